@@ -1,0 +1,77 @@
+"""Declarative ETL/ELT and streaming pipelines in Python, running on Apache Spark."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from ematix_flow._version import __version__
+from ematix_flow.declare.connections import (
+    BigQueryConnection,
+    Connection,
+    DeltaLocalConnection,
+    DeltaS3Connection,
+    DuckDBConnection,
+    GlueSchemaRegistryConnection,
+    KafkaConnection,
+    KinesisConnection,
+    MySQLConnection,
+    ObjectStoreLocalConnection,
+    ObjectStoreS3Connection,
+    PostgresConnection,
+    PubSubConnection,
+    RabbitMQConnection,
+    RedshiftConnection,
+    SchemaRegistryConnection,
+    SnowflakeConnection,
+    SQLiteConnection,
+    get_connection,
+    register_connection,
+    registered_connections,
+)
+from ematix_flow.declare.endpoints import Source, Target
+from ematix_flow.declare.markers import natural_key, nullable, pk
+from ematix_flow.declare.table import ManagedTable
+from ematix_flow.declare.types import (
+    JSON,
+    JSONB,
+    UUID,
+    BigInt,
+    Boolean,
+    Bytes,
+    Column,
+    Date,
+    Double,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    String,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
+from ematix_flow.decorators import ematix
+
+__all__ = [
+    "JSON", "JSONB", "UUID", "Annotated", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
+    "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double", "DuckDBConnection", "Float",
+    "GlueSchemaRegistryConnection", "Integer", "KafkaConnection", "KinesisConnection", "ManagedTable",
+    "MySQLConnection", "Numeric", "ObjectStoreLocalConnection", "ObjectStoreS3Connection", "PostgresConnection",
+    "PubSubConnection", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection", "SchemaRegistryConnection",
+    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "__version__",
+    "connect", "ematix", "get_connection", "natural_key", "nullable", "pk", "register_connection",
+    "registered_connections", "spark_session",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> object:
+    # These two pull in drivers and Spark; they load when somebody asks for them.
+    if name == "connect":
+        from ematix_flow.engine.handle import connect
+
+        return connect
+    if name == "spark_session":
+        from ematix_flow.engine.session import spark_session
+
+        return spark_session
+    raise AttributeError(f"module 'ematix_flow' has no attribute {name!r}")

@@ -1,0 +1,1 @@
+"""One folder a system; the manifests are found here."""

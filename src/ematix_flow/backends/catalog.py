@@ -1,0 +1,37 @@
+"""Finds the backends: every folder here, and whatever other packages offer under `ematix_flow.backends`."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from functools import lru_cache
+from importlib.metadata import entry_points
+from typing import Any
+
+from ematix_flow.contract.backend import Backend
+from ematix_flow.foundation.errors import Unsupported
+
+ENTRY_POINTS = "ematix_flow.backends"
+
+
+@lru_cache(maxsize=1)
+def all_backends() -> tuple[Backend, ...]:
+    """Every backend there is, by name."""
+    package = importlib.import_module("ematix_flow.backends")
+    folders = [item.name for item in pkgutil.iter_modules(package.__path__) if item.ispkg]
+    found = [importlib.import_module(f"ematix_flow.backends.{name}").backend for name in folders]
+    found += [point.load() for point in entry_points(group=ENTRY_POINTS)]
+    return tuple(sorted(found, key=lambda backend: backend.name))
+
+
+def backend_for(connection: Any) -> Backend:
+    """The backend of a connection; a kind without one is refused with a sentence."""
+    for backend in all_backends():
+        if isinstance(connection, backend.connection_types):
+            return backend
+    offered = ", ".join(backend.name for backend in all_backends())
+    kind = getattr(connection, "kind", type(connection).__name__)
+    raise Unsupported(
+        f"connection {getattr(connection, 'name', '?')!r} is of kind {kind!r}, which batch pipelines cannot use",
+        hint=f"use one of: {offered}",
+    )

@@ -1,0 +1,120 @@
+"""PostgreSQL's SQL."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+from ematix_flow.declare.types import (
+    JSON,
+    JSONB,
+    UUID,
+    BigInt,
+    Boolean,
+    Bytes,
+    Column,
+    ColumnType,
+    Date,
+    Double,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    String,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
+from ematix_flow.families.sql.dialect import SqlDialect
+
+_TYPES = {
+    "small_int": "smallint", "integer": "integer", "big_int": "bigint", "float": "real", "double": "double precision",
+    "boolean": "boolean", "text": "text", "date": "date", "timestamp": "timestamp", "timestamp_tz": "timestamptz",
+    "json": "json", "jsonb": "jsonb", "uuid": "uuid", "bytes": "bytea",
+}  # fmt: skip
+_NATIVE: dict[str, ColumnType] = {
+    "int2": SmallInt(), "smallint": SmallInt(), "int4": Integer(), "integer": Integer(), "int8": BigInt(),
+    "bigint": BigInt(), "float4": Float(), "real": Float(), "float8": Double(), "double precision": Double(),
+    "bool": Boolean(), "boolean": Boolean(), "text": Text(), "varchar": Text(), "character varying": Text(),
+    "bpchar": Text(), "character": Text(), "name": Text(), "date": Date(), "timestamp": Timestamp(),
+    "timestamp without time zone": Timestamp(), "timestamptz": TimestampTZ(), "timestamp with time zone": TimestampTZ(),
+    "json": JSON(), "jsonb": JSONB(), "uuid": UUID(), "bytea": Bytes(),
+}  # fmt: skip
+_SIZED = re.compile(r"^([a-z ]+?)\s*\((\d+)(?:,\s*(-?\d+))?\)(.*)$")
+
+
+class PostgresDialect(SqlDialect):
+    """PostgreSQL 12 and later."""
+
+    name = "postgres"
+
+    def type_sql(self, column: Column, *, key: bool = False) -> str:
+        if isinstance(column.type, String):
+            return f"varchar({column.type.length})"
+        if isinstance(column.type, Numeric):
+            return f"numeric({column.type.precision},{column.type.scale})"
+        return _TYPES[column.type.kind]
+
+    def parse_type(self, native: str) -> ColumnType | None:
+        plain = native.lower().strip()
+        sized = _SIZED.match(plain)
+        if sized:
+            base, first, second, rest = sized.groups()
+            if base in ("varchar", "character varying"):
+                return String(int(first))
+            if base == "numeric":
+                scale = int(second or 0)
+                return Numeric(int(first), scale) if int(first) <= 38 and 0 <= scale <= int(first) else None
+            plain = (base + rest).strip()
+        return _NATIVE.get(plain)
+
+    def sha256(self, text: str) -> str:
+        return f"sha256(convert_to({text}, 'UTF8'))"
+
+    def as_text(self, expression: str, column_type: ColumnType) -> str:
+        if column_type.kind == "bytes":
+            return f"encode({expression}, 'hex')"
+        return f"({expression})::text"
+
+    def instant(self, moment: datetime) -> str:
+        return f"'{moment.isoformat()}'::timestamptz"
+
+    def plus(self, instant: str, span: timedelta) -> str:
+        return f"({instant} + interval '{span.total_seconds():.6f} seconds')"
+
+    def to_instant(self, expression: str, column_type: ColumnType) -> str:
+        return f"({expression})::timestamptz"
+
+    def uuid(self, value: str) -> str:
+        return f"'{value}'::uuid"
+
+    def differs(self, left: str, right: str, column: Column) -> str:
+        if column.type.kind == "json":  # json has no equality of its own
+            left, right = f"({left})::text", f"({right})::text"
+        return f"{left} IS DISTINCT FROM {right}"
+
+    def truncate(self, relation: str) -> str:
+        return f"TRUNCATE TABLE {relation}"
+
+    def create_temporary(self, name: str, query: str) -> str:
+        return f"CREATE TEMPORARY TABLE {self.quote(name)} ON COMMIT DROP AS {query}"
+
+    def temporary(self, name: str) -> str:
+        return f"pg_temp.{self.quote(name)}"
+
+    def change_type(self, relation: str, column: Column) -> list[str] | None:
+        wanted = self.type_sql(column)
+        name = self.quote(column.name)
+        return [f"ALTER TABLE {relation} ALTER COLUMN {name} TYPE {wanted} USING {name}::{wanted}"]
+
+    def watermark_literal(self, value: str, column_type: ColumnType) -> str:
+        if column_type.kind in ("small_int", "integer", "big_int", "float", "double", "numeric"):
+            return value
+        return f"{self.text_literal(value)}::{self.type_sql(Column(column_type))}"
+
+    def watermark_text(self, expression: str, column_type: ColumnType) -> str:
+        if column_type.kind == "timestamp_tz":
+            return f"to_char(({expression}) AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US') || '+00:00'"
+        if column_type.kind == "timestamp":
+            return f"to_char({expression}, 'YYYY-MM-DD HH24:MI:SS.US')"
+        return f"({expression})::text"

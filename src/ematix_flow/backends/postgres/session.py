@@ -1,0 +1,51 @@
+"""Sessions with PostgreSQL."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.postgres.errors import translate
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import PostgresConnection
+
+CONNECT_TIMEOUT_SECONDS = 10
+
+
+def connect(connection: PostgresConnection) -> SqlSession:
+    """An autocommit session in UTC."""
+    try:
+        import psycopg
+    except ImportError as exc:
+        raise ConfigError("PostgreSQL needs psycopg", hint='pip install "ematix-flow-spark[postgres]"') from exc
+    try:
+        raw = psycopg.connect(
+            dsn(connection),
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_SECONDS,
+            application_name="ematix-flow",
+            options="-c TimeZone=UTC",
+        )
+    except psycopg.Error as exc:
+        raise translate(exc) from exc
+    return SqlSession(raw, translate=translate)
+
+
+def dsn(connection: PostgresConnection) -> str:
+    """The url with every secret in place; hand it to drivers only."""
+    url = connection.resolved().dsn
+    for prefix in ("postgres://", "postgresql+psycopg://", "postgresql+psycopg2://"):
+        if url.startswith(prefix):
+            return "postgresql://" + url[len(prefix) :]
+    return url
+
+
+def identity(connection: PostgresConnection) -> tuple[str, ...]:
+    """Host, port, database and user: the same means the same database."""
+    from psycopg.conninfo import conninfo_to_dict
+
+    parts = conninfo_to_dict(dsn(connection))
+    defaults = {"host": "localhost", "port": "5432", "user": "", "dbname": parts.get("user", "")}
+    return ("postgres", *(str(parts.get(key) or defaults[key]) for key in ("host", "port", "dbname", "user")))

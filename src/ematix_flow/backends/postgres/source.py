@@ -1,0 +1,183 @@
+"""Reading PostgreSQL: Arrow batches by ADBC, cut by block ranges, all parts from one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.postgres.dialect import PostgresDialect
+from ematix_flow.backends.postgres.errors import translate
+from ematix_flow.backends.postgres.session import connect, dsn
+from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.types import ColumnType, Numeric, Text
+from ematix_flow.families.carry import carrying
+from ematix_flow.families.frames import arrow_schema, spark_schema
+from ematix_flow.families.sql.linear import LinearQuery, clean, linear
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.declare.connections import PostgresConnection
+
+PAGES_PER_SPLIT = 4096  # 32 MB: below that, a second connection costs more than it saves
+_DIALECT = PostgresDialect()
+_UNBOUNDED_NUMERIC = Numeric(38, 18)
+
+
+@dataclass(frozen=True)
+class PostgresReadPlan(ReadPlan):
+    """The plan, with the queries of its parts."""
+
+    parts: tuple[str, ...] = ()
+
+
+class PostgresSource:
+    """Reads queries of one PostgreSQL connection."""
+
+    def __init__(self, connection: PostgresConnection) -> None:
+        self._connection = connection
+
+    def plan(self, query: str, *, parallelism: int) -> PostgresReadPlan:
+        """Describe the result; cut a query of one large table by its blocks."""
+        query = clean(query)
+        with connect(self._connection) as session:
+            columns = _describe(session, query)
+            estimate = _estimate(session, query)
+            parts, reason = _parts(session, query, parallelism)
+        return PostgresReadPlan(query, columns, len(parts), reason, estimate, True, parts)
+
+    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
+        """The query from a watermark on."""
+        if column.type is None:
+            return None
+        return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
+
+    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        """One task per part; each adopts the snapshot that this process holds open."""
+        parts = plan.parts if isinstance(plan, PostgresReadPlan) else (plan.query,)
+        snapshot = _export_snapshot(self._connection, open_until) if len(parts) > 1 else None
+        queries = [_transport(part, plan.columns) for part in parts]
+        carried = [(column.name, carrier(column)) for column in plan.columns]
+        work = carrying(_reader(dsn(self._connection), queries, snapshot, carried), translate)
+        numbers = spark.range(0, len(queries), 1, len(queries))
+        return numbers.mapInArrow(work, spark_schema(carried))
+
+
+def carrier(column: SourceColumn) -> ColumnType:
+    """The type a column travels in: what Arrow cannot carry exactly goes as text."""
+    if column.type is None:
+        return _UNBOUNDED_NUMERIC if column.native == "numeric" else Text()
+    return column.type
+
+
+def _describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
+    with session._cursor(f"SELECT * FROM (\n{query}\n) AS q LIMIT 0") as cursor:
+        described = [(item.name, item.type_display) for item in cursor.description or ()]
+    names = [name for name, _ in described]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise PlanError(f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS")
+    return tuple(SourceColumn(name, native, _DIALECT.parse_type(native)) for name, native in described)
+
+
+def _estimate(session: SqlSession, query: str) -> int | None:
+    plan = session.scalar(f"EXPLAIN (FORMAT JSON) {query}")
+    return int(plan[0]["Plan"]["Plan Rows"]) if isinstance(plan, list) else None
+
+
+def _parts(session: SqlSession, query: str, parallelism: int) -> tuple[tuple[str, ...], str]:
+    parsed = linear(query, "postgres")
+    if parsed is None:
+        return (query,), "not a plain query of one table"
+    pages = _pages(session, parsed)
+    if pages is None:
+        return (query,), f"{parsed.table} is not an ordinary table"
+    count = max(1, min(parallelism, pages // PAGES_PER_SPLIT))
+    if count == 1:
+        return (query,), "too small to split"
+    edges = [pages * index // count for index in range(count)]
+    parts = []
+    for index, low in enumerate(edges):
+        condition = f"{parsed.alias}.ctid >= '({low},0)'::tid"
+        if index + 1 < count:  # the last part is open: blocks added since the count belong to it
+            condition += f" AND {parsed.alias}.ctid < '({edges[index + 1]},0)'::tid"
+        parts.append(parsed.where(condition))
+    return tuple(parts), f"{count} block ranges of {parsed.table}"
+
+
+def _pages(session: SqlSession, parsed: LinearQuery) -> int | None:
+    name = _DIALECT.text_literal(_DIALECT.relation(parsed.schema, parsed.table))
+    found = session.rows(
+        f"SELECT pg_relation_size(oid) / current_setting('block_size')::int FROM pg_class "
+        f"WHERE oid = to_regclass({name}) AND relkind IN ('r', 'm')"
+    )
+    return int(found[0][0]) if found else None
+
+
+def _export_snapshot(connection: PostgresConnection, open_until: ExitStack) -> str:
+    keeper = open_until.enter_context(connect(connection))
+    keeper.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    return str(keeper.scalar("SELECT pg_export_snapshot()"))
+
+
+def _transport(query: str, columns: tuple[SourceColumn, ...]) -> str:
+    return f"SELECT {', '.join(_expression(column) for column in columns)} FROM (\n{query}\n) AS q"
+
+
+def _expression(column: SourceColumn) -> str:
+    name = _DIALECT.quote(column.name)
+    kind = carrier(column).kind
+    if kind == "numeric":  # the driver hands numerics over as text anyway; this names it
+        return f"{name}::text AS {name}"
+    if kind in ("date", "timestamp", "timestamp_tz"):
+        return _finite(name, column.native)
+    if kind in ("json", "jsonb", "uuid"):
+        return f"{name}::text AS {name}"
+    if column.native.endswith("[]"):
+        return f"to_json({name})::text AS {name}"
+    if column.type is None or column.native.startswith("bpchar"):
+        return f"{name}::text AS {name}"
+    return name
+
+
+def _finite(name: str, native: str) -> str:
+    # Arrow drivers turn infinity into garbage without a word. Spark has no infinity either, so the read must fail;
+    # the cast below is evaluated only for such a value, and its text becomes the error message.
+    base = native.split("(")[0]
+    return f"CASE WHEN isfinite({name}) THEN {name} ELSE ({name}::text || ' cannot leave PostgreSQL')::{base} END AS {name}"
+
+
+def _reader(url: str, queries: list[str], snapshot: str | None, carried: list[tuple[str, ColumnType]]) -> Any:
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        import adbc_driver_postgresql.dbapi as adbc
+
+        schema = arrow_schema(carried)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                with adbc.connect(url) as session, session.cursor() as cursor:
+                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+                    if snapshot:
+                        cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+                    cursor.execute("SET LOCAL TIME ZONE 'UTC'")
+                    cursor.execute(queries[number])
+                    for found in cursor.fetch_record_batch():
+                        yield to_schema(found, schema)
+
+    return read
+
+
+def to_schema(batch: Any, schema: Any) -> Any:
+    """The batch with exactly the types Spark was promised."""
+    import pyarrow as pa
+
+    columns = []
+    for index, field in enumerate(schema):
+        column = batch.column(index)
+        if isinstance(column.type, pa.BaseExtensionType):
+            column = column.storage
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -1,0 +1,132 @@
+"""Configuration files: TOML, read with the line of every entry."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.declare.connections.base import Place
+from ematix_flow.foundation.errors import ConfigError
+
+PROJECT_FILE = ".ematix-flow.toml"
+USER_FILE = "connections.toml"
+
+_toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
+_HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<path>[^\[\]]+?)\s*\]\s*(?:#.*)?$")
+_KEY_PART = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*(?:\.|$)")
+
+
+@dataclass(frozen=True, repr=False)
+class ConfigFile:
+    """One file: where it is, how its place is written for people, its text and what it says."""
+
+    path: Path
+    shown: str
+    text: str
+    data: Mapping[str, Any]
+
+    @property
+    def connections(self) -> Mapping[str, Any]:
+        """The entries below `[connections]`."""
+        found = self.data.get("connections", {})
+        if not isinstance(found, Mapping):
+            raise ConfigError(
+                f"{self.shown}: connections is not a table",
+                where=self.place(("connections",)),
+                hint='write [connections.warehouse] and below it url = "…"',
+            )
+        return found
+
+    def entry(self, name: str) -> Mapping[str, object]:
+        """The entry of one connection; a bare text counts as its url."""
+        found = self.connections[name]
+        if isinstance(found, str):
+            return {"url": found}
+        if not isinstance(found, Mapping):
+            raise ConfigError(
+                f"{self.shown}: connection {name!r} is neither a table nor a URL",
+                where=self.place(("connections", name)),
+                hint=f'write [connections.{name}] and below it url = "…"',
+            )
+        return found
+
+    def line(self, keys: tuple[str, ...]) -> int:
+        """The line of a table's header, or of a key inside its table; 1 when it cannot be told."""
+        table: tuple[str, ...] = ()
+        for number, line in enumerate(self.text.splitlines(), start=1):
+            header = _HEADER.match(line)
+            if header:
+                table = split_key(header["path"])
+            assigned = "" if header else line.partition("=")[0] if "=" in line else ""
+            if keys in (table, (*table, *split_key(assigned))) and (header or assigned):
+                return number
+        return 1
+
+    def place(self, keys: tuple[str, ...]) -> Place:
+        """The same as a location for an error."""
+        return Place(str(self.path), self.line(keys))
+
+
+def project_file() -> Path:
+    """The configuration of the project in the working directory."""
+    return Path.cwd() / PROJECT_FILE
+
+
+def user_file() -> Path:
+    """The configuration of the user, for every project."""
+    return Path.home() / ".ematix-flow" / USER_FILE
+
+
+def read_project() -> ConfigFile | None:
+    """The project's file, or None when there is none."""
+    return read(project_file(), shown=f"./{PROJECT_FILE}")
+
+
+def read_user() -> ConfigFile | None:
+    """The user's file, or None when there is none."""
+    return read(user_file(), shown=f"~/.ematix-flow/{USER_FILE}")
+
+
+def read(path: Path, *, shown: str) -> ConfigFile | None:
+    """A TOML file, or None when there is none; a ConfigError with its line when it is malformed."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except FileNotFoundError:
+        return None
+    except UnicodeDecodeError:
+        raise ConfigError(f"{shown} is not UTF-8 text", hint="save the file as UTF-8") from None
+    except OSError as error:
+        raise ConfigError(
+            f"{shown} cannot be read: {error.strerror}", hint=f"check the file and its permissions: ls -l {shown}"
+        ) from None
+    return ConfigFile(path=path, shown=shown, text=text, data=parse(text, path=path, shown=shown))
+
+
+def parse(text: str, *, path: Path, shown: str) -> Mapping[str, Any]:
+    """What TOML text says; a ConfigError with the line and the parser's words when it is malformed."""
+    try:
+        data: Mapping[str, Any] = _toml.loads(text)
+    except _toml.TOMLDecodeError as error:
+        said = str(error)
+        found = re.search(r"at line (\d+)", said)
+        line = int(found[1]) if found else max(text.count("\n"), 1)
+        raise ConfigError(
+            f"{shown} is not valid TOML: {said}",
+            where=Place(str(path), line),
+            hint=f"correct line {line} of {shown}",
+        ) from None
+    return data
+
+
+def split_key(path: str) -> tuple[str, ...]:
+    """The parts of a dotted TOML key.
+
+    >>> split_key('connections."raw.db"')
+    ('connections', 'raw.db')
+    """
+    return tuple(next(part for part in parts if part) for parts in _KEY_PART.findall(path) if any(parts))

@@ -1,0 +1,203 @@
+"""Which connection a name means: environment, project file, user file, then what this process registered."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from ematix_flow.config import files
+from ematix_flow.declare.connections import (
+    Connection,
+    from_fields,
+    registered_connections,
+    registration_of,
+)
+from ematix_flow.foundation.errors import ConfigError, FlowError, MissingSecret, UnknownConnection, WrongType
+from ematix_flow.foundation.location import Location, caller
+from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.redact import mask
+
+VARIABLE = "EMATIX_FLOW_DSN"
+
+
+@dataclass(frozen=True)
+class ResolvedConnection:
+    """A connection and where it was found; its references are still to be filled in by `connection.resolved()`."""
+
+    connection: Connection
+    origin: str
+
+
+@dataclass(frozen=True)
+class ListedConnection:
+    """One line of a listing; `problem` says why the entry cannot be used."""
+
+    name: str
+    kind: str
+    label: str
+    origin: str
+    problem: str | None = None
+
+
+def resolve(name: str | Connection) -> ResolvedConnection:
+    """The connection of this name; a connection itself is taken as it is."""
+    if isinstance(name, Connection):
+        return ResolvedConnection(name, _origin_of(name))
+    if not isinstance(name, str):
+        raise WrongType(f"a connection is named by text, not by {type(name).__name__}", where=caller())
+    for look in (_in_environment, _in_project, _in_user, _in_process):
+        found = look(name)
+        if found is not None:
+            return found
+    raise _unknown(name)
+
+
+def resolve_dsn(name: str = "default") -> str:
+    """The URL of a connection with its references filled in: password included, so keep it out of sight."""
+    return resolve(name).connection.resolved().dsn
+
+
+def list_connections() -> dict[str, str]:
+    """Every known connection by name, with its address but without its password."""
+    return {listed.name: listed.label for listed in list_entries()}
+
+
+def list_entries() -> list[ListedConnection]:
+    """Every known connection with its kind, address and origin, sorted; a broken entry says what is wrong with it."""
+    return [_listed(name) for name in sorted(set(known_names()))]
+
+
+def known_names() -> Iterator[str]:
+    """The names that resolve(), from every place."""
+    named = [*_names_in(files.read_project()), *_names_in(files.read_user()), *registered_connections()]
+    yield from named
+    claimed = {variable for name in named for variable in variables(name)}
+    for variable, value in os.environ.items():
+        if variable == VARIABLE and value:
+            yield "default"
+        elif variable.startswith(f"{VARIABLE}_") and value and variable not in claimed:
+            yield variable.removeprefix(f"{VARIABLE}_").lower()
+
+
+def variables(name: str) -> tuple[str, ...]:
+    """The environment variables that may hold this connection, in order.
+
+    >>> variables("raw-db")
+    ('EMATIX_FLOW_DSN_RAW-DB', 'EMATIX_FLOW_DSN_RAW_DB')
+    """
+    upper = name.upper()
+    own = dict.fromkeys((f"{VARIABLE}_{upper}", f"{VARIABLE}_{re.sub(r'[^A-Z0-9_]', '_', upper)}"))
+    return (*own, VARIABLE) if name == "default" else tuple(own)
+
+
+def _in_environment(name: str) -> ResolvedConnection | None:
+    for variable in variables(name):
+        url = os.environ.get(variable)
+        if not url:
+            continue
+        try:
+            return ResolvedConnection(from_fields(name, {"url": url}).placed(None), f"env {variable}")
+        except MissingSecret:
+            raise
+        except ConfigError as error:
+            what = f"{error.what} (from env {variable})"
+            raise ConfigError(what, where=None, hint=error.hint, **error.facts) from None
+    return None
+
+
+def _in_project(name: str) -> ResolvedConnection | None:
+    return _in_file(files.read_project(), name)
+
+
+def _in_user(name: str) -> ResolvedConnection | None:
+    return _in_file(files.read_user(), name)
+
+
+def _in_file(file: files.ConfigFile | None, name: str) -> ResolvedConnection | None:
+    if file is None or name not in file.connections:
+        return None
+    place, entry = file.place(("connections", name)), file.entry(name)
+    try:
+        connection = from_fields(name, entry, where=place)
+    except ConfigError as error:
+        field = error.facts.get("field")
+        error.where = file.place(("connections", name, str(field))) if field in entry else place
+        raise
+    return ResolvedConnection(connection, f"{file.shown}:{place.line}")
+
+
+def _in_process(name: str) -> ResolvedConnection | None:
+    found = registration_of(name)
+    return ResolvedConnection(found.connection, _registered_at(found.where)) if found else None
+
+
+def _origin_of(connection: Connection) -> str:
+    found = registration_of(connection.name)
+    if found is not None and found.connection is connection:
+        return _registered_at(found.where)
+    return f"made at {connection.declared_at}" if connection.declared_at else "made in code"
+
+
+def _registered_at(where: Location | None) -> str:
+    return f"registered at {where}" if where else "registered in this process"
+
+
+def _names_in(file: files.ConfigFile | None) -> list[str]:
+    return list(file.connections) if file else []
+
+
+def _listed(name: str) -> ListedConnection:
+    try:
+        found = resolve(name)
+    except FlowError as error:
+        origin, text = _raw(name)
+        return ListedConnection(name, kind="?", label=mask(text), origin=origin, problem=error.what)
+    connection = found.connection
+    return ListedConnection(name, kind=connection.kind, label=connection.label, origin=found.origin)
+
+
+def _raw(name: str) -> tuple[str, str]:
+    """Where a broken entry stands and its address, as far as it can be told."""
+    for variable in variables(name):
+        if os.environ.get(variable):
+            return f"env {variable}", os.environ[variable]
+    for file in (files.read_project(), files.read_user()):
+        if file is not None and name in file.connections:
+            found = file.connections[name]
+            entry = found if isinstance(found, dict) else {"url": found}
+            shown = entry.get("url") or entry.get("dsn") or entry.get("kind") or ""
+            return f"{file.shown}:{file.line(('connections', name))}", str(shown)
+    return "registered in this process", ""
+
+
+def _unknown(name: str) -> UnknownConnection:
+    known = sorted(set(known_names()))
+    near = nearest(name, known)
+    shown = variables(name)[-2] if name == "default" else variables(name)[-1]
+    places = (
+        f"env {shown}" + (f" or {VARIABLE}" if name == "default" else ""),
+        f"./{files.PROJECT_FILE}",
+        f"~/.ematix-flow/{files.USER_FILE}",
+        f"connections registered in this process ({', '.join(sorted(registered_connections())) or 'none'})",
+    )
+    next_step = f"flow connections set {name} url=…, or declare it with @ematix.connection"
+    return UnknownConnection(
+        mask(f"no connection named {name!r}; looked at {', '.join(places)}"),
+        hint=_misplaced(name) or (f"did you mean {near!r}? Otherwise: {next_step}" if near else mask(next_step)),
+        name=name,
+        known=", ".join(known),
+    )
+
+
+def _misplaced(name: str) -> str | None:
+    """A table of that name that stands elsewhere in a file than where connections are looked for."""
+    for file in (files.read_project(), files.read_user()):
+        for wrong in ((name,), ("connection", name)) if file else ():
+            found: object = file.data if file else {}
+            for key in wrong:
+                found = found.get(key) if isinstance(found, Mapping) else None
+            if found is not None and file is not None:
+                return f"{file.shown} has [{'.'.join(wrong)}]; write [connections.{name}]"
+    return None

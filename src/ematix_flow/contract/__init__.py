@@ -1,0 +1,1 @@
+"""The words every room shares: backend, commit, job, shape, change."""

@@ -1,0 +1,89 @@
+"""The state of a target table and the steps that bring it to its declared shape."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Union
+
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import Column, ColumnType
+
+
+@dataclass(frozen=True)
+class ColumnState:
+    """A column as the system reports it; `type` is None when the product has no word for it."""
+
+    name: str
+    native: str
+    type: ColumnType | None
+    nullable: bool
+
+
+@dataclass(frozen=True)
+class TableState:
+    """A table as it is."""
+
+    columns: tuple[ColumnState, ...]
+    primary_key: tuple[str, ...] = ()
+    rows: int | None = None
+
+
+@dataclass(frozen=True)
+class CreateTable:
+    """Schema and table are created."""
+
+    table: TableSpec
+
+    def __str__(self) -> str:
+        return f"+ create {self.table.qualified}"
+
+
+@dataclass(frozen=True)
+class AddColumn:
+    """A nullable column is added."""
+
+    column: Column
+
+    def __str__(self) -> str:
+        return f"+ {self.column.name} {self.column.type} NULL"
+
+
+@dataclass(frozen=True)
+class ChangeType:
+    """A column takes another type; lossless unless the user asked to evolve."""
+
+    column: Column
+    before: ColumnState
+
+    def __str__(self) -> str:
+        return f"~ {self.column.name} {self.before.native} → {self.column.type}"
+
+
+@dataclass(frozen=True)
+class DropNotNull:
+    """A column that the declaration does not fill may be NULL from now on."""
+
+    column: ColumnState
+
+    def __str__(self) -> str:
+        return f"~ {self.column.name} {self.column.native} may be NULL"
+
+
+DdlStep = Union[CreateTable, AddColumn, ChangeType, DropNotNull]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One drift, readable, with the step that would mend it when there is one."""
+
+    text: str
+    repair: DdlStep | None = None
+    harmless: bool = False
+
+
+@dataclass(frozen=True)
+class DdlPlan:
+    """What will be done, and what differs beyond that."""
+
+    steps: tuple[DdlStep, ...] = ()
+    drift: tuple[Difference, ...] = ()

@@ -1,0 +1,29 @@
+"""A read: the query, what columns it gives, and how it is split."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ematix_flow.declare.types import ColumnType
+
+
+@dataclass(frozen=True)
+class SourceColumn:
+    """A column of a query's result; `type` is the nearest declared type, None when there is none."""
+
+    name: str
+    native: str
+    type: ColumnType | None
+    nullable: bool = True
+
+
+@dataclass(frozen=True)
+class ReadPlan:
+    """How a query will be read."""
+
+    query: str
+    columns: tuple[SourceColumn, ...]
+    splits: int = 1
+    split_reason: str = ""
+    estimated_rows: int | None = None
+    consistent: bool = True

@@ -1,0 +1,83 @@
+"""A write: the job, its commit token, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.strategy import Incremental, Strategy
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The idempotency token that travels with every write."""
+
+    writer: str
+    sequence: int
+
+    def __str__(self) -> str:
+        return f"{self.writer} / {self.sequence}"
+
+
+@dataclass(frozen=True)
+class WriteJob:
+    """Everything a sink needs to know about one load into one target."""
+
+    run_id: str
+    pipeline: str
+    writer: str
+    shape: TargetShape
+    strategy: Strategy
+    started_at: datetime
+    path: str = "cross_db"
+    incremental: Incremental | None = None
+    max_delete_fraction: float = 0.5
+    accept_deletes: int | None = None
+    write_options: Mapping[str, Any] = field(default_factory=dict)
+    rehearsal: bool = False
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a load did to the rows; exact."""
+
+    read: int = 0
+    inserted: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    closed: int = 0
+    deleted: int = 0
+    null_watermarks: int = 0
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What a sink says when a run opens it: the token, the last watermark, and a load found already published."""
+
+    commit: Commit
+    watermark: str | None = None
+    recovered: WriteResult | None = None
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Rows of one run, written beside the target and not yet visible."""
+
+    relation: str
+    rows: int
+    location: str | None = None
+
+
+@dataclass(frozen=True)
+class WriteResult:
+    """The outcome of one load into one target."""
+
+    run_id: str
+    commit: Commit
+    counts: Counts
+    watermark: str | None = None
+    status: str = "success"
+    repeated: bool = False

@@ -1,0 +1,1 @@
+"""What the user says: frozen values, no I/O, no Spark session."""

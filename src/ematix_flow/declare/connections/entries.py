@@ -1,0 +1,99 @@
+"""Connections from the entries of a configuration file: a URL, or a kind with its fields, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ematix_flow.declare.connections import dsn, urls
+from ematix_flow.declare.connections.base import Connection, Place
+from ematix_flow.declare.connections.kinds import class_of
+from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingSecret
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.secrets import references
+
+
+def from_url(name: str, url: str, *, where: Location | None = None) -> Connection:
+    """The connection that a URL describes.
+
+    >>> from_url("shop", "sqlite:///data/shop.db")
+    SQLiteConnection(name='shop', kind='sqlite', path='data/shop.db')
+    """
+    return from_fields(name, {"url": url}, where=where)
+
+
+def from_fields(name: str, entry: Mapping[str, object], *, where: Location | None = None) -> Connection:
+    """The connection that one table of a configuration file describes.
+
+    >>> from_fields("lake", {"kind": "delta_local", "path": "data/lake"})
+    DeltaLocalConnection(name='lake', kind='delta_local', path='data/lake')
+    """
+    place = Place(where.file, where.line) if where else None
+    try:
+        reading = _read(entry)
+        _refuse_unknown(reading)
+        return reading.kind(name=name, **reading.fields).placed(place)
+    except MissingSecret as error:
+        raise MissingSecret(
+            f"connection {name!r}: {error.what}", where=place, hint=error.hint, **{"connection": name, **error.facts}
+        ) from None
+    except (ConfigError, DeclarationError) as error:
+        what = error.what if repr(name) in error.what else f"connection {name!r}: {error.what}"
+        raise ConfigError(what, where=place, hint=error.hint, **{"connection": name, **error.facts}) from None
+
+
+def fields_from_url(kind: type[Connection], url: str) -> Mapping[str, object]:
+    """What a URL says about the fields of a kind that is already known."""
+    for field in ("url", "amqp_url"):
+        if field in kind.field_names():
+            return {field: url}
+    reading = _read_url(url)
+    if reading.kind is not kind:
+        raise ConfigError(
+            f"the URL means a {reading.kind.kind} connection, the entry says kind = {kind.kind!r}",
+            hint=f"remove kind, or write the fields of {kind.kind}: {', '.join(kind.field_names())}",
+        )
+    return reading.fields
+
+
+def _read(entry: Mapping[str, object]) -> dsn.Reading:
+    rest = {key: value for key, value in entry.items() if key not in ("kind", "url", "dsn", "name")}
+    url = _url(entry)
+    if "kind" not in entry:
+        if url is None:
+            raise ConfigError("the entry says neither url nor kind", hint='add url = "…" or kind = "…" with its fields')
+        reading = _read_url(url)
+        return dsn.Reading(reading.kind, {**reading.fields, **rest})
+    kind = class_of(entry["kind"])
+    if url is None:
+        return dsn.Reading(kind, rest)
+    return dsn.Reading(kind, {**fields_from_url(kind, url), **rest})
+
+
+def _url(entry: Mapping[str, object]) -> str | None:
+    given = [entry[key] for key in ("url", "dsn") if key in entry]
+    if len(given) == 2 and given[0] != given[1]:
+        raise ConfigError("url and dsn say different things", hint="keep one of the two")
+    if given and not isinstance(given[0], str):
+        raise ConfigError(f"url must be text, not {type(given[0]).__name__}", hint='write url = "…" in quotes')
+    return given[0] if given and isinstance(given[0], str) else None
+
+
+def _read_url(url: str) -> dsn.Reading:
+    if urls.scheme_of(url) or not references(url):
+        return dsn.read(url)
+    # Only the value behind the reference tells the kind; the field keeps the reference and is read again at use.
+    reading = dsn.read(urls.expand_url(url))
+    kept = next((field for field in ("url", "amqp_url") if field in reading.fields), None)
+    return dsn.Reading(reading.kind, {kept: url}) if kept else reading
+
+
+def _refuse_unknown(reading: dsn.Reading) -> None:
+    valid = reading.kind.field_names()
+    for key in reading.fields:
+        if key not in valid:
+            raise ConfigError(
+                f"a {reading.kind.kind} connection has no field {key!r}",
+                hint=did_you_mean(key, (*valid, "url")),
+                field=key,
+            )

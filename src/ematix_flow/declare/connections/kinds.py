@@ -1,0 +1,59 @@
+"""The kinds of connection there are, by name."""
+
+from __future__ import annotations
+
+from ematix_flow.declare.connections.base import Connection
+from ematix_flow.declare.connections.brokers import (
+    KafkaConnection,
+    KinesisConnection,
+    PubSubConnection,
+    RabbitMQConnection,
+)
+from ematix_flow.declare.connections.databases import (
+    DuckDBConnection,
+    MySQLConnection,
+    PostgresConnection,
+    SQLiteConnection,
+)
+from ematix_flow.declare.connections.lakes import (
+    DeltaLocalConnection,
+    DeltaS3Connection,
+    ObjectStoreLocalConnection,
+    ObjectStoreS3Connection,
+)
+from ematix_flow.declare.connections.registries import GlueSchemaRegistryConnection, SchemaRegistryConnection
+from ematix_flow.declare.connections.warehouses import BigQueryConnection, RedshiftConnection, SnowflakeConnection
+from ematix_flow.foundation.errors import UnknownKeyword
+from ematix_flow.foundation.names import nearest
+
+KINDS: dict[str, type[Connection]] = {
+    kind.kind: kind
+    for kind in (
+        PostgresConnection,
+        MySQLConnection,
+        SQLiteConnection,
+        DuckDBConnection,
+        DeltaLocalConnection,
+        DeltaS3Connection,
+        ObjectStoreLocalConnection,
+        ObjectStoreS3Connection,
+        KafkaConnection,
+        RabbitMQConnection,
+        PubSubConnection,
+        KinesisConnection,
+        SchemaRegistryConnection,
+        GlueSchemaRegistryConnection,
+        SnowflakeConnection,
+        BigQueryConnection,
+        RedshiftConnection,
+    )
+}
+
+
+def class_of(kind: object) -> type[Connection]:
+    """The class of a kind; an UnknownKeyword with the nearest name for any other text."""
+    if isinstance(kind, str) and kind in KINDS:
+        return KINDS[kind]
+    near = nearest(kind, KINDS) if isinstance(kind, str) else None
+    suggestion = f"did you mean {near!r}? " if near else ""
+    raise UnknownKeyword(f"there is no connection kind {kind!r}", hint=f"{suggestion}valid: {', '.join(sorted(KINDS))}")

@@ -1,0 +1,129 @@
+"""Connections declared in code: the register of this process, and the decorator that fills it."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from types import FunctionType
+
+from ematix_flow.declare.connections.base import Connection
+from ematix_flow.declare.connections.entries import fields_from_url
+from ematix_flow.declare.connections.kinds import class_of
+from ematix_flow.foundation.errors import FlowError, UnknownConnection, UnknownKeyword, WrongType
+from ematix_flow.foundation.location import Location, caller
+from ematix_flow.foundation.names import nearest
+
+
+@dataclass(frozen=True)
+class Registered:
+    """A connection and the line that registered it."""
+
+    connection: Connection
+    where: Location | None
+
+
+_register: dict[str, Registered] = {}
+
+
+def register_connection(conn: Connection) -> Connection:
+    """Make a connection known by its name in this process, and give it back; a later one replaces an earlier one."""
+    if not isinstance(conn, Connection):
+        raise WrongType(
+            f"register_connection() takes a connection, not {type(conn).__name__}",
+            where=caller(),
+            hint='for example register_connection(PostgresConnection(name="warehouse", url="${WAREHOUSE_URL}"))',
+        )
+    _register[conn.name] = Registered(conn, caller())
+    return conn
+
+
+def get_connection(name: str) -> Connection:
+    """The connection registered under this name; an UnknownConnection (a KeyError) that lists the names otherwise."""
+    found = _register.get(name)
+    if found is not None:
+        return found.connection
+    near = nearest(str(name), _register)
+    names = ", ".join(sorted(_register)) or "none"
+    raise UnknownConnection(
+        f"no connection named {name!r} is registered in this process (registered: {names})",
+        hint=f"did you mean {near!r}?" if near else "declare it with @ematix.connection or register_connection(…)",
+        name=name,
+    )
+
+
+def registration_of(name: str) -> Registered | None:
+    """The registration under this name, with its place, or None."""
+    return _register.get(name)
+
+
+def registered_connections() -> dict[str, Connection]:
+    """Every registered connection by name; a copy."""
+    return {name: registered.connection for name, registered in _register.items()}
+
+
+def clear_registry() -> None:
+    """Forget every registered connection."""
+    _register.clear()
+
+
+def connection(cls: type) -> Connection:
+    """Class decorator: the class body says `kind` and fields; the name becomes the registered connection itself.
+
+    >>> @connection
+    ... class shop:
+    ...     kind = "sqlite"
+    ...     path = "data/shop.db"
+    >>> shop
+    SQLiteConnection(name='shop', kind='sqlite', path='data/shop.db')
+    """
+    where = caller()
+    if not isinstance(cls, type):
+        raise WrongType(
+            f"@ematix.connection decorates a class, not {type(cls).__name__}", where=where, hint="write class name: …"
+        )
+    said = _class_body(cls)
+    if "kind" not in said:
+        raise UnknownKeyword(
+            f"connection {cls.__name__!r} does not say its kind", where=where, hint='add a line kind = "postgres"'
+        )
+    try:
+        kind = class_of(said.pop("kind"))
+        fields = _fields(kind, said)
+        name = said.pop("name", cls.__name__)
+        _warn_of_misspellings(cls.__name__, kind=kind, unknown=said, where=where)
+        made = kind(name=name, **fields).placed(where)  # type: ignore[arg-type]
+    except FlowError as error:
+        raise error.at(where) from None
+    _register[made.name] = Registered(made, where)
+    return made
+
+
+def _class_body(cls: type) -> dict[str, object]:
+    said: dict[str, object] = {}
+    for ancestor in reversed(cls.__mro__[:-1]):
+        said.update(vars(ancestor))
+    methods = (FunctionType, property, staticmethod, classmethod, type)
+    return {key: value for key, value in said.items() if not key.startswith("_") and not isinstance(value, methods)}
+
+
+def _fields(kind: type[Connection], said: dict[str, object]) -> dict[str, object]:
+    """Take the fields of this kind out of what the class said; a url serves every kind that has a URL form."""
+    fields = {key: said.pop(key) for key in kind.field_names() if key in said}
+    for key in ("url", "dsn"):
+        if isinstance(said.get(key), str):
+            fields = {**fields_from_url(kind, str(said.pop(key))), **fields}
+    return fields
+
+
+def _warn_of_misspellings(
+    name: str, *, kind: type[Connection], unknown: dict[str, object], where: Location | None
+) -> None:
+    for attribute in unknown:
+        near = nearest(attribute, kind.field_names())
+        if near is not None:
+            warnings.warn_explicit(
+                f"connection {name!r}: {attribute!r} is no field of {kind.__name__}; did you mean {near!r}?",
+                UserWarning,
+                filename=where.file if where else "<unknown>",
+                lineno=where.line if where else 0,
+            )

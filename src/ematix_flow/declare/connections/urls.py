@@ -1,0 +1,162 @@
+"""URLs with `${…}` inside: taken apart, put together and filled in without breaking on a password's characters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from urllib.parse import quote, unquote
+
+from ematix_flow.foundation.redact import MASK
+from ematix_flow.foundation.secrets import lookup, references, substitute
+
+_REFERENCE = re.compile(r"\$\{[^{}]*\}")
+_STAND_IN = re.compile("\x00([0-9]+)\x00")
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://)?")
+_NEEDS_ENCODING = re.compile(r"[@/?#:\[\]\s]|%(?![0-9A-Fa-f]{2})")
+
+
+class UrlError(ValueError):
+    """Why a URL cannot be read; never quotes the URL."""
+
+
+@dataclass(frozen=True, repr=False)
+class Url:
+    """The parts of a URL, decoded; `${…}` inside them is left as it is."""
+
+    scheme: str
+    host: str = ""
+    port: str = ""
+    user: str = ""
+    password: str = ""
+    path: str = ""
+    params: Mapping[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"Url({join(self, password=MASK if self.password else '')!r})"
+
+
+def scheme_of(url: str) -> str:
+    """The scheme in lower case; empty when the text has none, as when it begins with a reference."""
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else ""
+
+
+def rest_of(url: str) -> tuple[str, dict[str, str]]:
+    """What follows `scheme://`, decoded, and the parameters: for URLs that are paths rather than servers."""
+    found = _SCHEME.match(url)
+    hidden, hide = _hide(url[found.end() :] if found else url)
+    path, _, query = hidden.partition("?")
+    return _show(unquote(path), hide), _params(query, hide)
+
+
+def split(url: str) -> Url:
+    """Take `scheme://user:password@host:port/path?name=value` apart."""
+    found = _SCHEME.match(url)
+    if found is None or not found[0].endswith("://"):
+        raise UrlError("is not a URL: it has no scheme://")
+    hidden, hide = _hide(url[found.end() :])
+    authority, slash, tail = _cut(hidden)
+    userinfo, _, address = authority.rpartition("@")
+    user, _, password = userinfo.partition(":")
+    host, port = _host_and_port(address)
+    if not _port_is_plausible(port):
+        raise UrlError("has no port number where one belongs; a password with / ? # or @ in it must be percent-encoded")
+    path, _, query = tail.partition("?")
+    return Url(
+        scheme=found[1].lower(),
+        host=_show(unquote(host), hide),
+        port=_show(port, hide),
+        user=_show(unquote(user), hide),
+        password=_show(unquote(password), hide),
+        path=_show(unquote(path if slash == "/" else ""), hide),
+        params=_params(query if slash == "/" else tail, hide),
+    )
+
+
+def join(url: Url, *, scheme: str | None = None, password: str | None = None, literal: bool = False) -> str:
+    """Put a URL together, percent-encoded; references stay readable unless the text is `literal`."""
+
+    def encoded(text: str, safe: str = "") -> str:
+        return text if not literal and references(text) else quote(text, safe=safe)
+
+    shown = url.password if password is None else password
+    userinfo = encoded(url.user) + (f":{encoded(shown, safe='*')}" if shown else "")
+    host = url.host if url.host.startswith("[") or "," in url.host else encoded(url.host)
+    port = f":{url.port}" if url.port else ""
+    query = "&".join(f"{quote(name)}={encoded(value, safe='/:')}" for name, value in url.params.items())
+    return "".join(
+        (
+            f"{scheme or url.scheme}://",
+            f"{userinfo}@" if userinfo else "",
+            host + port,
+            f"/{encoded(url.path, safe='/')}" if url.path else "",
+            f"?{query}" if query else "",
+        )
+    )
+
+
+def expand_url(template: str) -> str:
+    """Fill in the references; a raw user name or password is percent-encoded so that the URL stays one."""
+    start, end = _userinfo_span(template)
+    has_password = ":" in _REFERENCE.sub("", template[start:end])
+
+    def fill(reference: str, position: int) -> str:
+        value = lookup(reference, secret=False)
+        if not start <= position < end:
+            return value
+        if not has_password and ":" in value:  # one variable holds `user:password`
+            user, _, password = value.partition(":")
+            return f"{_encode_once(user)}:{_encode_once(password)}"
+        return _encode_once(value)
+
+    return substitute(template, fill=fill)
+
+
+def _encode_once(value: str) -> str:
+    return quote(value, safe="") if _NEEDS_ENCODING.search(value) else value
+
+
+def _userinfo_span(template: str) -> tuple[int, int]:
+    start = template.find("://") + 3
+    if start < 3:
+        return 0, 0
+    masked = _REFERENCE.sub(lambda found: "x" * len(found[0]), template)
+    authority = re.split(r"[/?#]", masked[start:], maxsplit=1)[0]
+    return start, start + max(authority.rfind("@"), 0)
+
+
+def _cut(text: str) -> tuple[str, str, str]:
+    """The authority, the character that ended it, and what follows."""
+    found = re.search(r"[/?]", text)
+    return (text[: found.start()], found[0], text[found.end() :]) if found else (text, "", "")
+
+
+def _host_and_port(address: str) -> tuple[str, str]:
+    if address.startswith("["):
+        host, _, port = address.partition("]")
+        return host + "]", port.lstrip(":")
+    if "," in address:  # several servers, each with its own port
+        return address, ""
+    host, _, port = address.partition(":")
+    return host, port
+
+
+def _port_is_plausible(port: str) -> bool:
+    return not port or bool(_STAND_IN.search(port)) or (port.isascii() and port.isdigit() and int(port) < 65536)
+
+
+def _params(query: str, hide: list[str]) -> dict[str, str]:
+    pairs = (part.partition("=") for part in query.split("&") if part)
+    return {unquote(name): _show(unquote(value), hide) for name, _, value in pairs}
+
+
+def _hide(text: str) -> tuple[str, list[str]]:
+    """Stand-ins for references, which may hold any character that a URL gives a meaning to."""
+    hide = _REFERENCE.findall(text)
+    numbers = iter(range(len(hide)))
+    return _REFERENCE.sub(lambda _found: f"\x00{next(numbers)}\x00", text), hide
+
+
+def _show(text: str, hide: list[str]) -> str:
+    return _STAND_IN.sub(lambda found: hide[int(found[1])], text)

@@ -1,0 +1,130 @@
+"""Cloud warehouses: Snowflake, BigQuery and Redshift."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ematix_flow.declare.connections import urls
+from ematix_flow.declare.connections.base import Connection, Rules
+
+
+@dataclass(frozen=True)
+class SnowflakeConnection(Connection):
+    """A Snowflake account, entered with a password or a private key."""
+
+    account: str = ""
+    user: str = ""
+    password: str = ""
+    private_key: str = ""
+    warehouse: str = ""
+    database: str = ""
+    schema: str = ""
+    role: str = ""
+
+    kind: ClassVar[str] = "snowflake"
+    rules: ClassVar[Rules] = Rules(
+        required=("account", "user"),
+        examples={"account": "xy12345.eu-central-1", "user": "LOADER", "password": "${SNOWFLAKE_PASSWORD}"},
+    )
+
+    def _check(self) -> None:
+        if not self.password and not self.private_key:
+            self._wrong("password", "is required (or private_key)")
+
+    def resolved_account(self) -> str:
+        """The account with its references filled in."""
+        return self.resolved().account
+
+    def resolved_user(self) -> str:
+        """The user with its references filled in."""
+        return self.resolved().user
+
+    def resolved_password(self) -> str:
+        """The password with its references filled in."""
+        return self.resolved().password
+
+    def resolved_private_key(self) -> str:
+        """The private key with its references filled in."""
+        return self.resolved().private_key
+
+
+@dataclass(frozen=True)
+class BigQueryConnection(Connection):
+    """A dataset of Google BigQuery; without a credentials file the machine's own login is used."""
+
+    project: str = ""
+    dataset: str = ""
+    credentials_path: str = ""
+    location: str = ""
+
+    kind: ClassVar[str] = "bigquery"
+    rules: ClassVar[Rules] = Rules(
+        required=("project", "dataset"),
+        examples={"project": "my-project", "dataset": "analytics"},
+        paths=("credentials_path",),
+    )
+
+    @property
+    def label(self) -> str:
+        return f"bigquery:{self.project}.{self.dataset}"
+
+    def resolved_project(self) -> str:
+        """The project with its references filled in."""
+        return self.resolved().project
+
+    def resolved_dataset(self) -> str:
+        """The dataset with its references filled in."""
+        return self.resolved().dataset
+
+    def resolved_credentials_path(self) -> str:
+        """The path of the credentials file with its references filled in."""
+        return self.resolved().credentials_path
+
+
+@dataclass(frozen=True)
+class RedshiftConnection(Connection):
+    """An Amazon Redshift cluster, with the bucket and role it loads through."""
+
+    host: str = ""
+    port: int | str = 5439
+    database: str = ""
+    user: str = ""
+    password: str = ""
+    s3_staging_dir: str = ""
+    iam_role: str = ""
+
+    kind: ClassVar[str] = "redshift"
+    rules: ClassVar[Rules] = Rules(
+        required=("host", "database", "user", "password"),
+        examples={
+            "host": "cluster.abc.eu-central-1.redshift.amazonaws.com",
+            "database": "dev",
+            "user": "loader",
+            "password": "${REDSHIFT_PASSWORD}",
+        },
+        integers=("port",),
+    )
+
+    @property
+    def dsn(self) -> str:
+        return self._url("redshift")
+
+    @property
+    def label(self) -> str:
+        return f"redshift:{self.host}/{self.database}"
+
+    def to_postgres_url(self) -> str:
+        """The URL for drivers that speak PostgreSQL's protocol, references filled in and percent-encoded."""
+        return self.resolved()._url("postgresql")
+
+    def _url(self, scheme: str) -> str:
+        parts = urls.Url(
+            scheme=scheme,
+            host=self.host,
+            port=str(self.port),
+            user=self.user,
+            password=self.password,
+            path=self.database,
+        )
+        return urls.join(parts, literal=self.is_resolved)

@@ -1,0 +1,135 @@
+"""Where rows come from and where they go: `Source` and `Target`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.table import ManagedTable
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import Connection
+
+PARQUET_COMPRESSIONS = ("uncompressed", "snappy", "gzip", "zstd")
+CSV_READ_OPTIONS = (
+    "has_header", "delimiter", "quote", "escape", "terminator", "comment", "null_regex", "truncated_rows_ok",
+    "schema_infer_max_records",
+)  # fmt: skip
+JSON_READ_OPTIONS = ("schema_infer_max_records", "batch_size")
+
+
+@dataclass(frozen=True)
+class Source:
+    """A query on a connection; for streams, the topic, queue or prefix."""
+
+    connection: Connection | str | Any
+    query: str
+
+    @classmethod
+    def sql(cls, connection: Any, query: str) -> Source:
+        """A query on any connection."""
+        return cls(connection, query)
+
+    postgres_query = snowflake_query = bigquery_query = redshift_query = sql
+
+    @classmethod
+    def table(cls, connection: Any, schema: str, table: str, columns: Iterable[str] | None = None) -> Source:
+        """A whole table, or some of its columns."""
+        chosen = ", ".join(columns) if columns else "*"
+        return cls(connection, f"SELECT {chosen} FROM {schema}.{table}")
+
+    postgres_table = table
+
+
+@dataclass(frozen=True)
+class Target:
+    """One target of a fan-out, with its own strategy and write options."""
+
+    connection: Connection | str | Any = None
+    table: type[ManagedTable] | tuple[str, str] | None = None
+    topic: str | None = None
+    queue: str | None = None
+    partition_key_prefix: str | None = None
+    prefix: str | None = None
+    message_key_column: str | None = None
+    partition_by: Sequence[str] | None = None
+    parquet_compression: str | None = None
+    csv_delimiter: str | None = None
+    csv_header: bool | None = None
+    csv_quote: str | None = None
+    csv_escape: str | None = None
+    csv_null_value: str | None = None
+    csv_read_options: Mapping[str, Any] | None = None
+    json_read_options: Mapping[str, Any] | None = None
+    primary_key: Sequence[str] | None = None
+    mode: str | None = None
+    keys: Sequence[str] | None = None
+    update_columns: Sequence[str] | None = None
+    compare_columns: Sequence[str] | None = None
+    event_timestamp_column: str | None = None
+    handle_deletes: str | None = None
+    column_map: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        _check_file_options(self)
+
+    @property
+    def target_class(self) -> type[ManagedTable] | None:
+        """The declared table, when there is one."""
+        return self.table if isinstance(self.table, type) else None
+
+    @property
+    def target_connection(self) -> Any:
+        """The same as `connection`."""
+        return self.connection
+
+    @property
+    def write_options(self) -> dict[str, Any]:
+        """The file options that were set."""
+        names = ("partition_by", "parquet_compression", "csv_delimiter", "csv_header", "csv_quote", "csv_escape",
+                 "csv_null_value")  # fmt: skip
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+
+def _check_file_options(target: Target) -> None:
+    file_format = getattr(target.connection, "format", None)
+    if target.parquet_compression is not None:
+        if target.parquet_compression not in PARQUET_COMPRESSIONS:
+            raise DeclarationError(
+                f"parquet_compression={target.parquet_compression!r} is not known",
+                hint=did_you_mean(target.parquet_compression, PARQUET_COMPRESSIONS),
+            )
+        _only_for("parquet_compression", "parquet", file_format)
+    for name in ("csv_delimiter", "csv_quote", "csv_escape"):
+        value = getattr(target, name)
+        if value is not None and (len(value) != 1 or not value.isascii()):
+            raise DeclarationError(f"{name} takes one ASCII character, not {value!r}")
+    for name in ("csv_delimiter", "csv_header", "csv_quote", "csv_escape", "csv_null_value", "csv_read_options"):
+        if getattr(target, name) is not None:
+            _only_for(name, "csv", file_format)
+    if target.json_read_options is not None:
+        _only_for("json_read_options", "json_lines", file_format)
+    check_read_options("csv_read_options", target.csv_read_options, CSV_READ_OPTIONS)
+    check_read_options("json_read_options", target.json_read_options, JSON_READ_OPTIONS)
+
+
+def _only_for(option: str, wanted: str, file_format: str | None) -> None:
+    # A csv and a json read option may stand together on one Target; only a known format can refuse one of them.
+    if file_format is not None and file_format != wanted and not option.endswith("read_options"):
+        raise DeclarationError(f"{option} is for {wanted} files, and this connection holds {file_format}")
+    if file_format == "parquet" and option.endswith("read_options"):
+        raise DeclarationError(f"{option} is for {wanted} files, and this connection holds parquet")
+
+
+def check_read_options(what: str, options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
+    """Refuse unknown or mistyped read options, naming the nearest."""
+    for key, value in (options or {}).items():
+        if key not in known:
+            raise DeclarationError(f"{what} does not know {key!r}", hint=did_you_mean(key, known))
+        if key in ("schema_infer_max_records", "batch_size") and (not isinstance(value, int) or value <= 0):
+            raise DeclarationError(f"{what}[{key!r}] takes a positive whole number, not {value!r}")
+        if key in ("delimiter", "quote", "escape", "comment") and (not isinstance(value, str) or len(value) != 1):
+            raise DeclarationError(f"{what}[{key!r}] takes one character, not {value!r}")

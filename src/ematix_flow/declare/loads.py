@@ -1,0 +1,206 @@
+"""One target of a pipeline: the table, the connection and the strategy with its keys resolved."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.endpoints import Target
+from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Scd2, Strategy, Truncate
+from ematix_flow.declare.table import ManagedTable, TableSpec
+from ematix_flow.foundation.errors import DeclarationError, MissingColumn
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.pipeline import PipelineOptions
+
+MODES = ("append", "truncate", "merge", "scd1", "scd2")
+
+
+class ModeError(DeclarationError, TypeError):
+    """A mode that is missing or does not go with its options."""
+
+
+class UnknownMode(DeclarationError, NotImplementedError):
+    """A mode nobody offers."""
+
+
+@dataclass(frozen=True)
+class LoadSpec:
+    """What one target wants."""
+
+    table: TableSpec
+    connection: Any
+    strategy: Strategy
+    keys_reason: str = ""
+    compare_reason: str = ""
+    column_map: Mapping[str, str] = field(default_factory=dict)
+    write_options: Mapping[str, Any] = field(default_factory=dict)
+    max_delete_fraction: float = 0.5
+
+
+def load_for(item: Any, options: PipelineOptions, where: Location | None) -> LoadSpec:
+    """The load of one `target=` class or one `Target` of a fan-out."""
+    target = item if isinstance(item, Target) else Target(table=item)
+    table = target.table
+    if not (isinstance(table, type) and issubclass(table, ManagedTable)):
+        raise ModeError(
+            f"target {table!r} is not a table", hint="decorate the class with @ematix.table, or derive from ManagedTable"
+        )
+    spec = table.spec()
+    strategy, keys_reason, compare_reason = strategy_for(spec, _wishes(target, options), where)
+    return LoadSpec(
+        table=spec,
+        connection=target.connection or options.target_connection or "default",
+        strategy=strategy,
+        keys_reason=keys_reason,
+        compare_reason=compare_reason,
+        column_map=dict(target.column_map or options.column_map or {}),
+        write_options=target.write_options,
+        max_delete_fraction=options.max_delete_fraction,
+    )
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the user said about one load, before keys are resolved."""
+
+    mode: str | None
+    keys: Sequence[str] | None = None
+    update_columns: Sequence[str] | None = None
+    compare_columns: Sequence[str] | None = None
+    event_timestamp_column: str | None = None
+    handle_deletes: str | None = None
+    ttl: timedelta | None = None
+
+
+def _wishes(target: Target, options: PipelineOptions) -> Wishes:
+    return Wishes(
+        mode=target.mode or options.mode,
+        keys=target.keys or options.keys,
+        update_columns=target.update_columns or options.update_columns,
+        compare_columns=target.compare_columns or options.compare_columns,
+        event_timestamp_column=target.event_timestamp_column or options.event_timestamp_column,
+        handle_deletes=target.handle_deletes or options.handle_deletes,
+        ttl=duration(options.ttl if options.ttl is not None else options.ttl_seconds, "ttl"),
+    )
+
+
+def strategy_for(spec: TableSpec, wishes: Wishes, where: Location | None) -> tuple[Strategy, str, str]:
+    """The strategy with its keys and columns, and why these."""
+    if wishes.mode is None:
+        raise ModeError("mode= is missing", hint='one of "append", "truncate", "merge", "scd2"')
+    if wishes.mode not in MODES:
+        raise UnknownMode(f"mode={wishes.mode!r} is not known", hint=did_you_mean(wishes.mode, MODES))
+    deletes = _deletes(wishes)
+    if wishes.mode != "scd2" and (wishes.event_timestamp_column or wishes.ttl):
+        option = "event_timestamp_column" if wishes.event_timestamp_column else "ttl"
+        raise DeclarationError(f"{option} goes with mode='scd2', not with {wishes.mode!r}")
+    if wishes.mode == "append":
+        return Append(), "", ""
+    if wishes.mode == "truncate":
+        return Truncate(), "", ""
+    keys, keys_reason = resolve_keys(spec, wishes.keys, where)
+    if wishes.mode == "scd2":
+        return _scd2(spec, wishes, keys, deletes, keys_reason)
+    others = tuple(name for name in spec.column_names if name not in keys)
+    update = _named(spec, wishes.update_columns, "update_columns") or others
+    compare = _named(spec, wishes.compare_columns, "compare_columns") or update
+    reason = "compare_columns=" if wishes.compare_columns else ("update_columns=" if wishes.update_columns else "all non-key columns")
+    return Merge(keys, compare, update, deletes), keys_reason, reason
+
+
+def _scd2(
+    spec: TableSpec, wishes: Wishes, keys: tuple[str, ...], deletes: Deletes | None, keys_reason: str
+) -> tuple[Strategy, str, str]:
+    event = wishes.event_timestamp_column
+    if event is not None:
+        _named(spec, [event], "event_timestamp_column")
+        if spec.column(event).type.kind not in ("timestamp_tz", "timestamp", "date"):
+            raise DeclarationError(f"event_timestamp_column {event!r} must be a date or timestamp")
+    others = tuple(name for name in spec.column_names if name not in keys and name != event)
+    compare = _named(spec, wishes.compare_columns, "compare_columns") or others
+    if not compare:
+        raise DeclarationError(
+            f"{spec.qualified} has no column to compare", hint="scd2 needs at least one column that is not part of the key"
+        )
+    reason = "compare_columns=" if wishes.compare_columns else "all non-key columns"
+    return Scd2(keys, compare, event, wishes.ttl, deletes), keys_reason, reason
+
+
+def resolve_keys(spec: TableSpec, asked: Sequence[str] | None, where: Location | None) -> tuple[tuple[str, ...], str]:
+    """Merge keys in the documented order: keys=, __merge_keys__, first natural key, pk()."""
+    if asked:
+        return _named(spec, asked, "keys"), "keys= on the pipeline"
+    primary = spec.primary_key
+    if spec.merge_keys:
+        found, reason = _named(spec, spec.merge_keys, "__merge_keys__"), "__merge_keys__ on the table"
+    elif spec.unique:
+        found, reason = spec.unique[0], "first natural_key() group"
+    elif primary:
+        return primary, "pk()"
+    else:
+        raise DeclarationError(
+            f"{spec.qualified} has no key to merge on", hint="mark one with pk() or natural_key(), or pass keys=(...)"
+        )
+    if primary and found != primary:
+        text = f"{spec.qualified}: merging on {', '.join(found)} ({reason}), which is not the pk() {', '.join(primary)}"
+        warnings.warn(f"{text}; pass keys= to silence this", UserWarning, stacklevel=7)
+    return found, reason
+
+
+def _named(spec: TableSpec, names: Iterable[str] | None, option: str) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    if isinstance(names, str):
+        names = (names,)
+    chosen = tuple(names)
+    for name in chosen:
+        if name not in spec.column_names:
+            raise MissingColumn(
+                f"{option} names {name!r}, which {spec.qualified} does not declare", hint=did_you_mean(name, spec.column_names)
+            )
+    return chosen
+
+
+def _deletes(wishes: Wishes) -> Deletes | None:
+    if wishes.handle_deletes is None:
+        return None
+    if wishes.handle_deletes not in ("hard", "soft"):
+        raise DeclarationError(f"handle_deletes={wishes.handle_deletes!r} is not known", hint='use "hard" or "soft"')
+    if wishes.mode in ("append", "truncate"):
+        raise DeclarationError(f"handle_deletes goes with merge and scd2, not with {wishes.mode!r}")
+    return Deletes(wishes.handle_deletes)
+
+
+def incremental_from(options: PipelineOptions, loads: Sequence[LoadSpec]) -> Incremental | None:
+    """The incremental read, from either spelling."""
+    column = options.watermark_column or options.incremental_column
+    if column is None:
+        if options.incremental:
+            raise DeclarationError("incremental=True needs watermark_column=")
+        if options.watermark_lookback is not None:
+            raise DeclarationError("watermark_lookback needs watermark_column=")
+        return None
+    if options.incremental is False:
+        return None
+    for load in loads:
+        _named(load.table, [column], "watermark_column")
+        if isinstance(load.strategy, Truncate):
+            raise DeclarationError("an incremental read would truncate rows it does not read again", hint='use mode="merge"')
+        if getattr(load.strategy, "deletes", None) is not None:
+            raise DeclarationError("handle_deletes needs the full source, and incremental reads only a part of it")
+    return Incremental(column, duration(options.watermark_lookback, "watermark_lookback"))
+
+
+def duration(value: Any, option: str) -> timedelta | None:
+    """A timedelta from a timedelta or from seconds."""
+    if value is None or isinstance(value, timedelta):
+        return value
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return timedelta(seconds=value)
+    raise DeclarationError(f"{option} takes a timedelta or seconds, not {value!r}")

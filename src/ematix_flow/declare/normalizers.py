@@ -1,0 +1,333 @@
+"""Normalizers: what happens to a column's values between the source and the table.
+
+They stand in a column's annotation and apply from left to right. Each keeps NULL as NULL unless it is about NULL
+(`default`, `not_null_or`, `on_failure="default"`), and gives the same value in Spark and in every database.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any, ClassVar, Literal
+
+from ematix_flow.declare import values
+from ematix_flow.declare.formats import DEFAULT_DATE_FORMATS, DEFAULT_TIMESTAMP_FORMATS
+from ematix_flow.declare.patterns import parse_pattern, parse_replacement
+from ematix_flow.foundation.errors import DeclarationError
+
+OnFailure = Literal["null", "default", "error"]
+TRUNCATIONS = (
+    "microseconds", "milliseconds", "second", "minute", "hour", "day", "week", "month", "quarter", "year",
+)  # fmt: skip
+
+
+class Normalizer:
+    """A step of a column's normalization; equal when it reads the same."""
+
+    call: ClassVar[str]
+
+    def __repr__(self) -> str:
+        given = []
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value = getattr(self, field.name)
+            if field.default is dataclasses.MISSING:
+                given.append(repr(value))
+            elif repr(value) != repr(field.default):
+                given.append(f"{field.name}={value!r}")
+        return f"{self.call}({', '.join(given)})"
+
+    # By what is written, because 1 == True == 1.0 would make default(1) and default(True) the same annotation.
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Trim(Normalizer):
+    """Spaces at both ends go away."""
+
+    call = "trim"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Lower(Normalizer):
+    """Lower case."""
+
+    call = "lower"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Upper(Normalizer):
+    """Upper case."""
+
+    call = "upper"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EmptyToNull(Normalizer):
+    """The empty text becomes NULL."""
+
+    call = "empty_to_null"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class WhitespaceToNull(Normalizer):
+    """Text of nothing but spaces becomes NULL, other text is trimmed."""
+
+    call = "whitespace_to_null"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class EmailNormalize(Normalizer):
+    """Trimmed and in lower case."""
+
+    call = "email_normalize"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PhoneNormalize(Normalizer):
+    """Only digits and plus signs stay."""
+
+    call = "phone_normalize"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Replace(Normalizer):
+    """Every occurrence of a text becomes another."""
+
+    call = "replace"
+    old: str
+    new: str
+
+    def __post_init__(self) -> None:
+        values.require_text(self.old, of="replace")
+        values.require_text(self.new, of="replace")
+        if not self.old:
+            raise DeclarationError("replace('', …) has nothing to look for", hint="name the text to replace")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegexReplace(Normalizer):
+    """What a regular expression matches becomes another text; flags: g = everywhere, i = any case."""
+
+    call = "regex_replace"
+    pattern: str
+    replacement: str
+    flags: str = "g"
+
+    def __post_init__(self) -> None:
+        values.require_text(self.pattern, of="regex_replace")
+        values.require_text(self.replacement, of="regex_replace")
+        if not isinstance(self.flags, str) or set(self.flags) - set("gi"):
+            raise DeclarationError(
+                f"regex_replace has no flags {self.flags!r}", hint="use g (everywhere), i (any case), both or ''"
+            )
+        pattern = parse_pattern(self.pattern, ignore_case="i" in self.flags)
+        parse_replacement(self.replacement, pattern=pattern)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Truncate(Normalizer):
+    """At most `n` characters stay."""
+
+    call = "truncate"
+    n: int
+
+    def __post_init__(self) -> None:
+        values.require_whole(self.n, of="truncate", low=0, high=2**31 - 1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ParseTimestamp(Normalizer):
+    """Text becomes an instant."""
+
+    call = "parse_timestamp"
+    format: str | None = None
+    formats: tuple[str, ...] | None = None
+    on_failure: OnFailure = "null"
+    default: datetime | None = None
+
+    def __post_init__(self) -> None:
+        values.require_failure_pair(self.on_failure, self.default, of=self.call)
+        values.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
+
+    def wanted(self) -> tuple[str, ...]:
+        """The formats to try, in order."""
+        return values.wanted_formats(self.format, self.formats, defaults=DEFAULT_TIMESTAMP_FORMATS, of=self.call)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ParseDate(Normalizer):
+    """Text becomes a date."""
+
+    call = "parse_date"
+    format: str | None = None
+    formats: tuple[str, ...] | None = None
+    on_failure: OnFailure = "null"
+    default: date | None = None
+
+    def __post_init__(self) -> None:
+        values.require_failure_pair(self.on_failure, self.default, of=self.call)
+        values.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
+        values.require_no_offset(self.wanted())
+
+    def wanted(self) -> tuple[str, ...]:
+        """The formats to try, in order."""
+        return values.wanted_formats(self.format, self.formats, defaults=DEFAULT_DATE_FORMATS, of=self.call)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ToTimezone(Normalizer):
+    """An instant becomes the wall clock of a zone, a wall clock of that zone becomes an instant."""
+
+    call = "to_timezone"
+    tz: str
+
+    def __post_init__(self) -> None:
+        values.require_zone(self.tz)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class DateTrunc(Normalizer):
+    """The start of the second, hour, day, week (Monday), … in UTC."""
+
+    call = "date_trunc"
+    precision: str
+
+    def __post_init__(self) -> None:
+        if self.precision not in TRUNCATIONS:
+            raise DeclarationError(
+                f"date_trunc does not know {self.precision!r}", hint="use one of " + ", ".join(TRUNCATIONS)
+            )
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ParseInt(Normalizer):
+    """Text of digits becomes a 64-bit integer."""
+
+    call = "parse_int"
+    on_failure: OnFailure = "null"
+    default: int | None = None
+
+    def __post_init__(self) -> None:
+        values.require_failure_pair(self.on_failure, self.default, of=self.call)
+        if self.default is not None:
+            values.require_whole(self.default, of="parse_int(default=…)", low=-(2**63), high=2**63 - 1)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ParseNumeric(Normalizer):
+    """Text becomes a decimal number, rounded half away from zero; one too large is a failure."""
+
+    call = "parse_numeric"
+    precision: int
+    scale: int
+    on_failure: OnFailure = "null"
+    default: Decimal | None = None
+
+    def __post_init__(self) -> None:
+        values.require_whole(self.precision, of="parse_numeric precision", low=1, high=38)
+        values.require_whole(self.scale, of="parse_numeric scale", low=0, high=self.precision)
+        values.require_failure_pair(self.on_failure, self.default, of=self.call)
+        if self.default is not None:
+            values.require_fits(self.default, precision=self.precision, scale=self.scale)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Round(Normalizer):
+    """Rounded to `precision` decimals, half away from zero."""
+
+    call = "round"
+    precision: int
+
+    def __post_init__(self) -> None:
+        values.require_whole(self.precision, of="round", low=-30, high=30)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Clamp(Normalizer):
+    """Nothing below `low`, nothing above `high`; a bound given as text is an SQL expression."""
+
+    call = "clamp"
+    low: Any
+    high: Any
+
+    def __post_init__(self) -> None:
+        values.require_bounds(self.low, self.high)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class ParseBool(Normalizer):
+    """Words become true or false, other text NULL."""
+
+    call = "parse_bool"
+    truthy: tuple[str, ...] = ("true", "1", "yes", "y")
+    falsy: tuple[str, ...] = ("false", "0", "no", "n")
+
+    def __post_init__(self) -> None:
+        values.require_words(self.truthy, self.falsy)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Default(Normalizer):
+    """NULL becomes a value."""
+
+    call = "default"
+    value: Any
+
+    def __post_init__(self) -> None:
+        values.require_literal(self.value, of=self.call)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class NullIf(Normalizer):
+    """A value becomes NULL."""
+
+    call = "nullif"
+    value: Any
+
+    def __post_init__(self) -> None:
+        values.require_literal(self.value, of=self.call)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Sql(Normalizer):
+    """An SQL expression in which the word `col` stands for the value so far."""
+
+    call = "sql"
+    expression: str
+
+    def __post_init__(self) -> None:
+        values.require_sql(self.expression, of=self.call)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Derive(Normalizer):
+    """An SQL expression over the source's columns takes the column's place."""
+
+    call = "derive"
+    expression: str
+
+    def __post_init__(self) -> None:
+        values.require_sql(self.expression, of=self.call)
+
+
+def is_normalizer(marker: object) -> bool:
+    """Whether a marker of an annotation is a normalizer."""
+    return isinstance(marker, Normalizer)
+
+
+def check_chain(markers: Sequence[object]) -> tuple[Normalizer, ...]:
+    """The normalizers among a column's markers; raises DeclarationError where `derive` is not the first of them."""
+    chain = tuple(marker for marker in markers if isinstance(marker, Normalizer))
+    for marker in chain[1:]:
+        if isinstance(marker, Derive):
+            raise DeclarationError(
+                f"{marker!r} replaces the column, so nothing may stand before it", hint="put derive(…) first"
+            )
+    return chain

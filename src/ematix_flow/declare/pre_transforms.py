@@ -1,0 +1,130 @@
+"""Transforms of the whole batch between normalization and load: `transforms_pre=[...]`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ematix_flow.declare import values
+from ematix_flow.declare.placed import placed
+from ematix_flow.foundation.errors import DeclarationError
+
+
+class NotATransform(DeclarationError, TypeError):
+    """Something in transforms_pre that is no transform."""
+
+
+class PreTransform:
+    """A step over the normalized rows; `pre_transform` is the function that made it."""
+
+    pre_transform: ClassVar[str]
+
+
+@dataclass(frozen=True)
+class DeduplicateBy(PreTransform):
+    """One row for each key: the first by `order_by`."""
+
+    pre_transform = "deduplicate_by"
+    keys: tuple[str, ...]
+    order_by: str | None = None
+
+    def __repr__(self) -> str:
+        shown = [repr(key) for key in self.keys]
+        if self.order_by is not None:
+            shown.append(f"order_by={self.order_by!r}")
+        return f"deduplicate_by({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class FilterWhere(PreTransform):
+    """Only rows for which a condition is true."""
+
+    pre_transform = "filter_where"
+    expr: str
+
+    def __repr__(self) -> str:
+        return f"filter_where({self.expr!r})"
+
+
+@dataclass(frozen=True)
+class Limit(PreTransform):
+    """At most `n` rows."""
+
+    pre_transform = "limit"
+    n: int
+
+    def __repr__(self) -> str:
+        return f"limit({self.n})"
+
+
+@dataclass(frozen=True)
+class SamplePct(PreTransform):
+    """Each row with probability `p`."""
+
+    pre_transform = "sample_pct"
+    p: float
+
+    def __repr__(self) -> str:
+        return f"sample_pct({self.p!r})"
+
+
+@placed
+def deduplicate_by(
+    *columns: str, keys: str | Sequence[str] | None = None, order_by: str | None = None
+) -> DeduplicateBy:
+    """One row for each key, the first by `order_by` (without it, or on a tie, any of them).
+
+    >>> deduplicate_by("event_id", order_by="received_at desc")
+    deduplicate_by('event_id', order_by='received_at desc')
+    >>> deduplicate_by(keys=("event_id",))
+    deduplicate_by('event_id')
+    """
+    named = (keys,) if isinstance(keys, str) else tuple(keys or ())
+    wanted = (*columns, *named)
+    if not wanted:
+        raise DeclarationError("deduplicate_by needs at least one key", hint='write deduplicate_by("event_id")')
+    for key in wanted:
+        values.require_sql(key, of="deduplicate_by")
+    if order_by is not None:
+        values.require_sql(order_by, of="deduplicate_by(order_by=…)")
+    return DeduplicateBy(wanted, order_by)
+
+
+@placed
+def filter_where(expr: str) -> FilterWhere:
+    """Keep the rows for which the SQL condition is true; it sees the normalized columns."""
+    values.require_sql(expr, of="filter_where")
+    return FilterWhere(expr)
+
+
+@placed
+def limit(n: int) -> Limit:
+    """Keep at most `n` rows."""
+    values.require_whole(n, of="limit", low=0, high=2**31 - 1)
+    return Limit(n)
+
+
+@placed
+def sample_pct(p: float) -> SamplePct:
+    """Keep each row with probability `p`, from 0 to 1."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
+        raise DeclarationError(f"sample_pct takes a number from 0 to 1, not {p!r}", hint="0.1 keeps a tenth")
+    return SamplePct(float(p))
+
+
+def is_pipeline_transform(obj: object) -> bool:
+    """Whether something can stand in transforms_pre."""
+    return isinstance(obj, PreTransform)
+
+
+def check_transforms(transforms: Sequence[object]) -> tuple[PreTransform, ...]:
+    """The same transforms; raises a TypeError for anything else."""
+    checked = []
+    for transform in transforms:
+        if not isinstance(transform, PreTransform):
+            raise NotATransform(
+                f"transforms_pre does not take {transform!r}", hint="use deduplicate_by, filter_where, limit or sample_pct"
+            )
+        checked.append(transform)
+    return tuple(checked)

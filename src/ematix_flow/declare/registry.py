@@ -1,0 +1,140 @@
+"""What has been declared in this process: pipelines and transforms by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.foundation.errors import DeclarationError, UnknownName
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean
+
+
+@dataclass(frozen=True)
+class TransformSpec:
+    """A named callable that runs after loads, or by itself."""
+
+    name: str
+    function: Callable[..., Any]
+    arity: int
+    target_connection: Any = None
+    schedule: str | None = None
+    where: Location | None = None
+
+
+@dataclass(frozen=True)
+class TransformRef:
+    """A transform or pipeline by name, looked up when it runs."""
+
+    name: str
+
+
+class DeclaredPipeline(Protocol):
+    """A decorated function: it knows its declaration."""
+
+    spec: PipelineSpec
+
+
+_pipelines: dict[str, DeclaredPipeline] = {}
+_transforms: dict[str, TransformSpec] = {}
+
+
+def register_pipeline(pipeline: DeclaredPipeline) -> None:
+    """Remember a pipeline; the same name twice is refused unless it is the same file (a cell or module run again)."""
+    spec = pipeline.spec
+    known = _pipelines.get(spec.name)
+    if known is not None and not _same_place(known.spec.where, spec.where):
+        raise DeclarationError(
+            f"a pipeline {spec.name!r} is already declared at {known.spec.where}",
+            where=spec.where,
+            hint="rename the function or pass name=",
+        )
+    _pipelines[spec.name] = pipeline
+
+
+def register_transform(transform: TransformSpec) -> None:
+    """Remember a transform by name."""
+    known = _transforms.get(transform.name)
+    if known is not None and not _same_place(known.where, transform.where):
+        raise DeclarationError(f"a transform {transform.name!r} is already declared at {known.where}", where=transform.where)
+    _transforms[transform.name] = transform
+
+
+def _same_place(one: Location | None, other: Location | None) -> bool:
+    return one is not None and other is not None and (one.file == other.file or one.file.startswith(("<", "/tmp/ipykernel")))
+
+
+def pipelines() -> dict[str, DeclaredPipeline]:
+    """All pipelines by name, in order of declaration."""
+    return dict(_pipelines)
+
+
+def transforms() -> dict[str, TransformSpec]:
+    """All transforms by name."""
+    return dict(_transforms)
+
+
+def get_pipeline(name: str) -> DeclaredPipeline:
+    """The pipeline of that name."""
+    return _get(_pipelines, name, "pipeline")
+
+
+def get_transform(name: str) -> TransformSpec:
+    """The transform of that name."""
+    return _get(_transforms, name, "transform")
+
+
+def _get(known: dict[str, Any], name: str, what: str) -> Any:
+    if name not in known:
+        raise UnknownName(f"no {what} is called {name!r}", hint=did_you_mean(name, known))
+    return known[name]
+
+
+def clear() -> None:
+    """Forget everything; for tests."""
+    _pipelines.clear()
+    _transforms.clear()
+
+
+def check_graph() -> None:
+    """Every depends_on names a pipeline, and nothing waits for itself."""
+    for pipeline in _pipelines.values():
+        spec = pipeline.spec
+        for upstream in spec.depends_on:
+            if upstream not in _pipelines:
+                raise DeclarationError(
+                    f"{spec.name} depends on {upstream!r}, which is not declared",
+                    where=spec.where,
+                    hint=did_you_mean(upstream, _pipelines),
+                )
+    order(_pipelines)
+
+
+def order(names: Iterable[str]) -> list[str]:
+    """Names so that every pipeline comes after what it depends on; a cycle is an error that shows its path."""
+    wanted = list(names)
+    done: list[str] = []
+    path: list[str] = []
+
+    def visit(name: str) -> None:
+        if name in done:
+            return
+        if name in path:
+            cycle = [*path[path.index(name) :], name]
+            raise DeclarationError(
+                f"depends_on goes in a circle: {' → '.join(cycle)}",
+                where=_pipelines[name].spec.where,
+                hint="remove one of these edges",
+            )
+        path.append(name)
+        for upstream in _pipelines[name].spec.depends_on:
+            if upstream in _pipelines and upstream in wanted:
+                visit(upstream)
+        path.pop()
+        done.append(name)
+
+    for name in wanted:
+        visit(name)
+    return done

@@ -1,0 +1,56 @@
+"""Retry policies, in the documented and in the shipped spelling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.names import did_you_mean
+
+_ALIASES = {"backoff_seconds": "base_secs", "backoff_factor": "factor", "max_backoff_seconds": "max_backoff_secs"}
+_KNOWN = ("max_attempts", "backoff", "base_secs", "max_backoff_secs", "factor", *_ALIASES)
+_SHAPES = ("fixed", "linear", "exponential")
+
+
+@dataclass(frozen=True)
+class RetryPolicy:
+    """How often and how patiently a failed run is tried again."""
+
+    max_attempts: int = 1
+    backoff: str = "fixed"
+    base_secs: float = 0
+    max_backoff_secs: float | None = None
+    factor: float = 2.0
+    explicit: bool = False
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any] | RetryPolicy | None) -> RetryPolicy:
+        """From `retry={...}`; unknown keys are refused with the nearest name."""
+        if given is None:
+            return cls()
+        if isinstance(given, RetryPolicy):
+            return given
+        for key in given:
+            if key not in _KNOWN:
+                raise DeclarationError(f"retry does not know {key!r}", hint=did_you_mean(key, _KNOWN))
+        values = {_ALIASES.get(key, key): value for key, value in given.items()}
+        if "factor" in values and "backoff" not in values:
+            values["backoff"] = "exponential"
+        policy = cls(**values, explicit=True)
+        if policy.backoff not in _SHAPES:
+            raise DeclarationError(f"retry backoff {policy.backoff!r} is not known", hint=did_you_mean(policy.backoff, _SHAPES))
+        if policy.max_attempts < 1 or policy.base_secs < 0:
+            raise DeclarationError("retry needs max_attempts ≥ 1 and a backoff of 0 seconds or more")
+        return policy
+
+    def wait_after(self, attempt: int) -> float:
+        """Seconds to wait after the given attempt (1 is the first)."""
+        if self.backoff == "linear":
+            wait = self.base_secs * attempt
+        elif self.backoff == "exponential":
+            wait = self.base_secs * self.factor ** (attempt - 1)
+        else:
+            wait = self.base_secs
+        return wait if self.max_backoff_secs is None else min(wait, self.max_backoff_secs)

@@ -1,0 +1,63 @@
+"""Load strategies: what happens to rows that are already there."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import Enum
+from typing import Union
+
+
+class Deletes(str, Enum):
+    """What happens to target rows whose key is missing from a full source."""
+
+    HARD = "hard"
+    SOFT = "soft"
+
+
+@dataclass(frozen=True)
+class Append:
+    """Insert every source row."""
+
+    mode = "append"
+
+
+@dataclass(frozen=True)
+class Truncate:
+    """Replace the whole table."""
+
+    mode = "truncate"
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Insert new keys, update changed ones."""
+
+    keys: tuple[str, ...]
+    compare: tuple[str, ...]
+    update: tuple[str, ...]
+    deletes: Deletes | None = None
+    mode = "merge"
+
+
+@dataclass(frozen=True)
+class Scd2:
+    """Keep every version of a row with the time it was valid."""
+
+    keys: tuple[str, ...]
+    compare: tuple[str, ...]
+    event_time: str | None = None
+    ttl: timedelta | None = None
+    deletes: Deletes | None = None
+    mode = "scd2"
+
+
+Strategy = Union[Append, Truncate, Merge, Scd2]
+
+
+@dataclass(frozen=True)
+class Incremental:
+    """Read only rows at or after the last watermark (less a lookback)."""
+
+    column: str
+    lookback: timedelta | None = None

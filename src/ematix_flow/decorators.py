@@ -1,0 +1,149 @@
+"""The `ematix` namespace: decorators that build declarations and remember them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import update_wrapper
+from typing import Any
+
+from ematix_flow.declare import registry
+from ematix_flow.declare.connections import connection as _connection
+from ematix_flow.declare.endpoints import Target
+from ematix_flow.declare.pipeline import PipelineOptions, PipelineSpec, pipeline_from
+from ematix_flow.declare.registry import TransformRef, TransformSpec
+from ematix_flow.declare.table import ManagedTable
+from ematix_flow.declare.table import table as _table
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.location import caller
+
+
+class Pipeline:
+    """A decorated function: call it to run the load.
+
+    `sync(**overrides)` runs it with some keywords changed, `preview()` shows the plan, `dry_run()` rehearses it,
+    `validate()` checks the source's SQL.
+    """
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        update_wrapper(self, spec.function)
+
+    @property
+    def name(self) -> str:
+        """The pipeline's name."""
+        return self.spec.name
+
+    @property
+    def target(self) -> str:
+        """The (first) target's table name."""
+        return self.spec.loads[0].table.qualified
+
+    def __call__(self) -> Any:
+        return self.sync()
+
+    def sync(self, *, accept_deletes: int | None = None, **overrides: Any) -> Any:
+        """Run now; keywords override those of the decorator for this run."""
+        from ematix_flow.engine import batch
+
+        return batch.run(self.spec, overrides=overrides, run_log=_run_log(), accept_deletes=accept_deletes)
+
+    def preview(self, *, rows: int = 0) -> Any:
+        """What a run would do; changes nothing."""
+        from ematix_flow.engine.preview import preview
+
+        return preview(self.spec, rows=rows)
+
+    def dry_run(self, **overrides: Any) -> Any:
+        """Stage, check and count, then roll back."""
+        from ematix_flow.engine import batch
+
+        return batch.rehearse(self.spec, overrides=overrides)
+
+    def validate(self) -> Any:
+        """Whether source, target and declaration fit together."""
+        from ematix_flow.engine.preview import validate
+
+        return validate(self.spec)
+
+    def __repr__(self) -> str:
+        return f"<pipeline {self.spec.name} at {self.spec.where}>"
+
+
+def _run_log() -> Any:
+    from ematix_flow.runlog import default_run_log
+
+    return default_run_log()
+
+
+class Ematix:
+    """Everything a module of pipelines needs, under one name."""
+
+    def connection(self, cls: type) -> Any:
+        """Class decorator: `kind` and the fields of that connection as class attributes."""
+        return _connection(cls)
+
+    def table(self, *, schema: str, name: str | None = None) -> Callable[[type], type[ManagedTable]]:
+        """Class decorator: annotated columns become a table."""
+        return _table(schema=schema, name=name)
+
+    def pipeline(self, **options: Any) -> Callable[[Callable[..., Any]], Pipeline]:
+        """Function decorator: the function says where rows come from, the keywords say where they go."""
+        where = caller()
+        parsed = PipelineOptions.parse(options, where)
+
+        def decorate(function: Callable[..., Any]) -> Pipeline:
+            pipeline = Pipeline(pipeline_from(function, parsed, where))
+            registry.register_pipeline(pipeline)
+            return pipeline
+
+        return decorate
+
+    job = pipeline
+
+    def target(self, target_class: type[ManagedTable], *, mode: str, target_connection: Any = None,
+               keys: Sequence[str] | None = None, update_columns: Sequence[str] | None = None,
+               compare_columns: Sequence[str] | None = None, event_timestamp_column: str | None = None,
+               handle_deletes: str | None = None, column_map: Mapping[str, str] | None = None) -> Target:  # fmt: skip
+        """One target of a fan-out."""
+        return Target(
+            connection=target_connection, table=target_class, mode=mode, keys=keys, update_columns=update_columns,
+            compare_columns=compare_columns, event_timestamp_column=event_timestamp_column,
+            handle_deletes=handle_deletes, column_map=column_map,
+        )  # fmt: skip
+
+    def transform(self, *, name: str | None = None, target_connection: Any = None,
+                  schedule: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
+        """Function decorator: a named step of (conn) or (conn, parent)."""
+        where = caller()
+
+        def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+            arity = len(inspect.signature(function).parameters)
+            if arity not in (1, 2):
+                raise _WrongArity(f"transform {function.__name__} takes {arity} arguments", where=where,
+                                  hint="take (conn) or (conn, parent)")  # fmt: skip
+            registry.register_transform(
+                TransformSpec(name or function.__name__, function, arity, target_connection, schedule, where)
+            )
+            return function
+
+        return decorate
+
+    def transform_ref(self, name: str) -> TransformRef:
+        """A transform or pipeline by name, looked up when it runs."""
+        if not isinstance(name, str):
+            raise TypeError(f"transform_ref takes a name, not {name!r}")
+        return TransformRef(name)
+
+    def read(self, connection: Any, table_or_query: str) -> Any:
+        """A table or query of a connection as a Spark DataFrame."""
+        from ematix_flow.engine.frames import read
+
+        return read(connection, table_or_query)
+
+
+class _WrongArity(DeclarationError, TypeError):
+    """A function with a number of arguments nobody calls it with."""
+
+
+ematix = Ematix()

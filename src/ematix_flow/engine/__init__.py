@@ -1,0 +1,1 @@
+"""Runs the plan: session, preparation, the walk of the steps, results."""

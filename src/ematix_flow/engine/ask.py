@@ -1,0 +1,133 @@
+"""Asks the user's function where the rows come from."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Union
+
+from ematix_flow.config import resolve
+from ematix_flow.declare.endpoints import Source
+from ematix_flow.declare.pipeline import PipelineSpec, positional_parameters
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.engine.handle import Connection
+from ematix_flow.expressions import quote
+from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.foundation.location import Location
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class QuerySource:
+    """SQL on one connection."""
+
+    connection: Any
+    query: str
+
+
+@dataclass(frozen=True)
+class FrameSource:
+    """A dataframe the user made."""
+
+    frame: DataFrame
+
+
+@dataclass(frozen=True)
+class NoSource:
+    """The function did the work itself and returned a dict."""
+
+    value: Mapping[str, Any]
+
+
+Asked = Union[QuerySource, FrameSource, NoSource]
+
+
+def ask(spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitStack) -> Asked:
+    """Call the function with what it takes; understand what it returns."""
+    source = source_connection(spec)
+    answer = _call(spec, source, spark, open_until)
+    if answer is None:
+        if spec.source_table is None:
+            raise PlanError(
+                f"{spec.name} returned nothing", where=spec.where, hint='return SQL, or name the source: source_table="raw.customers"'
+            )
+        return QuerySource(source, _table_query(spec, Connection(source).dialect()))
+    if isinstance(answer, str):
+        return QuerySource(source, answer)
+    if isinstance(answer, Source):
+        return QuerySource(_declared(answer.connection), answer.query)
+    if isinstance(answer, Mapping):
+        return NoSource(answer)
+    if hasattr(answer, "sparkSession") and hasattr(answer, "mapInArrow"):
+        return FrameSource(answer)
+    raise RunFailed(
+        f"{spec.name} returned {type(answer).__name__}", where=spec.where, hint="return SQL, a Source or a Spark DataFrame"
+    )
+
+
+def source_connection(spec: PipelineSpec) -> Any:
+    """The declared source connection; without one, the (first) target's."""
+    named = spec.source_connection
+    if isinstance(named, (list, tuple)):
+        named = named[0]
+    return _declared(named if named is not None else spec.loads[0].connection)
+
+
+def _declared(connection: Any) -> Any:
+    return connection.declared if isinstance(connection, Connection) else resolve(connection).connection
+
+
+def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], open_until: ExitStack) -> Any:
+    names = positional_parameters(spec.function)
+    plain = [name for name in names if name != "spark"]
+    given: dict[str, Any] = {}
+    if "spark" in names:
+        given["spark"] = spark()
+    connections = [source, _declared(spec.loads[0].connection)]
+    for name, declared in zip(plain, connections):
+        given[name] = open_until.enter_context(Connection(declared))
+    try:
+        answer = spec.function(**given)
+        return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+    except FlowError as exc:
+        raise exc.at(_line_in(spec, exc) or spec.where) from exc
+    except Exception as exc:
+        raise RunFailed(
+            f"{spec.name} raised {type(exc).__name__}: {exc}", where=_line_in(spec, exc) or spec.where, hint="look at that line"
+        ) from exc
+
+
+def _line_in(spec: PipelineSpec, exc: BaseException) -> Location | None:
+    """The line of the user's file that raised."""
+    user_file = getattr(getattr(spec.function, "__code__", None), "co_filename", None)
+    found = None
+    trace = exc.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == user_file:
+            found = Location(str(user_file), trace.tb_lineno)
+        trace = trace.tb_next
+    return found
+
+
+def _table_query(spec: PipelineSpec, dialect: str) -> str:
+    table: TableSpec = spec.loads[0].table
+    wanted = {column.name for load in spec.loads for column in load.table.columns if not is_derived(column)}
+    unknown = set(spec.column_map) - set(table.column_names)
+    if unknown:
+        raise PlanError(f"column_map names {sorted(unknown)}, which {table.qualified} does not declare", where=spec.where)
+    names = [name for load in spec.loads for name in load.table.column_names if name in wanted]
+    chosen = [
+        f"{quote(spec.column_map.get(name, name), dialect)} AS {quote(name, dialect)}" for name in dict.fromkeys(names)
+    ]
+    relation = ".".join(quote(part, dialect) for part in (spec.source_table or "").split("."))
+    return f"SELECT {', '.join(chosen)} FROM {relation}"
+
+
+def is_derived(column: Any) -> bool:
+    """Whether the column is made by derive(...), so that the source need not have it."""
+    return bool(column.normalizers) and type(column.normalizers[0]).__name__.lower().lstrip("_") == "derive"

@@ -1,0 +1,88 @@
+"""What a run knows before it starts: resolved connections, backends, shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.config import resolve
+from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
+from ematix_flow.contract.shape import TargetShape, shape_of
+from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.engine.ask import source_connection
+from ematix_flow.engine.session import spark_session
+from ematix_flow.foundation.errors import FlowError, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@dataclass(frozen=True)
+class LoadContext:
+    """One target, ready to be opened."""
+
+    load: LoadSpec
+    connection: Any
+    backend: Backend
+    shape: TargetShape
+    sink: BatchSink
+    ddl: DdlPlanner
+
+
+@dataclass
+class RunContext:
+    """One run: its targets, its source's backend, and what must be closed at its end."""
+
+    spec: PipelineSpec
+    loads: tuple[LoadContext, ...]
+    source: Any
+    source_backend: Backend
+    open_until: ExitStack = field(default_factory=ExitStack)
+
+    def spark(self) -> SparkSession:
+        """The session, started on first use with the jars of every backend in play."""
+        needed = {jar for backend in (self.source_backend, *(item.backend for item in self.loads)) for jar in backend.jars}
+        return spark_session(needed)
+
+
+def open_context(spec: PipelineSpec) -> RunContext:
+    """Resolve names, find backends, refuse what is not offered."""
+    try:
+        source = source_connection(spec)
+        source_backend = backend_for(source)
+        if source_backend.batch_source is None:
+            raise Unsupported(f"{source_backend.title} cannot be read by a batch pipeline")
+        loads = tuple(_load_context(load) for load in spec.loads)
+    except FlowError as exc:
+        exc.at(spec.where)
+        raise
+    return RunContext(spec, loads, source, source_backend)
+
+
+def _load_context(load: LoadSpec) -> LoadContext:
+    connection = resolve(load.connection).connection
+    backend = backend_for(connection)
+    mode = load.strategy.mode
+    if backend.batch_sink is None or backend.ddl is None or mode not in backend.strategies:
+        offered = ", ".join(sorted(backend.strategies)) or "nothing"
+        raise Unsupported(f"{backend.title} does not offer mode={mode!r}", hint=f"it offers {offered}")
+    shape = shape_of(load.table, load.strategy)
+    return LoadContext(load, connection, backend, shape, backend.batch_sink(connection), backend.ddl(connection))
+
+
+def all_jars(specs: Sequence[PipelineSpec]) -> set[str]:
+    """Jars that any of these pipelines needs, so that one session serves them all."""
+    needed: set[str] = set()
+    for spec in specs:
+        for named in (spec.source_connection, *(load.connection for load in spec.loads)):
+            if named is None or isinstance(named, (list, tuple)):
+                continue
+            try:
+                needed |= set(backend_for(resolve(named).connection).jars)
+            except FlowError:  # said when that pipeline runs
+                continue
+    return needed

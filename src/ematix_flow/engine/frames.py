@@ -1,0 +1,32 @@
+"""Tables and queries of a connection as Spark dataframes, for people who write PySpark."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.config import resolve
+from ematix_flow.engine.batch import parallelism
+from ematix_flow.engine.session import spark_session
+from ematix_flow.expressions import quote
+from ematix_flow.foundation.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_open = ExitStack()  # snapshots of frames handed to people stay open as long as the process
+
+
+def read(connection: Any, table_or_query: str) -> DataFrame:
+    """`read("lake", "raw.orders")` or `read("warehouse", "SELECT …")`."""
+    declared = resolve(connection).connection
+    backend = backend_for(declared)
+    if backend.batch_source is None:
+        raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+    spark = spark_session(backend.jars)
+    query = table_or_query
+    if " " not in query.strip():
+        query = "SELECT * FROM " + ".".join(quote(part, backend.dialect) for part in query.strip().split("."))
+    source = backend.batch_source(declared)
+    return source.read(source.plan(query, parallelism=parallelism()), spark, _open)

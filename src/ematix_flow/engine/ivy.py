@@ -1,0 +1,137 @@
+"""Ivy: the fetcher inside pyspark's own jars, run once for exactly the jars it is told."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+from xml.sax.saxutils import quoteattr
+
+from ematix_flow.engine.java import find_java
+from ematix_flow.foundation.errors import FlowError, RunFailed, StorageFull, Unreachable
+
+Progress = Callable[[str], None]
+
+_PATIENCE_SECONDS = 900
+_SETTINGS_VARIABLE = "EMATIX_FLOW_IVY_SETTINGS"
+_NO_ANSWER = re.compile(
+    r"destination server|server access error|timed out|connection (refused|reset)|unknownhost|host .* not found|"
+    r"network is unreachable|sslexception|sslhandshake|PKIX|stopped after",
+    re.IGNORECASE,
+)
+
+
+class Coordinates(Protocol):
+    """What names a jar in a repository."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def artifact(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+
+
+def file_name(jar: Coordinates) -> str:
+    """The file a jar is kept in; the group is part of it, as two groups may use one artifact name."""
+    return f"{jar.group}_{jar.artifact}-{jar.version}.jar"
+
+
+def retrieve(jars: Iterable[Coordinates], *, into: Path, on_progress: Progress) -> None:
+    """Fetch these jars, and nothing that they ask for in turn, into a folder."""
+    wanted = list(jars)
+    description = into / "ivy.xml"
+    description.write_text(_describe(wanted), encoding="utf-8")
+    said = _run(_command(description, into=into), on_progress=on_progress)
+    absent = [jar for jar in wanted if not (into / file_name(jar)).is_file()]
+    if absent:
+        raise _reason(absent, said=said)
+
+
+def _describe(jars: list[Coordinates]) -> str:
+    """Ivy's own description of what to fetch: `master` is the jar itself, without sources and documents."""
+    lines = [
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
+        ' conf="default-&gt;master" transitive="false"/>'
+        for jar in jars
+    ]
+    return (
+        '<ivy-module version="2.0"><info organisation="ematix-flow" module="jars"/>'
+        '<configurations><conf name="default"/></configurations>'
+        f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
+    )
+
+
+def _command(description: Path, *, into: Path) -> list[str]:
+    settings = os.environ.get(_SETTINGS_VARIABLE)
+    return [
+        str(find_java()),
+        # Without this, whatever lies in ~/.ivy2 would be taken before what the lock names.
+        f"-Divy.default.ivy.user.dir={into / 'ivy'}",
+        "-cp",
+        str(_ivy_jar()),
+        "org.apache.ivy.Main",
+        *(("-settings", settings) if settings else ()),
+        *("-cache", str(into / "ivy" / "cache")),
+        *("-ivy", str(description)),
+        *("-confs", "default"),
+        *("-retrieve", f"{into}/[organisation]_[artifact]-[revision].[ext]"),
+    ]
+
+
+def _ivy_jar() -> Path:
+    """Found beside pyspark without importing it."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is not None and spec.origin is not None:
+        for jar in sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")):
+            return jar
+    raise RunFailed("pyspark's own jars are not installed, so none can be fetched", hint="pip install pyspark==4.1.3")
+
+
+def _run(command: list[str], *, on_progress: Progress) -> str:
+    """Everything Ivy said; each jar that arrives is told as it does."""
+    said: list[str] = []
+    with subprocess.Popen(  # noqa: S603  fixed program and arguments, no shell
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace"
+    ) as process:
+        alarm = threading.Timer(_PATIENCE_SECONDS, process.kill)
+        alarm.daemon = True
+        alarm.start()
+        try:
+            assert process.stdout is not None  # noqa: S101  a pipe was asked for
+            for line in process.stdout:
+                said.append(line)
+                arrived = re.search(r"\[SUCCESSFUL \] .*?#(.+?);(.+?)!", line)
+                if arrived:
+                    on_progress(f"got {arrived.group(1)} {arrived.group(2)}")
+        except BaseException:
+            process.kill()
+            raise
+        finally:
+            alarm.cancel()
+    if process.returncode == -9:
+        said.append(f"stopped after {_PATIENCE_SECONDS} s\n")
+    return "".join(said)
+
+
+def _reason(absent: list[Coordinates], *, said: str) -> FlowError:
+    """The error that fits what Ivy said."""
+    first, others = absent[0], len(absent) - 1
+    names = f"{first.artifact} {first.version}" + (f" and {others} more" if others else "")
+    if "No space left on device" in said:
+        return StorageFull(f"no room to store {names}", hint="free some space, or point EMATIX_FLOW_CACHE elsewhere")
+    if _NO_ANSWER.search(said):
+        return Unreachable(
+            f"could not reach the jar repository for {names}",
+            hint=f"check the network or proxy, then again; a mirror goes into {_SETTINGS_VARIABLE}=ivysettings.xml",
+        )
+    unknown = re.findall(r":: \S+?#(\S+?);(\S+?): not found", said)
+    return RunFailed(
+        f"the jar repository does not hold {', '.join(' '.join(pair) for pair in unknown) or names}",
+        hint=f"if a mirror is in use, name it in {_SETTINGS_VARIABLE}=ivysettings.xml",
+    )

@@ -1,0 +1,150 @@
+"""Jars: the pinned sets beside pyspark's own, fetched once, checked, and kept in the user's cache."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.engine import ivy
+from ematix_flow.foundation.errors import ConfigError, FlowError, RunFailed, StorageFull
+from ematix_flow.foundation.names import did_you_mean
+
+LOCK = Path(__file__).with_name("jars.lock.toml")
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned jar and the sum its bytes must have."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def file_name(self) -> str:
+        """The file it is kept in."""
+        return ivy.file_name(self)
+
+
+def ensure(sets: Iterable[str], *, lock: Path = LOCK, on_progress: ivy.Progress | None = None) -> list[Path]:
+    """The files of these jar sets, in the order of the lock; what is missing is fetched first.
+
+    `ensure(["delta"])` gives the paths for `spark.jars`. With everything in the cache it reads the files once to
+    check them, and asks nobody.
+    """
+    wanted = _chosen(list(sets), among=read_lock(lock))
+    folder = cache_folder()
+    missing = [jar for jar in wanted if not _is_intact(folder / jar.file_name, jar.sha256)]
+    if missing:
+        _fetch(missing, folder=folder, on_progress=on_progress or (lambda _: None))
+    return [folder / jar.file_name for jar in wanted]
+
+
+def read_lock(lock: Path = LOCK) -> dict[str, tuple[Jar, ...]]:
+    """The jar sets of a lock file by name."""
+    sets = _parse(lock)
+    return {name: tuple(Jar(**jar) for jar in entry["jars"]) for name, entry in sets.items()}
+
+
+def cache_folder() -> Path:
+    """Where jars are kept: EMATIX_FLOW_CACHE, else the user's cache folder."""
+    own = os.environ.get("EMATIX_FLOW_CACHE")
+    if own:
+        return Path(own).expanduser() / "jars"
+    users = os.environ.get("XDG_CACHE_HOME")
+    return (Path(users) if users else Path.home() / ".cache") / "ematix-flow" / "jars"
+
+
+def _parse(lock: Path) -> dict[str, Any]:
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    with lock.open("rb") as file:
+        return tomllib.load(file)
+
+
+def _chosen(sets: list[str], *, among: dict[str, tuple[Jar, ...]]) -> list[Jar]:
+    """The jars of the named sets, each once."""
+    for name in sets:
+        if name not in among:
+            raise ConfigError(f"there is no jar set {name!r}", hint=did_you_mean(name, among))
+    return list(dict.fromkeys(jar for name in sets for jar in among[name]))
+
+
+def _is_intact(path: Path, sha256: str) -> bool:
+    """Whether the file is there and its bytes are the locked ones."""
+    digest = hashlib.sha256()
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 20):
+                digest.update(chunk)
+    except OSError:
+        return False
+    return digest.hexdigest() == sha256
+
+
+def _fetch(jars: list[Jar], *, folder: Path, on_progress: ivy.Progress) -> None:
+    """Fetch into a folder of our own beside the cache, check, then rename: another process never sees half a jar."""
+    on_progress(f"fetching {len(jars)} {'jar' if len(jars) == 1 else 'jars'}, once")
+    workshop: Path | None = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        workshop = Path(tempfile.mkdtemp(prefix=".fetch-", dir=folder))
+        ivy.retrieve(jars, into=workshop, on_progress=on_progress)
+        for jar in jars:
+            _refuse_unless_intact(workshop / jar.file_name, jar)
+        for jar in jars:
+            (workshop / jar.file_name).replace(folder / jar.file_name)
+    except FlowError:
+        raise
+    except OSError as error:
+        raise _storage_error(error, folder=folder) from error
+    finally:
+        if workshop is not None:
+            shutil.rmtree(workshop, ignore_errors=True)
+
+
+def _refuse_unless_intact(path: Path, jar: Jar) -> None:
+    if not _is_intact(path, jar.sha256):
+        raise RunFailed(
+            f"{jar.artifact} {jar.version} arrived with other bytes than the lock file names; it was thrown away",
+            hint="run it again; if it stays so, the repository or a mirror on the way serves a changed file",
+        )
+
+
+def _storage_error(error: OSError, *, folder: Path) -> FlowError:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(f"no room left in {folder}", hint="free some space, or point EMATIX_FLOW_CACHE elsewhere")
+    return RunFailed(
+        f"the jar cache {folder} cannot be used: {error.strerror or error}",
+        hint="set EMATIX_FLOW_CACHE to a folder you may write to",
+    )
+
+
+def main(sets: list[str]) -> int:
+    """`python -m ematix_flow.engine.jars [set …]` fills the cache, with all sets when none is named."""
+
+    def tell(line: str) -> None:
+        sys.stderr.write(f"  {line}\n")
+
+    try:
+        paths = ensure(sets or list(read_lock()), on_progress=tell)
+    except FlowError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write("".join(f"{path}\n" for path in paths))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,63 @@
+"""One run of a pipeline at a time: a lease in the run log, kept alive while the run works."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ematix_flow.foundation.errors import LeaseHeld
+
+if TYPE_CHECKING:
+    from ematix_flow.runlog.protocol import RunLog
+
+LEASE_SECONDS = 120
+_log = logging.getLogger(__name__)
+
+
+def worker_id() -> str:
+    """Host, process and when the process started, so that a dead holder can be told from a living one."""
+    return f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}"
+
+
+def _start_time(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[19]
+    except OSError:
+        return "0"
+
+
+@contextmanager
+def held(run_log: RunLog | None, pipeline: str) -> Iterator[None]:
+    """Hold the pipeline's lease while the block runs."""
+    if run_log is None:
+        yield
+        return
+    claim = run_log.claim(pipeline, worker_id(), LEASE_SECONDS)
+    if not claim.acquired or claim.token is None:
+        raise LeaseHeld(
+            f"{pipeline} is already running ({claim.holder}), until {claim.expires_at:%H:%M:%S} at least",
+            hint="wait for it, or look: flow runs list",
+        )
+    ended = threading.Event()
+    beat = threading.Thread(target=_beat, args=(run_log, claim.token, ended), daemon=True)
+    beat.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        beat.join(timeout=5)
+        run_log.release(claim.token)
+
+
+def _beat(run_log: RunLog, token: str, ended: threading.Event) -> None:
+    while not ended.wait(LEASE_SECONDS / 3):
+        try:
+            run_log.heartbeat(token, LEASE_SECONDS)
+        except Exception as exc:  # the next beat tries again; the lease outlives two missed ones
+            _log.debug("heartbeat: %s", exc)

@@ -1,0 +1,94 @@
+"""From what the source gives to exactly the declared columns: normalizers, pre-transforms, strict casts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import Column
+from ematix_flow.expressions import normalized_select
+from ematix_flow.families.carry import BAD_VALUE
+from ematix_flow.families.frames import spark_type
+from ematix_flow.foundation.errors import PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_INTEGERS = ("smallint", "int", "bigint", "tinyint")
+_NESTED = ("struct", "array", "map", "variant")
+_numbers = itertools.count(1)
+
+
+def prepare(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], open_until: ExitStack) -> DataFrame:
+    """The declared columns, in order, in the types the target's frame has."""
+    if pre_transforms or any(column.normalizers for column in table.columns):
+        frame = _normalized(frame, table, pre_transforms, open_until)
+    given = {name: kind for name, kind in frame.dtypes}
+    return frame.selectExpr(*(f"{strict_cast(column, given[column.name])} AS {_quote(column.name)}" for column in table.columns))
+
+
+def _normalized(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], open_until: ExitStack) -> DataFrame:
+    view = f"flow_source_{next(_numbers)}"
+    frame.createOrReplaceTempView(view)
+    spark = frame.sparkSession
+    open_until.callback(spark.catalog.dropTempView, view)
+    columns = [(column.name, column.normalizers) for column in table.columns]
+    return spark.sql(normalized_select(columns, f"SELECT * FROM {view}", pre_transforms=pre_transforms, dialect="spark"))
+
+
+def _quote(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def strict_cast(column: Column, given: str) -> str:
+    """A cast that fails with the column's name and the value instead of bending it."""
+    name = _quote(column.name)
+    wanted = spark_type(column.type)
+    kind = column.type.kind
+    if given in ("void", "null"):
+        return f"CAST(NULL AS {wanted})"
+    if kind in ("json", "jsonb"):
+        return _json(name, column, given)
+    if kind == "uuid":
+        return _raising(column, f"{name} RLIKE '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'", f"lower({name})")
+    if given.upper().replace(" ", "") == wanted.replace(" ", ""):
+        return name
+    if wanted == "STRING":
+        return _text(name, given)
+    if given.startswith(_NESTED):
+        raise PlanError(f"column {column.name!r} is {given}, and the table declares {column.type}", hint="declare it JSONB")
+    if kind in ("small_int", "integer", "big_int") and given.startswith(("double", "float", "decimal")):
+        whole = f"{name} = floor({name}) AND try_cast({name} AS {wanted}) IS NOT NULL"
+        return _raising(column, whole, f"try_cast({name} AS {wanted})")
+    if kind == "boolean" and given in _INTEGERS:
+        return _raising(column, f"{name} IN (0, 1)", f"CAST({name} AS BOOLEAN)")
+    if kind in ("date", "timestamp", "timestamp_tz") and given.startswith((*_INTEGERS, "double", "float", "decimal", "boolean")):
+        raise PlanError(
+            f"column {column.name!r} is {given}, and the table declares {column.type}", hint="convert it in the source's SQL"
+        )
+    return _raising(column, f"try_cast({name} AS {wanted}) IS NOT NULL", f"try_cast({name} AS {wanted})")
+
+
+def _text(name: str, given: str) -> str:
+    if given.startswith(_NESTED):
+        return f"to_json({name})"
+    if given == "binary":
+        return f"decode({name}, 'UTF-8')"
+    return f"CAST({name} AS STRING)"
+
+
+def _json(name: str, column: Column, given: str) -> str:
+    if given.startswith(_NESTED):
+        return f"to_json({name})"
+    text = name if given == "string" else f"CAST({name} AS STRING)"
+    return _raising(column, f"try_parse_json({text}) IS NOT NULL", text)
+
+
+def _raising(column: Column, valid: str, value: str) -> str:
+    name = _quote(column.name)
+    label = f"{BAD_VALUE}|{column.name}|{column.type}|".replace("\\", "").replace("'", "")
+    failure = f"raise_error(concat('{label}', left(CAST({name} AS STRING), 80)))"
+    return f"CASE WHEN {name} IS NULL THEN NULL WHEN {valid} THEN {value} ELSE {failure} END"

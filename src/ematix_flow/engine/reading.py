@@ -1,0 +1,216 @@
+"""The source side of a run: the query with its plan, restricted by the watermark, as a query or as a frame."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.contract.backend import Backend, BatchSource
+from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.strategy import Incremental
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.engine.ask import Asked, FrameSource, QuerySource, is_derived
+from ematix_flow.engine.context import LoadContext, RunContext
+from ematix_flow.engine.federate import federated_frame
+from ematix_flow.engine.prepare import prepare
+from ematix_flow.expressions import CannotRender, normalized_select, quote
+from ematix_flow.foundation.errors import FlowError, Unsupported
+from ematix_flow.planning.paths import CROSS_DB, PathChoice, choose_path, require_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Where the rows come from: a planned query on one system, or a dataframe."""
+
+    backend: Backend | None
+    connection: Any
+    source: BatchSource | None
+    plan: ReadPlan | None
+    frame: DataFrame | None
+
+    @property
+    def query(self) -> str:
+        """The source's SQL, empty for a dataframe."""
+        return self.plan.query if self.plan else ""
+
+    @property
+    def kind(self) -> str:
+        """What the source is, in one word."""
+        return self.backend.name if self.backend else "dataframe"
+
+    def columns(self) -> tuple[SourceColumn, ...]:
+        """What the source gives."""
+        if self.plan is not None:
+            return self.plan.columns
+        frame = self.frame
+        return tuple(SourceColumn(name, kind, None) for name, kind in frame.dtypes) if frame is not None else ()
+
+
+def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Reading:
+    """Understand the source without reading it."""
+    if isinstance(asked, FrameSource):
+        return Reading(None, None, None, None, asked.frame)
+    if not isinstance(asked, QuerySource):
+        raise AssertionError("a function that returned a dict has no source")
+    spec = context.spec
+    mixed = federated_frame(asked, spec.source_connection, context.spark, context.open_until)
+    if mixed is not None:
+        return Reading(None, None, None, None, mixed)
+    backend = backend_for(asked.connection)
+    if backend.batch_source is None:
+        raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+    if backend.dialect == "spark":
+        context.spark()
+    source = backend.batch_source(asked.connection)
+    query = _renamed(context, asked.query, backend.dialect) if spec.column_map and not spec.source_table else asked.query
+    try:
+        plan = source.plan(query, parallelism=parallelism)
+    except FlowError as exc:
+        exc.at(sql_location(context))
+        raise
+    return Reading(backend, asked.connection, source, plan, None)
+
+
+def sql_location(context: RunContext) -> Any:
+    """The place to show for an error in the source's SQL: the function."""
+    from ematix_flow.foundation.location import Location
+
+    code = getattr(context.spec.function, "__code__", None)
+    if code is None:
+        return context.spec.where
+    lines = [line for _, _, line in code.co_lines() if line is not None]
+    return Location(code.co_filename, max(lines)) if lines else context.spec.where
+
+
+def _renamed(context: RunContext, query: str, dialect: str) -> str:
+    table = context.spec.loads[0].table
+    names = [column.name for column in table.columns if not is_derived(column)]
+    mapped = context.spec.column_map
+    chosen = ", ".join(f"{quote(mapped.get(name, name), dialect)} AS {quote(name, dialect)}" for name in names)
+    return f"SELECT {chosen} FROM (\n{query.strip().rstrip(';')}\n) AS renamed"
+
+
+@dataclass(frozen=True)
+class LoadReading:
+    """How one target gets its rows."""
+
+    choice: PathChoice
+    query: str | None = None
+    columns: tuple[SourceColumn, ...] = ()
+
+
+def choose(context: RunContext, target: LoadContext, reading: Reading) -> LoadReading:
+    """Inside the database when source and target share it and nothing needs Spark."""
+    spec, table = context.spec, target.load.table
+    derived = {column.name for column in table.columns if is_derived(column)}
+    names = [column.name for column in reading.columns()]
+    require_columns(names, table.columns, derived=derived, table=table.qualified, where=spec.where)
+    obstacle, query, columns = _inside(context, target, reading)
+    same = obstacle is None and _same_system(reading, target)
+    choice = choose_path(
+        force=spec.force_path, same_system=same, obstacle=obstacle, source=columns, columns=table.columns
+    )
+    return LoadReading(choice, query if choice.path != CROSS_DB else None, columns)
+
+
+def _same_system(reading: Reading, target: LoadContext) -> bool:
+    if reading.backend is None or reading.backend is not target.backend or target.backend.identity is None:
+        return False
+    return target.backend.identity(reading.connection) == target.backend.identity(target.connection)
+
+
+def _inside(
+    context: RunContext, target: LoadContext, reading: Reading
+) -> tuple[str | None, str | None, tuple[SourceColumn, ...]]:
+    """An obstacle, or the query the database would run with the columns it gives."""
+    if context.spec.fan_out:
+        return "the source is read once for several targets", None, ()
+    if reading.plan is None or reading.source is None or reading.backend is None:
+        return "the source is a dataframe", None, ()
+    if not hasattr(target.sink, "stage_query"):
+        return f"{target.backend.title} fills its stages from Spark", None, ()
+    if not _same_system(reading, target):
+        return "source and target are different systems", None, ()
+    try:
+        query = normalized_query(target.load.table, reading.query, context.spec.transforms_pre, reading.backend.dialect)
+    except CannotRender as exc:
+        return str(exc), None, ()
+    if query == reading.query:
+        return None, query, reading.plan.columns
+    return None, query, reading.source.plan(query, parallelism=1).columns
+
+
+def normalized_query(table: TableSpec, query: str, pre_transforms: Any, dialect: str) -> str:
+    """The source's query with the table's normalizers and the pre-transforms in the database's own words."""
+    if not pre_transforms and not any(column.normalizers for column in table.columns):
+        return query
+    columns = [(column.name, column.normalizers) for column in table.columns]
+    return normalized_select(columns, query, pre_transforms=pre_transforms, dialect=dialect)
+
+
+def threshold(incremental: Incremental, watermark: str, kind: str) -> str:
+    """Where an incremental read begins: the watermark, less the lookback."""
+    if incremental.lookback is None:
+        return watermark
+    if kind == "date":
+        days = timedelta(days=-(-incremental.lookback.total_seconds() // 86400))
+        return (date.fromisoformat(watermark) - days).isoformat()
+    if kind in ("timestamp", "timestamp_tz"):
+        return (datetime.fromisoformat(watermark) - incremental.lookback).isoformat(sep=" ", timespec="microseconds")
+    return watermark
+
+
+def restricted_query(target: LoadContext, reading: Reading, inside: LoadReading, incremental: Incremental, mark: str | None) -> str:
+    """The same-database query from the watermark on."""
+    query = inside.query or ""
+    if mark is None or reading.source is None:
+        return query
+    column = next(item for item in inside.columns if item.name == incremental.column)
+    kind = target.load.table.column(incremental.column).type.kind
+    limited = reading.source.since(query, column, threshold(incremental, mark, kind))
+    return limited or query
+
+
+def source_frame(context: RunContext, reading: Reading, mark: str | None) -> DataFrame:
+    """The rows of the source as a lazy frame, restricted in the source where that is exact."""
+    spark = context.spark()
+    if reading.plan is None or reading.source is None:
+        if reading.frame is None:
+            raise AssertionError("a reading is a plan or a frame")
+        return reading.frame
+    plan = reading.plan
+    incremental = context.spec.incremental
+    if mark is not None and incremental is not None:
+        limited = _pushed(context, reading, incremental, mark)
+        if limited is not None:
+            plan = reading.source.plan(limited, parallelism=plan.splits)
+    return reading.source.read(plan, spark, context.open_until)
+
+
+def _pushed(context: RunContext, reading: Reading, incremental: Incremental, mark: str) -> str | None:
+    declared = context.spec.loads[0].table.column(incremental.column)
+    found = next((item for item in reading.columns() if item.name == incremental.column), None)
+    if found is None or found.type is None or declared.normalizers or reading.source is None:
+        return None
+    if found.type.kind != declared.type.kind:
+        return None
+    return reading.source.since(reading.query, found, threshold(incremental, mark, declared.type.kind))
+
+
+def prepared_frame(context: RunContext, target: LoadContext, frame: DataFrame, mark: str | None) -> DataFrame:
+    """Exactly the declared columns of one target; what lies before the watermark is left out."""
+    ready = prepare(frame, target.load.table, context.spec.transforms_pre, context.open_until)
+    incremental = context.spec.incremental
+    if mark is None or incremental is None:
+        return ready
+    from ematix_flow.families.frames import spark_type
+
+    column = target.load.table.column(incremental.column)
+    start = threshold(incremental, mark, column.type.kind).replace("'", "''")
+    name = f"`{column.name}`"
+    return ready.where(f"{name} IS NULL OR {name} >= CAST('{start}' AS {spark_type(column.type)})")

@@ -1,0 +1,96 @@
+"""What a run tells: events while it works, a result when it is done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Event:
+    """One sign of life."""
+
+    pipeline: str
+    step: str
+    text: str = ""
+    rows: int | None = None
+    total: int | None = None
+    seconds: float = 0.0
+
+
+Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class TargetResult:
+    """What happened to one target."""
+
+    table: str
+    connection: str
+    mode: str
+    path: str
+    status: str = "success"
+    rows_read: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_unchanged: int = 0
+    rows_closed: int = 0
+    rows_deleted: int = 0
+    watermark: str | None = None
+    seconds: float = 0.0
+    run_id: str = ""
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+    source_kind: str = ""
+    target_kind: str = ""
+
+
+@dataclass(frozen=True)
+class Result(Mapping[str, Any]):
+    """The outcome of a run; also reads like a dict: `result["rows_inserted"]`, or by table for a fan-out."""
+
+    pipeline: str
+    run_id: str
+    status: str
+    targets: tuple[TargetResult, ...] = ()
+    seconds: float = 0.0
+    fan_out: bool = False
+    value: Mapping[str, Any] | None = None
+    transforms: tuple[Mapping[str, Any], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "pipeline": self.pipeline,
+            "run_id": self.run_id,
+            "status": self.status,
+            "seconds": round(self.seconds, 3),
+            "targets": [asdict(target) for target in self.targets],
+            **({"transforms": [dict(item) for item in self.transforms]} if self.transforms else {}),
+            **({"result": dict(self.value)} if self.value is not None else {}),
+        }
+
+    def _flat(self) -> dict[str, Any]:
+        if self.value is not None:
+            return dict(self.value)
+        if self.fan_out:
+            return {target.table: asdict(target) for target in self.targets}
+        return {**asdict(self.targets[0]), "run_id": self.run_id, "status": self.status} if self.targets else {}
+
+    def __getitem__(self, key: str) -> Any:
+        return self._flat()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._flat())
+
+    def __len__(self) -> int:
+        return len(self._flat())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        flat = self._flat()
+        if name not in flat:
+            raise AttributeError(name)
+        return flat[name]

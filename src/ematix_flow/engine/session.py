@@ -1,0 +1,156 @@
+"""One Spark session per process, quick to start and quiet; whatever session the user has is used as it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.engine import jars
+from ematix_flow.engine.java import find_java
+from ematix_flow.foundation.errors import RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_own: dict[str, Any] = {}
+DELTA_CONF = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+# Spark's defaults are made for clusters; these suit one machine, and every value can be set otherwise by SPARK_CONF_*.
+SMALL = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.sql.catalogImplementation": "in-memory",
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.stalenessLimit": "0",
+}
+ALWAYS = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.redaction.regex": "(?i)secret|password|token|key|dsn|url",
+}
+
+
+def spark_session(needed: Iterable[str] = ()) -> SparkSession:
+    """The session to use: the user's own, else ours with the jars that are needed."""
+    from pyspark.sql import SparkSession
+
+    wanted = set(needed)
+    active = SparkSession.getActiveSession()
+    if active is not None and active is not _own.get("session"):
+        return _checked(active, wanted)
+    if active is not None and wanted <= _own["jars"]:
+        return active
+    if active is not None:  # ours, but started without these jars
+        wanted |= _own["jars"]
+        active.stop()
+    started = time.monotonic()
+    session = _start(wanted)
+    _own.update(session=session, jars=wanted, seconds=time.monotonic() - started)
+    return session
+
+
+def start_seconds() -> float | None:
+    """How long our session took to start, None when there is none."""
+    return _own.get("seconds")
+
+
+def stop() -> None:
+    """End our session, if we started one."""
+    session = _own.pop("session", None)
+    if session is not None:
+        session.stop()
+        _own.clear()
+
+
+def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
+    if "delta" in wanted and "delta" not in session.conf.get("spark.sql.extensions", "").lower():
+        raise RunFailed(
+            "this Spark session has no Delta Lake",
+            hint="start it with ematix_flow.spark_session(), or with the delta-spark jar and its extension",
+        )
+    session.conf.set("spark.sql.session.timeZone", "UTC")
+    return session
+
+
+def _start(wanted: set[str]) -> SparkSession:
+    from pyspark.sql import SparkSession
+
+    if os.environ.get("SPARK_REMOTE"):
+        return SparkSession.builder.getOrCreate()
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ["JAVA_HOME"] = str(find_java().parent.parent)
+    builder = SparkSession.builder.appName("ematix-flow")
+    for key, value in configuration(wanted).items():
+        builder = builder.config(key, value)
+    with _chatter_in_a_file():
+        session = builder.getOrCreate()
+    return session
+
+
+def configuration(wanted: set[str]) -> dict[str, str]:
+    """Every setting of our session."""
+    master = os.environ.get("EMATIX_FLOW_MASTER", "local[*]")
+    conf = dict(ALWAYS) | {"spark.master": master}
+    if master.startswith("local"):
+        cores = str(os.cpu_count() or 2)
+        conf |= SMALL | {
+            "spark.sql.shuffle.partitions": cores,
+            "spark.default.parallelism": cores,
+            "spark.driver.memory": os.environ.get("EMATIX_FLOW_DRIVER_MEMORY", "1g"),
+            "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "ematix-flow-warehouse"),
+        }
+    paths = jars.ensure(wanted) if wanted else []
+    if paths:
+        conf["spark.jars"] = ",".join(str(path) for path in paths)
+    if "delta" in wanted:
+        conf |= DELTA_CONF
+    conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+    return conf
+
+
+def log_file() -> Path:
+    """Where Spark's own chatter goes."""
+    folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir())
+    return folder / f"spark-{os.getpid()}.log"
+
+
+@contextmanager
+def _chatter_in_a_file() -> Iterator[None]:
+    """The JVM inherits its output when it starts: from then on it writes to the log file, we keep the terminal."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    kept = [os.dup(descriptor) for descriptor in (1, 2)]
+    target = os.open(log_file(), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        for descriptor in (1, 2):
+            os.dup2(target, descriptor)
+        yield
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        for descriptor, original in zip((1, 2), kept):
+            os.dup2(original, descriptor)
+            os.close(original)
+        os.close(target)

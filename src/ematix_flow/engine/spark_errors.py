@@ -1,0 +1,102 @@
+"""Spark's errors in the product's words."""
+
+from __future__ import annotations
+
+import re
+
+from ematix_flow.families.carry import BAD_VALUE, unpack
+from ematix_flow.foundation.errors import (
+    BadValue,
+    FlowError,
+    MissingColumn,
+    MissingTable,
+    PermissionDenied,
+    RunFailed,
+    SqlError,
+    StorageFull,
+)
+from ematix_flow.foundation.redact import mask
+
+_RAISED = re.compile(re.escape(BAD_VALUE) + r"\|(?P<column>[^|]*)\|(?P<type>[^|]*)\|(?P<value>[^\n]*)")
+_NAME = re.compile(r"`([^`]+(?:`\.`[^`]+)*)`")
+
+
+def translate(exc: BaseException) -> FlowError:
+    """Any exception of a Spark call as one of ours."""
+    if isinstance(exc, FlowError):
+        return exc
+    text = str(exc)
+    carried = unpack(text)
+    if carried is not None:
+        return carried
+    raised = _RAISED.search(text)
+    if raised is not None:
+        return _bad_value(raised)
+    condition = _condition(exc)
+    for prefix, make in _BY_CONDITION.items():
+        if condition.startswith(prefix):
+            return make(text)
+    if "No space left on device" in text:
+        return StorageFull("no space left on the disk", hint="free space, or point EMATIX_FLOW_STAGE_DIR elsewhere")
+    if "Permission denied" in text or "AccessDeniedException" in text:
+        return PermissionDenied(first_line(text), hint="check the rights on that folder")
+    return RunFailed(first_line(text), hint="flow run … --verbose shows the whole story")
+
+
+def _condition(exc: BaseException) -> str:
+    for name in ("getCondition", "getErrorClass"):
+        ask = getattr(exc, name, None)
+        if ask is not None:
+            try:
+                return str(ask() or "")
+            except Exception:  # some captured exceptions have no JVM side any more
+                return ""
+    return ""
+
+
+def _bad_value(found: re.Match[str]) -> FlowError:
+    value = mask(found["value"].strip().split(" SQLSTATE")[0])
+    return BadValue(
+        f"column {found['column']!r}: {value!r} is not a {found['type']}; nothing was loaded",
+        hint="correct the source, or parse it with a normalizer (parse_int, parse_timestamp, …)",
+        column=found["column"],
+    )
+
+
+def _missing_table(text: str) -> FlowError:
+    name = _NAME.search(text)
+    return MissingTable(f"table {name.group(1).replace('`', '') if name else '?'} does not exist", hint="check schema and table name")
+
+
+def _missing_column(text: str) -> FlowError:
+    names = _NAME.findall(text)
+    near = f"did you mean {names[1].replace('`', '')!r}?" if len(names) > 1 else "check the column name"
+    return MissingColumn(f"column {names[0].replace('`', '') if names else '?'} does not exist", hint=near)
+
+
+def _syntax(text: str) -> FlowError:
+    return SqlError(first_line(text), hint="try it with: flow validate NAME")
+
+
+def _value(text: str) -> FlowError:
+    return BadValue(f"{first_line(text)}; nothing was loaded", hint="correct the source, or parse it with a normalizer")
+
+
+_BY_CONDITION = {
+    "TABLE_OR_VIEW_NOT_FOUND": _missing_table,
+    "PATH_NOT_FOUND": _missing_table,
+    "UNRESOLVED_COLUMN": _missing_column,
+    "PARSE_SYNTAX_ERROR": _syntax,
+    "DATATYPE_MISMATCH": _syntax,
+    "UNRESOLVED_ROUTINE": _syntax,
+    "CAST_INVALID_INPUT": _value,
+    "CAST_OVERFLOW": _value,
+    "NUMERIC_VALUE_OUT_OF_RANGE": _value,
+    "ARITHMETIC_OVERFLOW": _value,
+}
+
+
+def first_line(text: str) -> str:
+    """The sentence in a long exception."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return mask(lines[0])[:500] if lines else "Spark failed without a word"

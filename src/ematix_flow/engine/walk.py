@@ -1,0 +1,234 @@
+"""The walk of a batch run: ensure, open, read, stage, publish, settle; one call down, a result up."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.ddl import CreateTable
+from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.declare.strategy import Append
+from ematix_flow.engine import spark_errors
+from ematix_flow.engine.context import LoadContext, RunContext
+from ematix_flow.engine.reading import LoadReading, Reading, choose, prepared_frame, restricted_query, source_frame
+from ematix_flow.engine.result import Event, TargetResult
+from ematix_flow.foundation import fault
+from ematix_flow.foundation.errors import FlowError, RunFailed
+from ematix_flow.foundation.redact import mask
+from ematix_flow.planning.drift import plan_ddl, settle_drift
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+@dataclass
+class Loading:
+    """One target on its way."""
+
+    target: LoadContext
+    job: WriteJob
+    inside: LoadReading
+    opening: Opening | None = None
+    notes: tuple[str, ...] = ()
+    started: float = 0.0
+    creates: bool = False
+    error: FlowError | None = None
+    result: WriteResult | None = None
+
+
+class Walk:
+    """Carries one run out, target by target."""
+
+    def __init__(self, context: RunContext, *, run_id: str, started_at: datetime, emit: Callable[[Event], None],
+                 accept_deletes: int | None = None, rehearsal: bool = False) -> None:  # fmt: skip
+        self.context = context
+        self.run_id = run_id
+        self.started_at = started_at
+        self.emit = emit
+        self.accept_deletes = accept_deletes
+        self.rehearsal = rehearsal
+        self.step = "plan"
+
+    def load(self, reading: Reading) -> list[Loading]:
+        """Every target of the run; a failing one stops the run unless the pipeline says otherwise."""
+        loadings = [self._attempt(self._plan(target, reading), self._open) for target in self.context.loads]
+        alive = [item for item in loadings if item.error is None]
+        frame = self._shared_frame(reading, alive)
+        for loading in alive:
+            self._attempt(loading, lambda item: self._write(item, reading, frame))
+        return loadings
+
+    def _attempt(self, loading: Loading, work: Callable[[Loading], None]) -> Loading:
+        try:
+            work(loading)
+        except FlowError as exc:
+            self._failed(loading, exc)
+        except Exception as exc:
+            self._failed(loading, spark_errors.translate(exc), cause=exc)
+        return loading
+
+    def _failed(self, loading: Loading, error: FlowError, cause: Exception | None = None) -> None:
+        error.at(self.context.spec.where)
+        error.facts.setdefault("step", self.step)
+        loading.error = error
+        if loading.opening is not None:
+            loading.target.sink.settle(loading.job, loading.opening, None, mask(error.what))
+        if not (self.context.spec.fan_out and self.context.spec.continue_on_failure):
+            raise error from cause
+
+    def _say(self, step: str, text: str = "", **more: Any) -> None:
+        self.step = step
+        self.emit(Event(self.context.spec.name, step, text, **more))
+
+    def _plan(self, target: LoadContext, reading: Reading) -> Loading:
+        spec = self.context.spec
+        inside = choose(self.context, target, reading)
+        job = WriteJob(
+            run_id=str(uuid.uuid4()) if spec.fan_out else self.run_id,
+            pipeline=spec.name,
+            writer=spec.writer(target.load),
+            shape=target.shape,
+            strategy=target.load.strategy,
+            started_at=self.started_at,
+            path=inside.choice.path,
+            incremental=spec.incremental,
+            max_delete_fraction=target.load.max_delete_fraction,
+            accept_deletes=self.accept_deletes,
+            write_options=target.load.write_options,
+            rehearsal=self.rehearsal,
+        )
+        return Loading(target, job, inside, started=time.monotonic())
+
+    def _open(self, loading: Loading) -> None:
+        """Bring the table to its shape, then take the token and the watermark."""
+        target, spec = loading.target, self.context.spec
+        self._say("ensure", target.load.table.qualified)
+        if target.backend.dialect == "spark":
+            self.context.spark()
+        plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)
+        steps, warned = settle_drift(plan, spec.on_drift, table=target.load.table.qualified, where=target.load.table.where)
+        loading.creates = any(isinstance(step, CreateTable) for step in steps)
+        loading.notes = tuple(str(step) for step in steps) + tuple(f"drift: {text}" for text in warned)
+        if not self.rehearsal:
+            target.ddl.apply(target.shape, steps)
+        if not (self.rehearsal and loading.creates):
+            loading.opening = target.sink.begin(loading.job)
+
+    def _shared_frame(self, reading: Reading, loadings: list[Loading]) -> DataFrame | None:
+        """The source as one frame, when any target takes its rows from Spark; read once for all of them."""
+        if not any(self._needs_rows(item) and item.inside.query is None for item in loadings):
+            return None
+        marks = [item.opening.watermark if item.opening else None for item in loadings if self._needs_rows(item)]
+        known = [mark for mark in marks if mark is not None]
+        earliest = min(known) if len(known) == len(marks) and known else None
+        self._say("read", reading.kind, total=reading.plan.estimated_rows if reading.plan else None)
+        try:
+            frame = source_frame(self.context, reading, earliest)
+            if len(loadings) > 1:
+                frame = frame.persist()
+                self.context.open_until.callback(frame.unpersist)
+            return frame
+        except FlowError as exc:
+            raise self._all_failed(loadings, exc) from exc
+        except Exception as exc:
+            raise self._all_failed(loadings, spark_errors.translate(exc)) from exc
+
+    def _all_failed(self, loadings: list[Loading], error: FlowError) -> FlowError:
+        error.at(self.context.spec.where)
+        error.facts.setdefault("step", "read")
+        for loading in loadings:
+            if loading.opening is not None:
+                loading.target.sink.settle(loading.job, loading.opening, None, mask(error.what))
+        return error
+
+    def _needs_rows(self, loading: Loading) -> bool:
+        return not self._is_recovered(loading)
+
+    def _is_recovered(self, loading: Loading) -> bool:
+        """A plain append that a dead run already published is not appended again."""
+        opening = loading.opening
+        plain = isinstance(loading.job.strategy, Append) and loading.job.incremental is None
+        return opening is not None and opening.recovered is not None and plain
+
+    def _write(self, loading: Loading, reading: Reading, frame: DataFrame | None) -> None:
+        opening = loading.opening
+        if opening is not None and opening.recovered is not None and self._is_recovered(loading):
+            loading.result = opening.recovered
+            loading.notes += (f"already published by run {opening.recovered.run_id}, which died before it could say so",)
+            loading.target.sink.settle(loading.job, opening, replace(opening.recovered, counts=Counts()), None)
+            return
+        fault.point("before_stage")
+        self._say("stage", loading.target.load.table.qualified)
+        stage = self._stage(loading, reading, frame)
+        self._say("publish", str(opening.commit) if opening else "", rows=stage.rows)
+        fault.point("before_publish")
+        if opening is None:  # a rehearsal of a table that does not exist yet: every row would be new
+            loading.result = WriteResult(self.run_id, _no_commit(loading.job), Counts(read=stage.rows, inserted=stage.rows))
+            return
+        loading.result = loading.target.sink.publish(loading.job, stage, opening)
+        fault.point("after_publish")
+        self._say("settle")
+        loading.target.sink.settle(loading.job, opening, loading.result, None)
+
+    def _stage(self, loading: Loading, reading: Reading, frame: DataFrame | None) -> Stage:
+        mark = loading.opening.watermark if loading.opening else None
+        incremental = self.context.spec.incremental
+        if loading.inside.query is not None:
+            query = loading.inside.query
+            if incremental is not None:
+                query = restricted_query(loading.target, reading, loading.inside, incremental, mark)
+            stage: Stage = loading.target.sink.stage_query(loading.job, query)  # type: ignore[attr-defined]
+            return stage
+        if frame is None:
+            raise RunFailed("the source was not read")
+        return loading.target.sink.stage(loading.job, prepared_frame(self.context, loading.target, frame, mark))
+
+
+def _no_commit(job: WriteJob) -> Any:
+    from ematix_flow.contract.write import Commit
+
+    return Commit(job.writer, 1)
+
+
+def outcome(loading: Loading, reading: Reading) -> TargetResult:
+    """What to tell about one target."""
+    target = loading.target
+    counts = loading.result.counts if loading.result else Counts()
+    notes = loading.notes
+    if counts.null_watermarks:
+        notes += (f"{counts.null_watermarks} row(s) have no watermark: NULL in {loading.job.incremental.column}",) if loading.job.incremental else ()
+    return TargetResult(
+        table=target.load.table.qualified,
+        connection=str(target.connection.name),
+        mode=loading.job.strategy.mode,
+        path=loading.inside.choice.path,
+        status="failed" if loading.error else "success",
+        rows_read=counts.read,
+        rows_inserted=counts.inserted,
+        rows_updated=counts.updated,
+        rows_unchanged=counts.unchanged,
+        rows_closed=counts.closed,
+        rows_deleted=counts.deleted,
+        watermark=loading.result.watermark if loading.result else None,
+        seconds=round(time.monotonic() - loading.started, 3),
+        run_id=loading.result.run_id if loading.result else loading.job.run_id,
+        error=mask(loading.error.what) if loading.error else None,
+        notes=notes,
+        source_kind=reading.kind,
+        target_kind=target.backend.name,
+    )
+
+
+def close(stack: ExitStack) -> None:
+    """Close what the run held open; what cannot be closed any more does not matter."""
+    try:
+        stack.close()
+    except Exception as exc:  # a lost server, a stopped session: the run's own outcome is already known
+        import logging
+
+        logging.getLogger(__name__).debug("closing: %s", mask(str(exc)))

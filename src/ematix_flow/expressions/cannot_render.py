@@ -1,0 +1,13 @@
+"""The answer of a dialect that cannot do an operation with the same meaning."""
+
+from __future__ import annotations
+
+
+class CannotRender(Exception):  # noqa: N818 - read as a sentence where it is caught
+    """A dialect has no way to do `op` with the same result; the planner then takes the Spark path."""
+
+    def __init__(self, op: str, dialect: str, reason: str) -> None:
+        super().__init__(f"{op} cannot run inside {dialect}: {reason}")
+        self.op = op
+        self.dialect = dialect
+        self.reason = reason

@@ -1,0 +1,21 @@
+"""Which renderer belongs to which dialect."""
+
+from __future__ import annotations
+
+from ematix_flow.expressions.dialects.duckdb import DuckDBRenderer
+from ematix_flow.expressions.dialects.mysql import MySQLRenderer
+from ematix_flow.expressions.dialects.postgres import PostgresRenderer
+from ematix_flow.expressions.dialects.renderer import Renderer
+from ematix_flow.expressions.dialects.spark import SparkRenderer
+from ematix_flow.expressions.dialects.sqlite import SQLiteRenderer
+from ematix_flow.expressions.literals import known_dialect
+
+_RENDERERS: dict[str, Renderer] = {
+    renderer.dialect: renderer
+    for renderer in (SparkRenderer(), PostgresRenderer(), MySQLRenderer(), SQLiteRenderer(), DuckDBRenderer())
+}
+
+
+def renderer_for(dialect: str) -> Renderer:
+    """The renderer of a dialect."""
+    return _RENDERERS[known_dialect(dialect)]

@@ -1,0 +1,178 @@
+"""What all dialects write alike; each dialect adds what it writes differently.
+
+Whatever a renderer returns can stand as an operand of anything: a call, a literal, or something in parentheses.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ematix_flow.expressions import tree
+from ematix_flow.expressions.literals import literal
+from ematix_flow.expressions.tree import Condition, Expression
+from ematix_flow.expressions.user_sql import transpile
+
+_SHOWN_IN_MESSAGES = 60
+
+
+class Renderer:
+    """Writes expression trees as SQL of one dialect."""
+
+    dialect: ClassVar[str]
+    text_type: ClassVar[str] = "VARCHAR"
+
+    def render(self, expression: Expression) -> str:
+        """The SQL of an expression."""
+        match expression:
+            case tree.Column(sql):
+                return sql
+            case tree.Literal(value):
+                return self.literal(value)
+            case tree.Null():
+                return "NULL"
+            case tree.Coalesce(of, otherwise):
+                return f"COALESCE({self.render(of)}, {self.render(otherwise)})"
+            case tree.NullIf(of, value):
+                return self.null_if(of, value)
+            case tree.Case(branches, otherwise):
+                whens = " ".join(f"WHEN {self.condition(when)} THEN {self.render(then)}" for when, then in branches)
+                return f"CASE {whens} ELSE {self.render(otherwise)} END"
+            case tree.UserSql(sql, col):
+                return f"({transpile(sql, self.dialect, replacing_col=None if col is None else self.render(col))})"
+            case tree.Raise(message, subject, kind):
+                return self.raising(message, tree.Substring(subject, 1, _SHOWN_IN_MESSAGES), kind)
+            case tree.Round(of, digits):
+                return self.round(of, digits)
+        return self._text(expression)
+
+    def _text(self, expression: Expression) -> str:
+        match expression:
+            case tree.AsText(of):
+                return self.as_text(self.render(of))
+            case tree.Trim(of):
+                return self.trim(self.render(of))
+            case tree.Lower(of):
+                return self.lower(self.render(of))
+            case tree.Upper(of):
+                return self.upper(self.render(of))
+            case tree.Substring(of, start, length):
+                return self.substring(self.render(of), start, length)
+            case tree.Concat(parts):
+                return self.concat([self.render(part) for part in parts])
+            case tree.Replace(of, old, new):
+                return f"REPLACE({self.render(of)}, {self.literal(old)}, {self.literal(new)})"
+            case tree.RegexReplace():
+                return self.regex_replace(expression)
+        return self._typed(expression)
+
+    def _typed(self, expression: Expression) -> str:
+        match expression:
+            case tree.ToInteger(of):
+                return self.to_integer(self.render(of))
+            case tree.ToDecimal(of, precision, scale):
+                return self.to_decimal(self.render(of), precision, scale)
+            case tree.ToDate(of):
+                return self.to_date(self.render(of))
+            case tree.ToInstant(local, offset):
+                return self.to_instant(self.render(local), None if offset is None else self.render(offset))
+            case tree.AtTimeZone(of, zone):
+                return self.at_time_zone(of, zone)
+            case tree.DateTrunc(of, unit):
+                return self.date_trunc(of, unit)
+        raise TypeError(f"{expression!r} is no expression")
+
+    def condition(self, condition: Condition) -> str:
+        """The SQL of a condition."""
+        match condition:
+            case tree.IsNull(of):
+                return f"{self.render(of)} IS NULL"
+            case tree.Matches(of, pattern):
+                return self.matches(self.render(of), pattern)
+            case tree.OneOf(of, texts):
+                return self.one_of(self.render(of), [self.literal(text) for text in texts])
+            case tree.Compare(left, operator, right):
+                return self.compare(left, operator, right)
+            case tree.AndNot(holds, fails):
+                return f"({self.condition(holds)} AND NOT {self.condition(fails)})"
+
+    def literal(self, value: tree.Value) -> str:
+        """A value written down."""
+        return literal(value, self.dialect)
+
+    def null_if(self, of: Expression, value: tree.Literal) -> str:
+        """NULL where it is the value."""
+        return f"NULLIF({self.render(of)}, {self.literal(value.value)})"
+
+    def as_text(self, x: str) -> str:
+        """The value's text."""
+        return f"CAST({x} AS {self.text_type})"
+
+    def trim(self, x: str) -> str:
+        """Without spaces at the ends."""
+        return f"TRIM({x})"
+
+    def lower(self, x: str) -> str:
+        """Lower case."""
+        return f"LOWER({x})"
+
+    def upper(self, x: str) -> str:
+        """Upper case."""
+        return f"UPPER({x})"
+
+    def substring(self, x: str, start: int, length: int | None) -> str:
+        """A part of a text."""
+        if length is None:
+            return f"SUBSTRING({x}, {start})"
+        return f"LEFT({x}, {length})" if start == 1 else f"SUBSTRING({x}, {start}, {length})"
+
+    def concat(self, parts: list[str]) -> str:
+        """Texts one after the other."""
+        return f"({' || '.join(parts)})"
+
+    def one_of(self, x: str, texts: list[str]) -> str:
+        """Whether a text is in a list."""
+        return f"{x} IN ({', '.join(texts)})"
+
+    def compare(self, left: Expression, operator: str, right: Expression) -> str:
+        """Smaller or greater."""
+        return f"{self.render(left)} {operator} {self.render(right)}"
+
+    def to_date(self, x: str) -> str:
+        """ISO text to a date."""
+        return f"CAST({x} AS DATE)"
+
+    def matches(self, x: str, pattern: str) -> str:
+        """Whether the whole text matches."""
+        raise NotImplementedError
+
+    def regex_replace(self, expression: tree.RegexReplace) -> str:
+        """Matches become something else."""
+        raise NotImplementedError
+
+    def to_integer(self, x: str) -> str:
+        """Text to a 64-bit integer."""
+        raise NotImplementedError
+
+    def to_decimal(self, x: str, precision: int, scale: int) -> str:
+        """Text to an exact decimal."""
+        raise NotImplementedError
+
+    def to_instant(self, local: str, offset: str | None) -> str:
+        """Wall clock and offset to an instant."""
+        raise NotImplementedError
+
+    def at_time_zone(self, of: Expression, zone: str) -> str:
+        """Instant to wall clock, or back."""
+        raise NotImplementedError
+
+    def date_trunc(self, of: Expression, unit: str) -> str:
+        """The start of a unit of time."""
+        raise NotImplementedError
+
+    def round(self, of: Expression, digits: int) -> str:
+        """Half away from zero."""
+        raise NotImplementedError
+
+    def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
+        """An expression that fails when it is reached."""
+        raise NotImplementedError

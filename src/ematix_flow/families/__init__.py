@@ -1,0 +1,1 @@
+"""How a kind of system realises every strategy atomically."""

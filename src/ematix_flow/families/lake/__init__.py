@@ -1,0 +1,1 @@
+"""Lakes and folders: one table commit, or one rename."""

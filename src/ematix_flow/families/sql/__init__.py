@@ -1,0 +1,1 @@
+"""Databases: rows, token and watermark in one transaction."""

@@ -1,0 +1,110 @@
+"""What must hold for a stage before it is published: NOT NULL, text lengths, keys, the delete brake."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.types import Column, String
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.statements import Writing
+from ematix_flow.foundation.errors import Brake, DataError, DuplicateKeys, NullViolation, TextTooLong
+
+BRAKE_FROM_ROWS = 100
+_SAMPLES = 5
+
+
+def check_rows(session: SqlSession, writing: Writing) -> int:
+    """Count the stage and refuse rows that break the table's promise; one pass."""
+    tests: list[tuple[str, Column, str]] = []
+    for column in writing.job.shape.declared.columns:
+        name = writing.s(column.name)
+        required = not column.nullable or column.primary_key or _is_event_time(writing.job, column.name)
+        if required:
+            tests.append(("null", column, f"{name} IS NULL"))
+        if isinstance(column.type, String):
+            tests.append(("long", column, f"{writing.dialect.length(name)} > {column.type.length}"))
+    sums = "".join(f", SUM(CASE WHEN {test} THEN 1 ELSE 0 END)" for _, _, test in tests)
+    total, *broken = session.rows(f"SELECT COUNT(*){sums} FROM {writing.stage} AS s")[0]
+    for (kind, column, test), count in zip(tests, broken):
+        if count:
+            raise _broken(session, writing, kind, column, test, int(count))
+    return int(total)
+
+
+def _is_event_time(job: WriteJob, name: str) -> bool:
+    return isinstance(job.strategy, Scd2) and job.strategy.event_time == name
+
+
+def _broken(session: SqlSession, writing: Writing, kind: str, column: Column, test: str, count: int) -> DataError:
+    table = writing.job.shape.declared.qualified
+    samples = _sample_keys(session, writing, test)
+    if kind == "null":
+        return NullViolation(
+            f"{count} row(s) have NULL in {table}.{column.name}, which is NOT NULL{samples}; nothing was loaded",
+            hint=f"declare it `| None`, give it a default(...) or filter the rows: filter_where(\"{column.name} IS NOT NULL\")",
+            column=column.name,
+            rows=count,
+        )
+    length = column.type.to_spec()["length"]
+    return TextTooLong(
+        f"{count} row(s) have more than {length} characters in {table}.{column.name}{samples}; nothing was loaded",
+        hint=f"declare a longer String, or cut with truncate({length})",
+        column=column.name,
+        rows=count,
+    )
+
+
+def _sample_keys(session: SqlSession, writing: Writing, test: str) -> str:
+    keys = _keys(writing.job) or writing.job.shape.declared.primary_key
+    if not keys:
+        return ""
+    names = ", ".join(writing.s(key) for key in keys)
+    found = session.rows(f"SELECT {names} FROM {writing.stage} AS s WHERE {test} LIMIT {_SAMPLES}")
+    return f" (for example {_show(keys, found)})"
+
+
+def check_keys(session: SqlSession, writing: Writing, keys: Sequence[str]) -> None:
+    """Refuse two rows of one batch with the same key."""
+    names = ", ".join(writing.s(key) for key in keys)
+    grouped = f"SELECT {names}, COUNT(*) AS n FROM {writing.stage} AS s GROUP BY {names} HAVING COUNT(*) > 1"
+    found = session.rows(f"{grouped} LIMIT {_SAMPLES}")
+    if not found:
+        return
+    keys_twice, rows = session.rows(f"SELECT COUNT(*), SUM(n) FROM ({grouped}) AS d")[0]
+    table = writing.job.shape.declared.qualified
+    raise DuplicateKeys(
+        f"{keys_twice} key(s) of {table} appear more than once in this batch ({int(rows)} rows): "
+        f"{_show(keys, [row[:-1] for row in found])}; nothing was loaded",
+        hint=f"keep one row per key: transforms_pre=[deduplicate_by({', '.join(repr(key) for key in keys)}, order_by=\"… desc\")]",
+        keys=int(keys_twice),
+        rows=int(rows),
+    )
+
+
+def check_deletes(job: WriteJob, *, staged: int, existing: int, missing: int) -> None:
+    """The brake: an empty source, or a large share of the target gone."""
+    if missing == 0 or job.accept_deletes == missing:
+        return
+    table = job.shape.declared.qualified
+    accept = f"if that is meant: flow run … --accept-deletes {missing}"
+    if staged == 0:
+        raise Brake(f"the source is empty, and {missing} row(s) of {table} would be deleted; nothing was changed",
+                    hint=accept, planned=missing)  # fmt: skip
+    if existing >= BRAKE_FROM_ROWS and missing > job.max_delete_fraction * existing:
+        share = round(100 * missing / existing)
+        raise Brake(
+            f"{missing} of {existing} rows ({share} %) of {table} would be deleted, more than "
+            f"max_delete_fraction={job.max_delete_fraction:g} allows; nothing was changed",
+            hint=accept,
+            planned=missing,
+        )
+
+
+def _keys(job: WriteJob) -> tuple[str, ...]:
+    return job.strategy.keys if isinstance(job.strategy, (Merge, Scd2)) else ()
+
+
+def _show(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row)) for row in rows)

@@ -1,0 +1,68 @@
+"""DDL of a database: inspect a table, turn steps into statements, carry them out."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from ematix_flow.contract.ddl import AddColumn, ChangeType, CreateTable, DdlStep, DropNotNull, TableState
+from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.types import Column, ColumnType
+from ematix_flow.families.sql.dialect import SqlDialect
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import Unsupported
+
+
+class SqlDdl(ABC):
+    """Inspects and changes tables of one database."""
+
+    dialect: SqlDialect
+
+    @abstractmethod
+    def connect(self) -> SqlSession:
+        """A new session."""
+
+    @abstractmethod
+    def inspect(self, shape: TargetShape) -> TableState | None:
+        """The table as it is, None when it is not there."""
+
+    def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
+        """What `inspect` reports for a column created from this declaration."""
+        keyed = {name for group in (shape.table.primary_key, *shape.table.unique) for name in group}
+        return self.dialect.parse_type(self.dialect.type_sql(column, key=column.name in keyed))
+
+    def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
+        """The steps as SQL."""
+        relation = self.dialect.relation(shape.table.schema, shape.table.name)
+        made: list[str] = []
+        for step in steps:
+            made += self._statements(relation, step)
+        return made
+
+    def _statements(self, relation: str, step: DdlStep) -> list[str]:
+        d = self.dialect
+        match step:
+            case CreateTable(table):
+                schema = d.create_schema(table.schema)
+                create = d.create_table(relation, table.columns, primary_key=table.primary_key, unique=table.unique)
+                return [schema, create] if schema else [create]
+            case AddColumn(column):
+                return [f"ALTER TABLE {relation} ADD COLUMN {d.quote(column.name)} {d.type_sql(column)}"]
+            case ChangeType(column):
+                return self._offered(d.change_type(relation, column), step)
+            case DropNotNull(column):
+                return self._offered(d.drop_not_null(relation, column.name, column.native), step)
+
+    def _offered(self, statements: list[str] | None, step: DdlStep) -> list[str]:
+        if statements is None:
+            raise Unsupported(f"{self.dialect.name} cannot do this to a table that holds data: {step}",
+                              hint="copy the table by hand, or declare what is there")  # fmt: skip
+        return statements
+
+    def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
+        """Carry the steps out."""
+        if not steps:
+            return
+        with self.connect() as session:
+            for statement in self.statements(shape, steps):
+                session.execute(statement)

@@ -1,0 +1,215 @@
+"""The product's own tables in the target: run history, watermarks, commits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from datetime import datetime, timezone
+
+from ematix_flow.contract.write import Commit, Counts, WriteJob, WriteResult
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import UUID, BigInt, Column, String, Text, TimestampTZ
+from ematix_flow.families.sql.dialect import SqlDialect
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.clock import now
+
+_NAME = String(255)
+
+
+def _table(name: str, *columns: Column) -> TableSpec:
+    return TableSpec("ematix_flow", name, columns)
+
+
+RUN_HISTORY = _table(
+    "run_history",
+    Column(UUID(), False, True, "run_id"),
+    Column(_NAME, False, False, "pipeline_name"),
+    Column(_NAME, True, False, "target_schema"),
+    Column(_NAME, True, False, "target_table"),
+    Column(_NAME, True, False, "mode"),
+    Column(_NAME, True, False, "path"),
+    Column(TimestampTZ(), False, False, "started_at"),
+    Column(TimestampTZ(), True, False, "finished_at"),
+    Column(_NAME, False, False, "status"),
+    Column(BigInt(), True, False, "rows_inserted"),
+    Column(Text(), True, False, "error_message"),
+    Column(BigInt(), True, False, "rows_updated"),
+    Column(BigInt(), True, False, "rows_unchanged"),
+    Column(_NAME, True, False, "parent_run_id"),
+    Column(_NAME, True, False, "step_name"),
+    Column(Text(), True, False, "metrics_json"),
+)
+WATERMARKS = _table(
+    "watermarks",
+    Column(_NAME, False, True, "pipeline_name"),
+    Column(_NAME, False, False, "column_name"),
+    Column(Text(), True, False, "last_value"),
+    Column(TimestampTZ(), False, False, "updated_at"),
+)
+COMMITS = _table(
+    "commits",
+    Column(_NAME, False, True, "writer"),
+    Column(BigInt(), False, True, "sequence"),
+    Column(_NAME, False, False, "run_id"),
+    Column(TimestampTZ(), False, False, "committed_at"),
+    Column(Text(), True, False, "outcome"),
+)
+
+
+class Meta:
+    """Reads and writes the product's own tables through one session."""
+
+    def __init__(self, session: SqlSession, dialect: SqlDialect) -> None:
+        self.session = session
+        self.d = dialect
+
+    def ensure(self) -> None:
+        """Create schema and tables when they are not there; the check is one cheap query."""
+        if self._present():
+            return
+        schema = self.d.create_schema(self.d.meta_schema)
+        if schema:
+            self.session.execute(schema)
+        for table in (RUN_HISTORY, WATERMARKS, COMMITS):
+            self.session.execute(self.d.create_table(self.name(table), table.columns, primary_key=table.primary_key))
+
+    def _present(self) -> bool:
+        from ematix_flow.foundation.errors import FlowError
+
+        try:
+            self.session.rows(f"SELECT writer FROM {self.name(COMMITS)} WHERE 1 = 0")
+        except FlowError:
+            return False
+        return True
+
+    def name(self, table: TableSpec) -> str:
+        """The full name of one of the product's tables."""
+        return self.d.relation(self.d.meta_schema, table.name)
+
+    def next_commit(self, writer: str) -> Commit:
+        """The token after the last one this writer published."""
+        last = self.session.scalar(
+            f"SELECT MAX({self.d.quote('sequence')}) FROM {self.name(COMMITS)} WHERE writer = {self.d.text_literal(writer)}"
+        )
+        return Commit(writer, int(last or 0) + 1)
+
+    def published(self, run_id: str) -> WriteResult | None:
+        """What a run published, None when it did not."""
+        found = self.session.rows(
+            f"SELECT writer, {self.d.quote('sequence')}, outcome FROM {self.name(COMMITS)} "
+            f"WHERE run_id = {self.d.text_literal(run_id)}"
+        )
+        if not found:
+            return None
+        writer, sequence, outcome = found[0]
+        kept = json.loads(outcome) if outcome else {}
+        return WriteResult(
+            run_id=run_id,
+            commit=Commit(writer, int(sequence)),
+            counts=Counts(**kept.get("counts", {})),
+            watermark=kept.get("watermark"),
+            repeated=True,
+        )
+
+    def is_published(self, commit: Commit) -> bool:
+        """Whether the token is already in the target."""
+        return bool(
+            self.session.scalar(
+                f"SELECT COUNT(*) FROM {self.name(COMMITS)} WHERE writer = {self.d.text_literal(commit.writer)} "
+                f"AND {self.d.quote('sequence')} = {commit.sequence}"
+            )
+        )
+
+    def record_commit(self, result: WriteResult) -> None:
+        """The token, in the transaction of the rows."""
+        outcome = json.dumps({"counts": asdict(result.counts), "watermark": result.watermark})
+        self._insert(
+            COMMITS,
+            writer=self.d.text_literal(result.commit.writer),
+            sequence=str(result.commit.sequence),
+            run_id=self.d.text_literal(result.run_id),
+            committed_at=self.d.instant(now()),
+            outcome=self.d.text_literal(outcome),
+        )
+
+    def watermark(self, writer: str, column: str) -> str | None:
+        """The last watermark of this writer on this column."""
+        value = self.session.scalar(
+            f"SELECT last_value FROM {self.name(WATERMARKS)} WHERE pipeline_name = {self.d.text_literal(writer)} "
+            f"AND column_name = {self.d.text_literal(column)}"
+        )
+        return None if value is None else str(value)
+
+    def advance_watermark(self, writer: str, column: str, value: str) -> None:
+        """Move the watermark, in the transaction of the rows."""
+        who = self.d.text_literal(writer)
+        self.session.execute(f"DELETE FROM {self.name(WATERMARKS)} WHERE pipeline_name = {who}")
+        self._insert(
+            WATERMARKS,
+            pipeline_name=who,
+            column_name=self.d.text_literal(column),
+            last_value=self.d.text_literal(value),
+            updated_at=self.d.instant(now()),
+        )
+
+    def unfinished(self, job: WriteJob) -> list[str]:
+        """Runs of this load that began and never said how they ended."""
+        found = self.session.rows(
+            f"SELECT run_id FROM {self.name(RUN_HISTORY)} WHERE status = 'running' "
+            f"AND pipeline_name = {self.d.text_literal(job.writer)} ORDER BY started_at"
+        )
+        return [str(row[0]) for row in found]
+
+    def start(self, job: WriteJob) -> None:
+        """A history row that says running."""
+        table = job.shape.declared
+        self._insert(
+            RUN_HISTORY,
+            run_id=self.d.uuid(job.run_id),
+            pipeline_name=self.d.text_literal(job.writer),
+            target_schema=self.d.text_literal(table.schema),
+            target_table=self.d.text_literal(table.name),
+            mode=self.d.text_literal(job.strategy.mode),
+            path=self.d.text_literal(job.path),
+            started_at=self.d.instant(job.started_at),
+            status="'running'",
+        )
+
+    def finish(self, run_id: str, *, counts: Counts | None, error: str | None, at: datetime | None = None) -> None:
+        """How the run ended."""
+        sets = {
+            "finished_at": self.d.instant(at or datetime.now(timezone.utc)),
+            "status": "'failed'" if error else "'success'",
+            "error_message": self.d.text_literal(error) if error else "NULL",
+        }
+        if counts is not None:
+            sets |= {
+                "rows_inserted": str(counts.inserted),
+                "rows_updated": str(counts.updated or counts.closed),
+                "rows_unchanged": str(counts.unchanged),
+                "metrics_json": self.d.text_literal(json.dumps(asdict(counts))),
+            }
+        assignments = ", ".join(f"{name} = {value}" for name, value in sets.items())
+        self.session.execute(f"UPDATE {self.name(RUN_HISTORY)} SET {assignments} WHERE run_id = {self.d.uuid(run_id)}")
+
+    def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
+                         metrics: str | None, started_at: datetime) -> None:  # fmt: skip
+        """One row for a post-load transform."""
+        self._insert(
+            RUN_HISTORY,
+            run_id=self.d.uuid(run_id),
+            pipeline_name=self.d.text_literal(pipeline),
+            mode="'transform'",
+            path="'post'",
+            started_at=self.d.instant(started_at),
+            finished_at=self.d.instant(now()),
+            status="'transform_failed'" if error else "'transform_success'",
+            error_message=self.d.text_literal(error) if error else "NULL",
+            parent_run_id=self.d.text_literal(parent),
+            step_name=self.d.text_literal(step),
+            metrics_json=self.d.text_literal(metrics) if metrics else "NULL",
+        )
+
+    def _insert(self, table: TableSpec, **values: str) -> None:
+        names = self.d.names(tuple(values))
+        self.session.execute(f"INSERT INTO {self.name(table)} ({names}) VALUES ({', '.join(values.values())})")

@@ -1,0 +1,206 @@
+"""scd2 by event time: the table is a pure function of the set of observations, which are remembered beside it.
+
+Every distinct observation (all declared columns) is kept in `<table>__observations`. For the keys of a batch the
+versions are computed anew from all of theirs: one observation per instant (the largest hash wins a tie), equal
+neighbours collapse, a version ends where the next begins. So order, repetition and batching of events do not matter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO, TargetShape
+from ematix_flow.contract.write import Counts
+from ematix_flow.declare.strategy import Deletes, Scd2
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import Boolean, Bytes, Column, TimestampTZ
+from ematix_flow.families.sql.checks import check_deletes
+from ematix_flow.families.sql.scd2 import expire
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.statements import Writing
+
+OBSERVED = "_observed_at"
+GONE = "_gone"
+HASH = "_hash"
+_VERSIONS = "flow_versions"
+_TOUCHED = "flow_touched"
+
+
+def observations_of(shape: TargetShape) -> TableSpec:
+    """The table of remembered observations."""
+    columns = tuple(replace(column, nullable=True, primary_key=False) for column in shape.declared.columns)
+    extra = (
+        Column(TimestampTZ(), nullable=False, name=OBSERVED),
+        Column(Boolean(), nullable=False, name=GONE),
+        Column(Bytes(), nullable=False, name=HASH),
+    )
+    return TableSpec(shape.declared.schema, f"{shape.declared.name}__observations", (*columns, *extra))
+
+
+def seed_observations(writing: Writing) -> str:
+    """Versions that are already there were observed when they began."""
+    d, spec = writing.dialect, observations_of(writing.job.shape)
+    names = (*writing.declared, OBSERVED, GONE, HASH)
+    given = [writing.t(name) for name in (*writing.declared, VALID_FROM)]
+    hashed = writing.row_hash(writing.declared, alias=writing.target)
+    return (
+        f"INSERT INTO {d.relation(spec.schema, spec.name)} ({d.names(names)}) "
+        f"SELECT {', '.join(given)}, {d.boolean(False)}, {hashed} FROM {writing.target}"
+    )
+
+
+def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> Counts:
+    """Remember new observations, recompute the versions of their keys, write what differs."""
+    observed = _Observed(writing, strategy)
+    session.execute(writing.dialect.create_temporary(_TOUCHED, observed.new_rows()))
+    missing = _missing_keys(session, writing, strategy, staged=staged)
+    new = session.execute(observed.remember())
+    hard_deleted = 0
+    if strategy.deletes is Deletes.SOFT and missing:
+        session.execute(observed.remember_gone())
+    elif strategy.deletes is Deletes.HARD and missing:
+        hard_deleted = observed.forget_gone(session)
+    session.execute(writing.dialect.create_temporary(_VERSIONS, observed.versions()))
+    counts = _apply(session, writing, strategy)
+    expired = expire(session, writing, strategy)
+    for name in (_TOUCHED, _VERSIONS):
+        session.execute(f"DROP TABLE {writing.dialect.temporary(name)}")
+    return replace(counts, read=staged, unchanged=staged - new, closed=counts.closed + expired, deleted=hard_deleted)
+
+
+def _missing_keys(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> int:
+    if strategy.deletes is None:
+        return 0
+    current = f"{writing.t(IS_CURRENT)} = {writing.dialect.boolean(True)}"
+    gone = f"NOT EXISTS (SELECT 1 FROM {writing.stage} AS s WHERE {writing.match(strategy.keys)})"
+    existing = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target} WHERE {current}"))
+    missing = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target} WHERE {current} AND {gone}"))
+    check_deletes(writing.job, staged=staged, existing=existing, missing=missing)
+    return missing
+
+
+def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:
+    """Make the versions of the touched keys what they must be, touching only rows that differ."""
+    quote = writing.dialect.quote
+    versions = writing.dialect.temporary(_VERSIONS)
+    same = f"{writing.match(strategy.keys)} AND {writing.t(VALID_FROM)} = {writing.s(VALID_FROM)}"
+    touched = (
+        f"EXISTS (SELECT 1 FROM {writing.dialect.temporary(_TOUCHED)} AS s WHERE {writing.match(strategy.keys)})"
+    )
+    vanished = session.execute(
+        f"DELETE FROM {writing.target} WHERE {touched} AND NOT EXISTS (SELECT 1 FROM {versions} AS s WHERE {same})"
+    )
+    closed = int(
+        session.scalar(
+            f"SELECT COUNT(*) FROM {writing.target} JOIN {versions} AS s ON {same} "
+            f"WHERE {writing.t(IS_CURRENT)} = {writing.dialect.boolean(True)} "
+            f"AND s.{quote(IS_CURRENT)} = {writing.dialect.boolean(False)}"
+        )
+    )
+    written = [name for name in (*writing.declared, VALID_TO, IS_CURRENT, ROW_HASH) if name not in strategy.keys]
+    updated = session.execute(
+        writing.dialect.update_from(
+            writing.target,
+            versions,
+            on=same,
+            sets=writing.from_stage(written) | writing.metadata(),
+            where=writing.differ(written),
+        )
+    )
+    values = writing.from_stage((*writing.declared, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)) | writing.metadata()
+    absent = f"NOT EXISTS (SELECT 1 FROM {writing.target} WHERE {same})"
+    inserted = session.execute(writing.insert(values, source=versions, where=absent))
+    return Counts(inserted=inserted, updated=updated - closed + vanished, closed=closed)
+
+
+class _Observed:
+    """The statements around the table of observations."""
+
+    def __init__(self, writing: Writing, strategy: Scd2) -> None:
+        self.w = writing
+        self.strategy = strategy
+        self.spec = observations_of(writing.job.shape)
+        self.relation = writing.dialect.relation(self.spec.schema, self.spec.name)
+
+    def new_rows(self) -> str:
+        """Distinct observations of the stage that are not remembered yet."""
+        w, quote = self.w, self.w.dialect.quote
+        event = self.strategy.event_time or ""
+        names = ", ".join(w.s(name) for name in w.declared)
+        instant = w.dialect.to_instant(w.s(event), w.column(event).type)
+        inner = (
+            f"SELECT {names}, {instant} AS {quote(OBSERVED)}, {w.row_hash(w.declared)} AS {quote(HASH)} FROM {w.stage} AS s"
+        )
+        keys = ", ".join(f"s.{quote(key)}" for key in self.strategy.keys)
+        numbered = f"SELECT s.*, ROW_NUMBER() OVER (PARTITION BY {keys}, s.{quote(HASH)} ORDER BY s.{quote(OBSERVED)}) AS flow_rn FROM ({inner}) AS s"
+        known = f"SELECT 1 FROM {self.relation} AS o WHERE {w.match(self.strategy.keys, left='o')} AND o.{quote(HASH)} = s.{quote(HASH)}"
+        columns = ", ".join(f"s.{quote(name)}" for name in (*w.declared, OBSERVED, HASH))
+        return f"SELECT {columns} FROM ({numbered}) AS s WHERE s.flow_rn = 1 AND NOT EXISTS ({known})"
+
+    def remember(self) -> str:
+        """Keep the new observations."""
+        w, quote = self.w, self.w.dialect.quote
+        names = (*w.declared, OBSERVED, HASH)
+        return (
+            f"INSERT INTO {self.relation} ({w.dialect.names(names)}, {quote(GONE)}) "
+            f"SELECT {', '.join(f's.{quote(name)}' for name in names)}, {w.dialect.boolean(False)} "
+            f"FROM {w.dialect.temporary(_TOUCHED)} AS s"
+        )
+
+    def remember_gone(self) -> str:
+        """A key missing from the snapshot is an observation of its own, at the time of the load."""
+        w, quote = self.w, self.w.dialect.quote
+        keys = w.dialect.names(self.strategy.keys)
+        moment = w.dialect.instant(w.job.started_at)
+        gone = f"NOT EXISTS (SELECT 1 FROM {w.stage} AS s WHERE {w.match(self.strategy.keys)})"
+        return (
+            f"INSERT INTO {self.relation} ({keys}, {quote(OBSERVED)}, {quote(GONE)}, {quote(HASH)}) "
+            f"SELECT {', '.join(w.t(key) for key in self.strategy.keys)}, {moment}, {w.dialect.boolean(True)}, "
+            f"{w.dialect.sha256(w.dialect.text_literal(w.job.run_id))} FROM {w.target} "
+            f"WHERE {w.t(IS_CURRENT)} = {w.dialect.boolean(True)} AND {gone}"
+        )
+
+    def forget_gone(self, session: SqlSession) -> int:
+        """Remove every version and observation of the missing keys."""
+        w = self.w
+        unseen = f"NOT EXISTS (SELECT 1 FROM {w.stage} AS s WHERE {w.match(self.strategy.keys, left=self.relation)})"
+        session.execute(f"DELETE FROM {self.relation} WHERE {unseen}")
+        gone = f"NOT EXISTS (SELECT 1 FROM {w.stage} AS s WHERE {w.match(self.strategy.keys)})"
+        return session.execute(f"DELETE FROM {w.target} WHERE {gone}")
+
+    def versions(self) -> str:
+        """The versions of every touched key, computed from all that was ever observed of it."""
+        w, quote = self.w, self.w.dialect.quote
+        keys = ", ".join(quote(key) for key in self.strategy.keys)
+        columns = ", ".join(quote(name) for name in w.declared)
+        at, gone, no = quote(OBSERVED), quote(GONE), w.dialect.boolean(False)
+        of_keys = self._touched_condition()
+        ends = self._ends()
+        return f"""
+            WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS h FROM {self.relation} AS o WHERE {of_keys}),
+            d AS (SELECT o.*, ROW_NUMBER() OVER (PARTITION BY {keys}, {at} ORDER BY {gone}, {quote(HASH)} DESC) AS rn FROM o),
+            g AS (SELECT d.*, LAG(h) OVER (PARTITION BY {keys} ORDER BY {at}) AS ph,
+                  LAG({gone}) OVER (PARTITION BY {keys} ORDER BY {at}) AS pg FROM d WHERE rn = 1),
+            r AS (SELECT g.*, SUM(CASE WHEN ph IS NULL OR ph <> h OR pg <> {gone} THEN 1 ELSE 0 END)
+                  OVER (PARTITION BY {keys} ORDER BY {at} ROWS UNBOUNDED PRECEDING) AS run FROM g),
+            x AS (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY {keys}, run ORDER BY {at} DESC) AS newest,
+                  MIN({at}) OVER (PARTITION BY {keys}, run) AS starts FROM r),
+            v AS (SELECT x.*, LEAD(starts) OVER (PARTITION BY {keys} ORDER BY starts) AS next_starts FROM x WHERE newest = 1),
+            e AS (SELECT v.*, {ends} AS ends FROM v WHERE {gone} = {no})
+            SELECT {columns}, starts AS {quote(VALID_FROM)}, ends AS {quote(VALID_TO)},
+                   CASE WHEN ends IS NULL THEN {w.dialect.boolean(True)} ELSE {no} END AS {quote(IS_CURRENT)},
+                   h AS {quote(ROW_HASH)} FROM e"""
+
+    def _touched_condition(self) -> str:
+        w = self.w
+        touched = f"EXISTS (SELECT 1 FROM {w.dialect.temporary(_TOUCHED)} AS s WHERE {w.match(self.strategy.keys, left='o')})"
+        if self.strategy.deletes is None:
+            return touched
+        return "1 = 1"  # a full snapshot: keys that are gone have no row in the stage
+
+    def _ends(self) -> str:
+        if self.strategy.ttl is None:
+            return "next_starts"
+        expiry = self.w.dialect.plus("starts", self.strategy.ttl)
+        now = self.w.dialect.instant(self.w.job.started_at)
+        return f"CASE WHEN {expiry} <= {now} AND (next_starts IS NULL OR {expiry} < next_starts) THEN {expiry} ELSE next_starts END"

@@ -1,0 +1,87 @@
+"""One database session: statements, queries and transactions, with the driver's errors translated at the border."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ematix_flow.foundation.errors import FlowError
+
+Translate = Callable[[Exception], FlowError]
+
+
+class SqlSession:
+    """A DB-API connection in autocommit, with explicit transactions."""
+
+    def __init__(self, raw: Any, *, translate: Translate, begin: str = "BEGIN") -> None:
+        self.raw = raw
+        self._translate = translate
+        self._begin = begin
+
+    def execute(self, sql: str) -> int:
+        """Run one statement; rows affected."""
+        with self._cursor(sql) as cursor:
+            count: int = cursor.rowcount
+            return max(count, 0)
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Run a query; every row. Only for counts, keys of a plan and previews."""
+        with self._cursor(sql) as cursor:
+            return [tuple(row) for row in cursor.fetchall()]
+
+    def scalar(self, sql: str) -> Any:
+        """The first value of a query, None when there is no row."""
+        found = self.rows(sql)
+        return found[0][0] if found else None
+
+    def execute_all(self, statements: Sequence[str]) -> int:
+        """Run statements in one transaction; rows affected in all."""
+        with self.transaction():
+            return sum(self.execute(statement) for statement in statements)
+
+    def query(self, sql: str, *, limit: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names and rows, at most `limit` of them."""
+        with self._cursor(sql) as cursor:
+            names = [item[0] for item in cursor.description or ()]
+            found = cursor.fetchmany(limit) if limit is not None else cursor.fetchall()
+            return names, [tuple(row) for row in found]
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything inside becomes visible at once, or not at all."""
+        self.execute(self._begin)
+        try:
+            yield
+        except BaseException:
+            self._rollback()
+            raise
+        self.execute("COMMIT")
+
+    def _rollback(self) -> None:
+        # A connection that died has rolled back by itself; the first error is the one to tell.
+        with suppress(FlowError):
+            self.execute("ROLLBACK")
+
+    @contextmanager
+    def _cursor(self, sql: str) -> Iterator[Any]:
+        cursor = self.raw.cursor()
+        try:
+            cursor.execute(sql)
+            yield cursor
+        except FlowError:
+            raise
+        except Exception as exc:
+            raise self._translate(exc) from exc
+        finally:
+            cursor.close()
+
+    def close(self) -> None:
+        """End the session."""
+        self.raw.close()
+
+    def __enter__(self) -> SqlSession:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

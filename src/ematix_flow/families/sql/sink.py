@@ -1,0 +1,167 @@
+"""The write path of every database: begin, stage, publish in one transaction, settle."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.declare.strategy import Append, Merge, Scd2, Truncate
+from ematix_flow.families.sql.append import append, truncate
+from ematix_flow.families.sql.checks import check_rows
+from ematix_flow.families.sql.dialect import SqlDialect
+from ematix_flow.families.sql.merge import merge
+from ematix_flow.families.sql.meta import Meta
+from ematix_flow.families.sql.scd2 import scd2
+from ematix_flow.families.sql.scd2_events import observations_of, scd2_events, seed_observations
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.statements import Writing
+from ematix_flow.foundation.errors import FlowError, LeaseHeld
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class _Rehearsed(Exception):
+    """Ends a transaction that was only for show."""
+
+    def __init__(self, result: WriteResult) -> None:
+        self.result = result
+
+
+class SqlSink(ABC):
+    """A database as a target; a backend says how to connect and how to fill a stage."""
+
+    dialect: SqlDialect
+
+    @abstractmethod
+    def connect(self) -> SqlSession:
+        """A new session."""
+
+    @abstractmethod
+    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Fill a stage from Spark, columns typed as the target's."""
+
+    @abstractmethod
+    def drop_stage(self, session: SqlSession, run_id: str) -> None:
+        """Remove what a run staged, if anything."""
+
+    def open_stage(self, session: SqlSession, stage: Stage) -> str:
+        """Make the stage readable in this session; its name there."""
+        return stage.relation
+
+    def begin(self, job: WriteJob) -> Opening:
+        """Issue the token; settle runs that died: published ones are finished, others are given up."""
+        with self.connect() as session:
+            meta = Meta(session, self.dialect)
+            meta.ensure()
+            recovered = None if job.rehearsal else self._settle_dead(session, meta, job)
+            commit = meta.next_commit(job.writer)
+            watermark = meta.watermark(job.writer, job.incremental.column) if job.incremental else None
+            if not job.rehearsal:
+                meta.start(job)
+        return Opening(commit, watermark, recovered)
+
+    def _settle_dead(self, session: SqlSession, meta: Meta, job: WriteJob) -> WriteResult | None:
+        recovered: WriteResult | None = None
+        for run_id in meta.unfinished(job):
+            found = meta.published(run_id)
+            if found is not None:
+                meta.finish(run_id, counts=found.counts, error=None)
+                recovered = found
+            else:
+                meta.finish(run_id, counts=None, error="the process ended before the load was published")
+            self.drop_stage(session, run_id)
+        return recovered
+
+    def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
+        """Rows, token and watermark in one transaction; the same token twice changes nothing."""
+        with self.connect() as session:
+            meta = Meta(session, self.dialect)
+            writing = Writing(self.dialect, job, self.open_stage(session, stage))
+            if isinstance(job.strategy, Scd2) and job.strategy.event_time:
+                self._ensure_observations(session, job)
+            try:
+                with session.transaction():
+                    if meta.is_published(opening.commit):
+                        raise LeaseHeld(
+                            f"another run published {opening.commit} meanwhile; nothing was loaded twice",
+                            hint="run it again",
+                        )
+                    result = self._write(session, meta, writing, opening)
+                    if job.rehearsal:
+                        raise _Rehearsed(result)
+            except _Rehearsed as rehearsed:
+                return rehearsed.result
+            return result
+
+    def _write(self, session: SqlSession, meta: Meta, writing: Writing, opening: Opening) -> WriteResult:
+        job = writing.job
+        staged = check_rows(session, writing)
+        counts = self._apply(session, writing, opening, staged)
+        watermark = opening.watermark
+        if job.incremental is not None:
+            found, nulls = self._new_watermark(session, writing, job.incremental.column)
+            counts = Counts(**{**counts.__dict__, "null_watermarks": nulls})
+            watermark = later(found, watermark, writing.column(job.incremental.column).type.kind)
+            if watermark is not None:
+                meta.advance_watermark(job.writer, job.incremental.column, watermark)
+        result = WriteResult(job.run_id, opening.commit, counts, watermark)
+        meta.record_commit(result)
+        return result
+
+    def _apply(self, session: SqlSession, writing: Writing, opening: Opening, staged: int) -> Counts:
+        match writing.job.strategy:
+            case Append():
+                return append(session, writing, staged=staged, watermark=opening.watermark)
+            case Truncate():
+                return truncate(session, writing, staged=staged)
+            case Merge() as strategy:
+                return merge(session, writing, strategy, staged=staged)
+            case Scd2(event_time=None) as strategy:
+                return scd2(session, writing, strategy, staged=staged)
+            case Scd2() as strategy:
+                return scd2_events(session, writing, strategy, staged=staged)
+
+    def _new_watermark(self, session: SqlSession, writing: Writing, column: str) -> tuple[str | None, int]:
+        text = self.dialect.watermark_text(f"MAX({writing.s(column)})", writing.column(column).type)
+        value, nulls = session.rows(
+            f"SELECT {text}, SUM(CASE WHEN {writing.s(column)} IS NULL THEN 1 ELSE 0 END) FROM {writing.stage} AS s"
+        )[0]
+        return (None if value is None else str(value)), int(nulls or 0)
+
+    def _ensure_observations(self, session: SqlSession, job: WriteJob) -> None:
+        table = observations_of(job.shape)
+        relation = self.dialect.relation(table.schema, table.name)
+        session.execute(self.dialect.create_table(relation, table.columns, primary_key=()))
+        if session.scalar(f"SELECT 1 FROM {relation} LIMIT 1") is None:  # a history kept by processing time goes on
+            session.execute(seed_observations(Writing(self.dialect, job, "")))
+
+    def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
+        """Close the history entry and drop the stage; a target that is gone cannot be told anything."""
+        with suppress(FlowError), self.connect() as session:
+            self.drop_stage(session, job.run_id)
+            if job.rehearsal:
+                return
+            Meta(session, self.dialect).finish(job.run_id, counts=result.counts if result else None, error=error)
+
+    def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
+                         metrics: str | None, started_at: datetime) -> None:  # fmt: skip
+        """One history row for a post-load transform; a history that cannot be written does not undo it."""
+        with suppress(FlowError), self.connect() as session:
+            Meta(session, self.dialect).record_transform(
+                run_id, parent=parent, pipeline=pipeline, step=step, error=error, metrics=metrics, started_at=started_at
+            )
+
+
+def later(found: str | None, known: str | None, kind: str) -> str | None:
+    """The later of two watermarks: a lookback may read older rows only."""
+    if found is None or known is None:
+        return found or known
+    if kind in ("small_int", "integer", "big_int", "numeric", "float", "double"):
+        from decimal import Decimal
+
+        return found if Decimal(found) >= Decimal(known) else known
+    return max(found, known)

@@ -1,0 +1,94 @@
+"""Pieces of SQL that every strategy is made of; the target is called by its full name, the stage is called `s`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ematix_flow.contract.shape import BATCH_ID, LOADED_AT
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.declare.types import Column
+from ematix_flow.families.sql.dialect import SqlDialect
+
+
+@dataclass(frozen=True)
+class Writing:
+    """A job in the words of one database: names and conditions, no execution."""
+
+    dialect: SqlDialect
+    job: WriteJob
+    stage: str
+
+    @property
+    def target(self) -> str:
+        """The target's full name."""
+        table = self.job.shape.table
+        return self.dialect.relation(table.schema, table.name)
+
+    @property
+    def declared(self) -> tuple[str, ...]:
+        """Names of the columns the source gives."""
+        return self.job.shape.declared.column_names
+
+    def column(self, name: str) -> Column:
+        """The column of that name."""
+        return self.job.shape.table.column(name)
+
+    def t(self, name: str) -> str:
+        """A column of the target."""
+        return f"{self.target}.{self.dialect.quote(name)}"
+
+    def s(self, name: str) -> str:
+        """A column of the stage."""
+        return f"s.{self.dialect.quote(name)}"
+
+    def match(self, keys: Iterable[str], *, left: str | None = None, right: str = "s") -> str:
+        """Keys equal, column by column, NULL-safe where NULL can be."""
+        side = left or self.target
+        quote = self.dialect.quote
+        return " AND ".join(
+            self.dialect.equal(f"{side}.{quote(key)}", f"{right}.{quote(key)}", self.column(key)) for key in keys
+        )
+
+    def differ(self, columns: Sequence[str], *, left: str | None = None, right: str = "s") -> str:
+        """At least one of the columns differs."""
+        side = left or self.target
+        quote = self.dialect.quote
+        tests = [
+            self.dialect.differs(f"{side}.{quote(name)}", f"{right}.{quote(name)}", self.column(name)) for name in columns
+        ]
+        return " OR ".join(tests) if tests else "1 = 0"
+
+    def metadata(self) -> dict[str, str]:
+        """Values of the load's own columns, unless the user declared them."""
+        values = {
+            LOADED_AT: self.dialect.instant(self.job.started_at),
+            BATCH_ID: self.dialect.uuid(self.job.run_id),
+        }
+        return {name: value for name, value in values.items() if name not in self.declared}
+
+    def insert(self, values: dict[str, str], *, source: str | None = None, where: str | None = None) -> str:
+        """Insert from the stage (or `source`, called `s`)."""
+        condition = f" WHERE {where}" if where else ""
+        return (
+            f"INSERT INTO {self.target} ({self.dialect.names(tuple(values))}) "
+            f"SELECT {', '.join(values.values())} FROM {source or self.stage} AS s{condition}"
+        )
+
+    def from_stage(self, columns: Iterable[str]) -> dict[str, str]:
+        """The columns as the stage has them."""
+        return {name: self.s(name) for name in columns}
+
+    def row_hash(self, columns: Sequence[str], *, alias: str = "s") -> str:
+        """SHA-256 over the columns as text; NULL and '' differ, and no value can imitate a separator."""
+        dialect = self.dialect
+        parts: list[str] = []
+        for name in columns:
+            column = self.column(name)
+            raw = f"{alias}.{dialect.quote(name)}"
+            value = dialect.as_text(raw, column.type)
+            if column.type.kind in ("text", "string", "json", "jsonb"):
+                value = f"REPLACE({value}, '|', '||')"
+            marked = dialect.concat(["'v'", value, "'|;'"])
+            parts.append(f"CASE WHEN {raw} IS NULL THEN 'n|;' ELSE {marked} END")
+        return dialect.sha256(dialect.concat(parts) if len(parts) > 1 else parts[0])

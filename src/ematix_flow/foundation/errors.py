@@ -1,0 +1,205 @@
+"""Every error the product raises.
+
+    FlowError                       exit  retry
+    ├── DeclarationError (ValueError)   3     what the user wrote cannot be right
+    │   ├── UnknownKeyword (TypeError)  3
+    │   ├── WrongType (TypeError)       3     something else stands where a class or connection belongs
+    │   └── ModuleFailed                3     the user's module does not import
+    ├── UnknownName (KeyError)          2     no pipeline, transform or run of that name
+    ├── ConfigError (ValueError)        5     a configuration file or value is malformed
+    │   ├── UnknownConnection (KeyError)
+    │   └── MissingSecret (KeyError)
+    ├── ConnectionFailed                5     the system answered, and said no
+    │   ├── Unreachable                 5  ✓  nobody answered
+    │   └── PermissionDenied            5
+    ├── PlanError (ValueError)          3     the plan cannot work; nothing was run
+    │   ├── Unsupported (NotImplementedError)
+    │   ├── SqlError                    3     the source's SQL is wrong
+    │   ├── MissingTable                3
+    │   ├── MissingColumn               3
+    │   └── DriftError                  3     the target differs from its declaration
+    ├── DataError (ValueError)          4     rows that break the table's promise; nothing was loaded
+    │   ├── BadValue                    4     does not fit the column's type
+    │   ├── NullViolation               4
+    │   ├── TextTooLong                 4
+    │   └── DuplicateKeys               4
+    ├── LeaseHeld                       6  ✓  another run of this pipeline is alive
+    ├── Brake                           7     the load would delete too much
+    ├── StorageFull                     1  ✓
+    ├── RunFailed                       1     anything else that ends a run
+    └── PartialFailure                  8     some targets of a fan-out failed
+"""
+
+from __future__ import annotations
+
+from ematix_flow.foundation.location import Location
+
+
+class FlowError(Exception):
+    """Says what happened, where in the user's files, and what to do next."""
+
+    exit_code = 1
+    retryable = False
+
+    def __init__(self, what: str, *, where: Location | None = None, hint: str | None = None, **facts: object) -> None:
+        super().__init__(what)
+        self.what = what
+        self.where = where
+        self.hint = hint
+        self.facts = facts
+
+    def at(self, where: Location | None) -> FlowError:
+        """This error with a place, unless it already knows one."""
+        self.where = self.where or where
+        return self
+
+    def __str__(self) -> str:
+        lines = [self.what]
+        if self.where is not None:
+            lines.append(f"  at {self.where}   {self.where.text}".rstrip())
+        if self.hint:
+            lines.append(f"  next: {self.hint}")
+        return "\n".join(lines)
+
+    def to_dict(self) -> dict[str, object]:
+        """The same as one JSON-ready object."""
+        return {
+            "error": type(self).__name__,
+            "message": self.what,
+            "where": str(self.where) if self.where else None,
+            "hint": self.hint,
+            "retryable": self.retryable,
+            "exit_code": self.exit_code,
+            **({"facts": {key: str(value) for key, value in self.facts.items()}} if self.facts else {}),
+        }
+
+
+class DeclarationError(FlowError, ValueError):
+    """What the user wrote cannot be right."""
+
+    exit_code = 3
+
+
+class UnknownKeyword(DeclarationError, TypeError):
+    """A keyword no decorator knows; names the nearest valid one."""
+
+
+class WrongType(DeclarationError, TypeError):
+    """Something else stands where a class, a connection or a table belongs."""
+
+
+class ModuleFailed(DeclarationError, ImportError):
+    """The user's module does not import."""
+
+
+class UnknownName(FlowError, KeyError):
+    """No pipeline, transform or run of that name."""
+
+    exit_code = 2
+
+
+class ConfigError(FlowError, ValueError):
+    """A configuration file or value is malformed."""
+
+    exit_code = 5
+
+
+class UnknownConnection(ConfigError, KeyError):
+    """No connection of that name is configured anywhere; a LookupError as well, because every KeyError is one."""
+
+
+class MissingSecret(ConfigError, KeyError):
+    """A `${…}` reference that nothing resolves."""
+
+
+class ConnectionFailed(FlowError, ValueError):
+    """The system answered, and said no."""
+
+    exit_code = 5
+
+
+class Unreachable(ConnectionFailed):
+    """Nobody answered."""
+
+    retryable = True
+
+
+class PermissionDenied(ConnectionFailed):
+    """The login may not do this."""
+
+
+class PlanError(FlowError, ValueError):
+    """The plan cannot work; nothing was run."""
+
+    exit_code = 3
+
+
+class Unsupported(PlanError, NotImplementedError):
+    """The backend does not offer what the pipeline asks for."""
+
+
+class SqlError(PlanError):
+    """The source's SQL is wrong."""
+
+
+class MissingTable(PlanError):
+    """A table that is not there."""
+
+
+class MissingColumn(PlanError):
+    """A column that is not there."""
+
+
+class DriftError(PlanError):
+    """The target table differs from its declaration."""
+
+
+class DataError(FlowError, ValueError):
+    """Rows that break the table's promise; nothing was loaded."""
+
+    exit_code = 4
+
+
+class BadValue(DataError):
+    """A value that does not fit its column's type."""
+
+
+class NullViolation(DataError):
+    """NULL in a column that is declared NOT NULL."""
+
+
+class TextTooLong(DataError):
+    """Text longer than its String[n]."""
+
+
+class DuplicateKeys(DataError):
+    """Two rows of one batch, or batch and table, carry the same key."""
+
+
+class LeaseHeld(FlowError):
+    """Another run of this pipeline is alive."""
+
+    exit_code = 6
+    retryable = True
+
+
+class Brake(FlowError):
+    """The load would delete too much; it stopped before touching anything."""
+
+    exit_code = 7
+
+
+class StorageFull(FlowError, OSError):
+    """No room left where the data has to go."""
+
+    retryable = True
+
+
+class RunFailed(FlowError, ValueError):
+    """Anything else that ends a run."""
+
+
+class PartialFailure(FlowError):
+    """Some targets of a fan-out failed, the others are loaded."""
+
+    exit_code = 8

@@ -1,0 +1,15 @@
+"""Named points where a test may kill the process; nothing happens unless EMATIX_FLOW_FAULT names one."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+POINTS = ("before_stage", "mid_stage", "before_publish", "after_publish")
+_VARIABLE = "EMATIX_FLOW_FAULT"
+
+
+def point(name: str, *, victim: int | None = None) -> None:
+    """Kill this process (or `victim`) with SIGKILL when the environment asks for it here."""
+    if os.environ.get(_VARIABLE) == name:
+        os.kill(victim or os.getpid(), signal.SIGKILL)

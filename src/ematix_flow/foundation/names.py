@@ -1,0 +1,34 @@
+"""Names: snake case, the nearest valid one, identifiers that need no guessing."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+
+
+def snake_case(name: str) -> str:
+    """`HTTPServer` becomes `http_server`, `CustomerDim` becomes `customer_dim`.
+
+    >>> snake_case("HTTPServer"), snake_case("A1B")
+    ('http_server', 'a1_b')
+    """
+    parts = re.sub(r"([A-Z]+)([A-Z][a-z])", r"\1_\2", name)
+    parts = re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", parts)
+    return parts.lower()
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name a person most likely meant, or None."""
+    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    return found[0] if found else None
+
+
+def did_you_mean(name: str, valid: Iterable[str]) -> str:
+    """A sentence with the nearest name, or with all of them when none is near."""
+    choices = sorted(valid)
+    near = nearest(name, choices)
+    if near is not None:
+        return f"did you mean {near!r}?"
+    return "valid: " + ", ".join(choices) if choices else "there is none"

@@ -1,0 +1,174 @@
+"""Keeps secrets away from readers: by field name, by shape (URLs, `password=…`) and by memory of known values."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, unquote
+
+REDACTED = "<redacted>"
+MASK = "***"
+SHORTEST_SECRET = 4
+
+_SECRET_SEGMENTS = frozenset(
+    {"password", "passwd", "passphrase", "pass", "pwd", "pw", "secret", "token", "key", "apikey", "sslpassword"}
+)
+# A password that is one of the product's own words tells nothing when that word stands in a sentence,
+# and masking it would make every message unreadable.
+_PUBLIC_WORDS = frozenset(
+    {"postgres", "postgresql", "mysql", "mariadb", "sqlite", "duckdb", "delta", "spark", "kafka", "rabbitmq", "pubsub"}
+    | {"kinesis", "snowflake", "bigquery", "redshift", "ematix", "flow", "password", "connection", "default"}
+)
+
+_REFERENCES_ONLY = re.compile(r"(?:\$\{[^{}]*\})+")
+_USER = r"(?:\$\{[^{}]*\}|\$(?!\{[^{}]*\})|[^\s:/?#\"'$])*"
+# The first form stops at quotes, so that a URL inside JSON stays inside its string. The second one is for a password
+# that itself contains a quote; it keeps off `host:8080"`, which is a port.
+_URL_PASSWORD = re.compile(
+    rf"(://{_USER}:)(?:([^\s\"'<>]*)@|(?!\d{{1,5}}(?:[\"'/,)\]}}\s]|$))(\S*)@)",
+)
+_QUOTED = r"\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.|'')*'|[\"'].*"
+_BARE = r"(?!\*\*\*|<redacted>|\$\{)[^\s&;,)\]}\"']+"
+_PAIR_NAME = r"(?:password|passwd|passphrase|pwd|secret|token|access_key|secret_key|private_key|api_?key)[\w.\-]{0,40}"
+_PAIR = re.compile(
+    rf"({_PAIR_NAME}\s{{0,9}}=\s{{0,9}}|{_PAIR_NAME}[\"']\s{{0,9}}:\s{{0,9}}|(?:password|passwd|pwd):\s{{0,9}})({_QUOTED}|{_BARE})",
+    re.IGNORECASE,
+)
+
+
+class _Memory:
+    """The secret values this process has seen."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: set[str] = set()
+        self._pattern: re.Pattern[str] | None = None
+
+    def add(self, values: set[str]) -> None:
+        with self._lock:
+            if not values <= self._values:
+                self._values |= values
+                longest_first = sorted(self._values, key=len, reverse=True)
+                self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+
+    def clear(self) -> None:
+        with self._lock:
+            self._values.clear()
+            self._pattern = None
+
+    def mask(self, text: str) -> str:
+        pattern = self._pattern
+        return pattern.sub(MASK, text) if pattern is not None else text
+
+
+_memory = _Memory()
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a field or variable of this name holds a secret.
+
+    >>> is_secret_name("sasl_plain_password"), is_secret_name("AWS_SECRET_ACCESS_KEY"), is_secret_name("bucket")
+    (True, True, False)
+    """
+    return not _SECRET_SEGMENTS.isdisjoint(re.split(r"[\W_]+", name.lower()))
+
+
+def remember(value: str | None) -> None:
+    """Mask this value in every text from now on, also in its percent-encoded and quoted spellings."""
+    if value is None:
+        return
+    spellings = {value, quote(value, safe=""), quote(value), unquote(value), repr(value)[1:-1], json.dumps(value)[1:-1]}
+    # A key of many lines is quoted line by line in other people's messages.
+    spellings |= {line.strip() for line in value.splitlines() if len(line.strip()) >= 16 and "-----" not in line}
+    _memory.add({text for text in spellings if _worth_masking(text)})
+
+
+def remember_url(url: str) -> bool:
+    """Mask the passwords that stand inside this URL, behind the user name or in its parameters; False without any."""
+    passwords = [found[2].strip("\"'") for found in _PAIR.finditer(url)]
+    for found in _URL_PASSWORD.finditer(url):
+        authority = re.split(r"[/?#]", url[found.end(1) :], maxsplit=1)[0]
+        exact, at, _ = authority.rpartition("@")
+        passwords.append(exact if at else found[2] or found[3] or "")
+    passwords = [text for text in passwords if text and not _REFERENCES_ONLY.fullmatch(text)]
+    for password in passwords:
+        remember(password)
+        remember(unquote(password))
+    return bool(passwords)
+
+
+def forget_all() -> None:
+    """Empty the memory; for tests and for long-lived processes that rotate their secrets."""
+    _memory.clear()
+
+
+def mask(text: str) -> str:
+    """The text without known secrets, without passwords inside URLs and without the values of `password=…`.
+
+    >>> mask("cannot reach postgres://ana:hunter22@db:5432/shop?sslpassword=abc")
+    'cannot reach postgres://ana:***@db:5432/shop?sslpassword=***'
+    """
+    # Memory first: a pair pattern stops at a blank, and half of a known secret would no longer be recognised.
+    return _by_shape(_memory.mask(text))
+
+
+def redact(field: str, value: Any) -> Any:
+    """What may be shown of a field's value: nothing of a secret, a URL without its password, anything else as it is.
+
+    >>> redact("password", "hunter22"), redact("url", "amqp://guest:hunter22@mq"), redact("password", None)
+    ('<redacted>', 'amqp://guest:***@mq', None)
+    """
+    if value is None:
+        return None
+    if is_secret_name(field):
+        return REDACTED
+    if isinstance(value, Mapping):
+        return {key: redact(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(redact(field, inner) for inner in value)
+    return _by_shape(value) if isinstance(value, str) else value
+
+
+class MaskSecrets(logging.Filter):
+    """A logging filter that masks secrets in messages, tracebacks and stacks."""
+
+    _plain = logging.Formatter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        record.msg = mask(record.getMessage())
+        record.args = None
+        if record.exc_info and not record.exc_text:
+            record.exc_text = self._plain.formatException(record.exc_info)
+        if record.exc_text:
+            record.exc_text = mask(record.exc_text)
+        if record.stack_info:
+            record.stack_info = mask(record.stack_info)
+        return True
+
+
+def _worth_masking(text: str) -> bool:
+    return len(text) >= SHORTEST_SECRET and bool(text.strip()) and text.lower() not in _PUBLIC_WORDS
+
+
+def _by_shape(text: str) -> str:
+    return _PAIR.sub(_masked_pair, _URL_PASSWORD.sub(_masked_url, text))
+
+
+def _masked_url(found: re.Match[str]) -> str:
+    password = found[2] if found[2] is not None else found[3]
+    if not password or _REFERENCES_ONLY.fullmatch(password):
+        return found[0]
+    return f"{found[1]}{MASK}@"
+
+
+def _masked_pair(found: re.Match[str]) -> str:
+    name, value = found[1], found[2]
+    quotes = value[0] if value[0] in "\"'" else ""
+    inner = value[1:-1] if quotes and len(value) > 1 and value[-1] == quotes else value[len(quotes) :]
+    if not inner or inner in (MASK, REDACTED) or _REFERENCES_ONLY.fullmatch(inner):
+        return found[0]
+    return f"{name}{quotes}{MASK}{quotes}"

@@ -1,0 +1,167 @@
+"""Fills in `${VAR}` and `${prefix:reference}`, and remembers what it saw so that it can be masked."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable
+from typing import Protocol, overload, runtime_checkable
+
+from ematix_flow.foundation import redact
+from ematix_flow.foundation.errors import MissingSecret
+from ematix_flow.foundation.names import did_you_mean
+
+_REFERENCE = re.compile(r"(?<!\$)\$\{([^{}]*)\}")
+_TOKEN = re.compile(r"\$\$\{|\$\{([^{}]*)\}|\$\{")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
+
+
+@runtime_checkable
+class SecretResolver(Protocol):
+    """Something that knows secrets by reference: a vault, a cloud's secret store, the environment."""
+
+    def resolve(self, reference: str) -> str:
+        """The value behind the reference; KeyError when there is none."""
+        ...
+
+
+class EnvResolver:
+    """Secrets from environment variables."""
+
+    def resolve(self, reference: str) -> str:
+        """The value of the variable, read now."""
+        if not _VARIABLE.fullmatch(reference):
+            raise _malformed()
+        value = os.environ.get(reference)
+        if value is None:
+            raise MissingSecret(
+                f"the environment variable {reference} is not set", hint=f"export {reference}=…", reference=reference
+            )
+        return value
+
+
+_resolvers: dict[str, SecretResolver] = {"env": EnvResolver()}
+
+
+def register_resolver(prefix: str, resolver: SecretResolver) -> None:
+    """Let `${prefix:reference}` be answered by this resolver; a later one replaces an earlier one."""
+    if not _PREFIX.fullmatch(prefix):
+        raise ValueError("a resolver's prefix starts with a letter and has only letters, digits and . _ + -")
+    if not callable(getattr(resolver, "resolve", None)):
+        raise TypeError(f"a resolver has a method resolve(reference); {type(resolver).__name__} has none")
+    _resolvers[prefix] = resolver
+
+
+def unregister_resolver(prefix: str) -> None:
+    """Forget the resolver of this prefix; nothing happens when there is none."""
+    _resolvers.pop(prefix, None)
+
+
+@overload
+def expand(value: str, *, secret: bool = True) -> str: ...
+@overload
+def expand(value: None, *, secret: bool = True) -> None: ...
+def expand(value: str | None, *, secret: bool = True) -> str | None:
+    """The text with every reference filled in; `$${` stands for a literal `${`.
+
+    With `secret=False` the caller knows that the text is no secret as a whole (a host, a path); what looks like a
+    secret by its variable's name is remembered all the same.
+
+    >>> expand("no reference"), expand("$${literal}")
+    ('no reference', '${literal}')
+    """
+    if value is None:
+        return None
+    return substitute(value, fill=lambda reference, _position: lookup(reference, secret=secret))
+
+
+def substitute(value: str, *, fill: Callable[[str, int], str]) -> str:
+    """The text with every `${reference}` replaced by `fill(reference, position)`."""
+
+    def one(found: re.Match[str]) -> str:
+        if found[0] == "$${":
+            return "${"
+        if found[1] is None:
+            raise MissingSecret(
+                "a `${` has no closing brace", hint="write `${VARIABLE}`, or `$${` for a literal `${`", reference="${"
+            )
+        return fill(found[1], found.start())
+
+    return _TOKEN.sub(one, value)
+
+
+def lookup(reference: str, *, secret: bool = True) -> str:
+    """The value behind `VAR` or `prefix:reference`."""
+    prefix, colon, rest = reference.partition(":")
+    if not colon:
+        value = _ask("env", reference, shown=reference)
+    elif prefix in _resolvers:
+        value = _ask(prefix, rest, shown=reference)
+    else:
+        raise _unknown_prefix(prefix, rest)
+    from_a_store = bool(colon) and prefix != "env"
+    _keep_in_mind(value, secret=secret or from_a_store or redact.is_secret_name(reference))
+    return value
+
+
+def references(value: object) -> tuple[str, ...]:
+    """The references inside a value, as written between the braces.
+
+    >>> references("postgres://${PGUSER}:${vault:shop#password}@db")
+    ('PGUSER', 'vault:shop#password')
+    """
+    return tuple(_REFERENCE.findall(value)) if isinstance(value, str) else ()
+
+
+def _ask(prefix: str, reference: str, *, shown: str) -> str:
+    try:
+        value: object = _resolvers[prefix].resolve(reference)
+    except MissingSecret:
+        raise
+    except Exception as error:
+        # The resolver's own words may quote what it read, so only the kind of error is told.
+        raise MissingSecret(
+            f"nothing answers ${{{shown}}}: the resolver {prefix!r} raised {type(error).__name__}",
+            hint=f"check the reference after {prefix!r}: and the resolver's login",
+            reference=shown,
+        ) from None
+    if value is None:
+        raise MissingSecret(
+            f"nothing answers ${{{shown}}}: the resolver {prefix!r} found no value",
+            hint="check the spelling of the reference",
+            reference=shown,
+        )
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _unknown_prefix(prefix: str, rest: str) -> MissingSecret:
+    if not _PREFIX.fullmatch(prefix):
+        return _malformed()
+    if rest.startswith("-"):
+        return MissingSecret(
+            f"${{{prefix}:-…}} asks for a default value, which references do not have",
+            hint=f"write ${{{prefix}}} and export {prefix}=…",
+            reference=prefix,
+        )
+    return MissingSecret(
+        f"no resolver is registered for the prefix of ${{{prefix}:{rest}}}",
+        hint=f"{did_you_mean(prefix, _resolvers)} Or call register_resolver({prefix!r}, …) first",
+        reference=f"{prefix}:{rest}",
+    )
+
+
+def _malformed() -> MissingSecret:
+    """Does not quote the text: what is no name may be part of a password."""
+    return MissingSecret(
+        "a `${…}` does not hold a variable's name",
+        hint="write `${VARIABLE}` or `${prefix:reference}`, or `$${` for a literal `${`",
+        reference="${…}",
+    )
+
+
+def _keep_in_mind(value: str, *, secret: bool) -> None:
+    # Of a URL only the password is masked: a message that hides the host as well helps nobody.
+    if not redact.remember_url(value) and secret:
+        redact.remember(value)

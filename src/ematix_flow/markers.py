@@ -1,0 +1,5 @@
+"""Markers of a table's columns."""
+
+from ematix_flow.declare.markers import natural_key, nullable, pk
+
+__all__ = ["natural_key", "nullable", "pk"]

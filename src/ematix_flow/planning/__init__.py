@@ -1,0 +1,1 @@
+"""Decides what will be done from declarations and inspected state; changes nothing."""

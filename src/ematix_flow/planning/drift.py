@@ -1,0 +1,122 @@
+"""Compares a table with its declaration and says which steps close the gap."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ematix_flow.contract.ddl import (
+    AddColumn,
+    ChangeType,
+    ColumnState,
+    CreateTable,
+    DdlPlan,
+    DdlStep,
+    Difference,
+    DropNotNull,
+    TableState,
+)
+from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.types import Column, ColumnType, Numeric, String
+from ematix_flow.foundation.errors import DriftError
+from ematix_flow.foundation.location import Location
+
+_WIDER: dict[str, tuple[str, ...]] = {
+    "small_int": ("integer", "big_int", "float", "double"),
+    "integer": ("big_int", "double"),
+    "float": ("double",),
+    "string": ("text",),
+}
+_DIGITS = {"small_int": 5, "integer": 10, "big_int": 19}
+StoredType = Callable[[TargetShape, Column], "ColumnType | None"]
+
+
+def plan_ddl(shape: TargetShape, state: TableState | None, stored_type: StoredType) -> DdlPlan:
+    """What is created, added or widened by itself, and what is drift."""
+    if state is None:
+        return DdlPlan((CreateTable(shape.table),))
+    there = {column.name: column for column in state.columns}
+    steps: list[DdlStep] = []
+    drift: list[Difference] = []
+    for column in shape.table.columns:
+        known = there.get(column.name)
+        if known is None:
+            _missing(column, steps, drift)
+        else:
+            _compare(column, known, stored_type(shape, column), steps, drift)
+    for name, extra in there.items():
+        if name not in shape.table.column_names:
+            drift.append(_extra(extra))
+    wanted_key = shape.table.primary_key
+    if wanted_key and state.primary_key and set(wanted_key) != set(state.primary_key):
+        text = f"primary key is ({', '.join(state.primary_key)}), declared is ({', '.join(wanted_key)})"
+        drift.append(Difference(text, harmless=True))
+    return DdlPlan(tuple(steps), tuple(drift))
+
+
+def _missing(column: Column, steps: list[DdlStep], drift: list[Difference]) -> None:
+    if column.nullable:
+        steps.append(AddColumn(column))
+    else:
+        text = f"+ {column.name} {column.type} NOT NULL is declared and missing (old rows have no value for it)"
+        drift.append(Difference(text, AddColumn(column)))
+
+
+def _compare(
+    column: Column, known: ColumnState, wanted: ColumnType | None, steps: list[DdlStep], drift: list[Difference]
+) -> None:
+    if wanted is not None and known.type != wanted:
+        change = ChangeType(column, known)
+        if known.type is not None and is_lossless(known.type, wanted):
+            steps.append(change)
+        else:
+            fits = known.type is not None and is_lossless(wanted, known.type)
+            drift.append(Difference(f"~ {column.name} is {known.native}, declared is {column.type}", change, harmless=fits))
+    required = not column.nullable or column.primary_key
+    if not required and not known.nullable:
+        drift.append(Difference(f"~ {column.name} is NOT NULL, declared is nullable", DropNotNull(known)))
+    elif required and known.nullable and not column.primary_key:
+        drift.append(Difference(f"~ {column.name} is nullable, declared is NOT NULL", harmless=True))
+
+
+def _extra(column: ColumnState) -> Difference:
+    text = f"- {column.name} {column.native} is in the table and not declared"
+    if column.nullable:
+        return Difference(text, harmless=True)
+    return Difference(f"{text}, and it is NOT NULL", DropNotNull(column))
+
+
+def is_lossless(before: ColumnType, after: ColumnType) -> bool:
+    """Every value of `before` is also a value of `after`."""
+    if before == after or after.kind in _WIDER.get(before.kind, ()):
+        return True
+    if isinstance(before, String) and isinstance(after, String):
+        return after.length >= before.length
+    if isinstance(after, Numeric):
+        if isinstance(before, Numeric):
+            return after.scale >= before.scale and after.precision - after.scale >= before.precision - before.scale
+        return after.precision - after.scale >= _DIGITS.get(before.kind, 99)
+    return False
+
+
+def settle_drift(plan: DdlPlan, policy: str, *, table: str, where: Location | None) -> tuple[tuple[DdlStep, ...], tuple[str, ...]]:
+    """The steps to carry out and the warnings to give under a policy; refuses what the policy does not allow."""
+    if not plan.drift:
+        return plan.steps, ()
+    if policy == "evolve":
+        stuck = [item for item in plan.drift if item.repair is None and not item.harmless]
+        if stuck:
+            raise _drift_error(table, stuck, where, "change the table by hand, or declare what is there")
+        repairs = tuple(item.repair for item in plan.drift if item.repair is not None and not item.harmless)
+        rest = tuple(item.text for item in plan.drift if item.harmless)
+        return plan.steps + repairs, rest
+    if policy == "warn":
+        stuck = [item for item in plan.drift if not item.harmless]
+        if stuck:
+            raise _drift_error(table, stuck, where, 'rows cannot be loaded like this; try on_drift="evolve"')
+        return plan.steps, tuple(item.text for item in plan.drift)
+    raise _drift_error(table, list(plan.drift), where, 'declare what is there, or set on_drift="warn" or "evolve"')
+
+
+def _drift_error(table: str, drift: list[Difference], where: Location | None, hint: str) -> DriftError:
+    lines = "\n".join(f"    {item.text}" for item in drift)
+    return DriftError(f"{table} differs from its declaration:\n{lines}", where=where, hint=hint, differences=len(drift))

@@ -1,0 +1,77 @@
+"""Chooses the way the rows take: inside the database, or through Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ematix_flow.contract.read import SourceColumn
+from ematix_flow.declare.types import Column, ColumnType, Numeric
+from ematix_flow.foundation.errors import MissingColumn, PlanError
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.planning.drift import is_lossless
+
+SAME_DB = "same_db"
+CROSS_DB = "cross_db"
+
+
+@dataclass(frozen=True)
+class PathChoice:
+    """The path and why."""
+
+    path: str
+    reason: str
+
+
+def choose_path(
+    *, force: str | None, same_system: bool, obstacle: str | None, source: Sequence[SourceColumn], columns: Sequence[Column]
+) -> PathChoice:
+    """Same database, and nothing that needs Spark: INSERT … SELECT inside it."""
+    reason = obstacle or (None if same_system else "source and target are different systems")
+    if reason is None:
+        reason = cast_obstacle(source, columns)
+    if force == SAME_DB:
+        if reason is not None:
+            raise PlanError(f'force_path="same_db" is not possible: {reason}', hint="remove force_path")
+        return PathChoice(SAME_DB, "forced")
+    if force == CROSS_DB:
+        return PathChoice(CROSS_DB, "forced")
+    if reason is None:
+        return PathChoice(SAME_DB, "source and target are the same database")
+    return PathChoice(CROSS_DB, reason)
+
+
+def cast_obstacle(source: Sequence[SourceColumn], columns: Sequence[Column]) -> str | None:
+    """Databases cast each in its own way; only conversions that all do alike stay inside."""
+    given = {column.name: column for column in source}
+    for column in columns:
+        found = given.get(column.name)
+        if found is not None and not _assigns_alike(found.type, column.type):
+            return f"{column.name} needs a cast from {found.native} to {column.type}"
+    return None
+
+
+def _assigns_alike(given: ColumnType | None, wanted: ColumnType) -> bool:
+    if given is None:
+        return False
+    if isinstance(given, Numeric) and isinstance(wanted, Numeric):
+        return True
+    texts = ("text", "string")
+    if given.kind in texts and wanted.kind in texts:
+        return True
+    return given.kind == wanted.kind or is_lossless(given, wanted)
+
+
+def require_columns(
+    available: Sequence[str], columns: Sequence[Column], *, derived: set[str], table: str, where: Location | None
+) -> None:
+    """The source gives every declared column by name."""
+    for column in columns:
+        if column.name not in available and column.name not in derived:
+            raise MissingColumn(
+                f"the source gives no column {column.name!r}, which {table} declares",
+                where=where,
+                hint=f"{did_you_mean(column.name, available)} select it AS {column.name}, or use column_map=",
+                column=column.name,
+            )

@@ -1,0 +1,5 @@
+"""Sources made by hand."""
+
+from ematix_flow.declare.endpoints import Source
+
+__all__ = ["Source"]

@@ -1,0 +1,5 @@
+"""Tables."""
+
+from ematix_flow.declare.table import ManagedTable
+
+__all__ = ["ManagedTable"]

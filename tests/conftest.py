@@ -1,0 +1,105 @@
+"""Fixtures for every test: real servers, and an empty database for each test module that asks for one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests import services
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The process that runs the tests, or hands them to workers, owns the servers."""
+    if not hasattr(config, "workerinput"):
+        services.open_session()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Whoever opened the session stops its servers."""
+    if not hasattr(config, "workerinput"):
+        services.close_session()
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> str:
+    """A PostgreSQL superuser's URL."""
+    return _url_of(services.start_postgres)
+
+
+@pytest.fixture(scope="session")
+def mariadb_url() -> str:
+    """A MariaDB user's URL who may do everything."""
+    return _url_of(services.start_mariadb)
+
+
+@pytest.fixture(scope="session")
+def mysql8_url() -> str:
+    """A MySQL 8.0 user's URL who may do everything."""
+    return _url_of(services.start_mysql8)
+
+
+@pytest.fixture(scope="module")
+def fresh_postgres(postgres_url: str) -> Iterator[str]:
+    """The URL of a new, empty PostgreSQL database, gone after the module."""
+    name = _new_name()
+    _postgres(postgres_url, f"CREATE DATABASE {name}")
+    yield _with_database(postgres_url, name)
+    _postgres(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def fresh_mariadb(mariadb_url: str) -> Iterator[str]:
+    """The URL of a new, empty MariaDB database, gone after the module."""
+    yield from _fresh_mysql(mariadb_url)
+
+
+@pytest.fixture(scope="module")
+def fresh_mysql8(mysql8_url: str) -> Iterator[str]:
+    """The URL of a new, empty MySQL 8.0 database, gone after the module."""
+    yield from _fresh_mysql(mysql8_url)
+
+
+def _url_of(start: Callable[[], services.Server]) -> str:
+    """A server that this machine lacks skips the test, except where all of them are required."""
+    try:
+        return start().url
+    except services.ServiceMissing as missing:
+        if os.environ.get("REQUIRE_SERVICES") == "1":
+            pytest.fail(str(missing), pytrace=False)
+        pytest.skip(str(missing))
+
+
+def _fresh_mysql(url: str) -> Iterator[str]:
+    name = _new_name()
+    _mysql(url, f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
+    yield _with_database(url, name)
+    _mysql(url, f"DROP DATABASE {name}")
+
+
+def _new_name() -> str:
+    return f"t_{secrets.token_hex(6)}"
+
+
+def _with_database(url: str, name: str) -> str:
+    return urlsplit(url)._replace(path=f"/{name}").geturl()
+
+
+def _postgres(url: str, statement: str) -> None:
+    import psycopg
+
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+def _mysql(url: str, statement: str) -> None:
+    import pymysql
+
+    parts = urlsplit(url)
+    with pymysql.connect(
+        host=parts.hostname, port=parts.port or 3306, user=parts.username, password=parts.password or ""
+    ) as connection:
+        connection.cursor().execute(statement)

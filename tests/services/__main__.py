@@ -1,0 +1,38 @@
+"""`python -m tests.services install` brings the servers to this machine; `up` runs them until Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+from pathlib import Path
+
+from tests.services import start_mariadb, start_mysql8, start_postgres
+from tests.services.install import install
+from tests.services.keeper import keep
+
+
+def main(words: list[str]) -> int:
+    """Do what the first word says."""
+    if words == ["install"]:
+        return install()
+    if words == ["up"]:
+        return _up()
+    if len(words) == 4 and words[0] == "keep":
+        keep(words[1], record=Path(words[2]), owner=int(words[3]))
+        return 0
+    sys.stderr.write("usage: python -m tests.services install | up\n")
+    return 2
+
+
+def _up() -> int:
+    for start in (start_postgres, start_mariadb, start_mysql8):
+        print(start().url, flush=True)
+    print("running; Ctrl-C stops them", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        signal.pause()
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
