@@ -14,6 +14,7 @@ from ematix_flow.declare.connections import (
     registered_connections,
     registration_of,
 )
+from ematix_flow.declare.connections.base import Place
 from ematix_flow.foundation.errors import ConfigError, FlowError, MissingSecret, UnknownConnection, WrongType
 from ematix_flow.foundation.location import Location, caller
 from ematix_flow.foundation.names import nearest
@@ -46,7 +47,7 @@ def resolve(name: str | Connection) -> ResolvedConnection:
     if isinstance(name, Connection):
         return ResolvedConnection(name, _origin_of(name))
     if not isinstance(name, str):
-        raise WrongType(f"a connection is named by text, not by {type(name).__name__}", where=caller())
+        raise WrongType(f"a connection is named by text, not by {type(name).__name__}", where=Place.of(caller()))
     for look in (_in_environment, _in_project, _in_user, _in_process):
         found = look(name)
         if found is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -55,7 +56,7 @@ def parse_format(text: str) -> tuple[Part, ...]:
         raise _refusal(text, "it has no YYYY")
     if "MS" in tokens and "US" in tokens:
         raise _refusal(text, "it has both MS and US")
-    for left, right in zip(parts, parts[1:], strict=False):
+    for left, right in itertools.pairwise(parts):
         if left.text in ("MS", "US") and right.is_token and right.text != "OF":
             raise _refusal(text, f"{left.text} takes a varying number of digits and {right.text} follows at once")
     return parts

@@ -37,7 +37,7 @@ class Atom:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A regular expression read once: `^`, `$` mean the ends of the text, `.` any character, `\\d \\w \\s` are ASCII."""
+    """A regular expression read once: `^` and `$` are the ends of the text, `.` is any character, `\\d` is ASCII."""
 
     source: str
     atoms: tuple[Atom, ...]

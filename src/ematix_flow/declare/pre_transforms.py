@@ -124,7 +124,8 @@ def check_transforms(transforms: Sequence[object]) -> tuple[PreTransform, ...]:
     for transform in transforms:
         if not isinstance(transform, PreTransform):
             raise NotATransform(
-                f"transforms_pre does not take {transform!r}", hint="use deduplicate_by, filter_where, limit or sample_pct"
+                f"transforms_pre does not take {transform!r}",
+                hint="use deduplicate_by, filter_where, limit or sample_pct",
             )
         checked.append(transform)
     return tuple(checked)

@@ -170,7 +170,7 @@ def as_datetime(value: object, *, of: str) -> datetime:
     if isinstance(value, date):
         return datetime(value.year, value.month, value.day)
     try:
-        return datetime.fromisoformat(value.replace("Z", "+00:00"))  # type: ignore[attr-defined, no-any-return]
+        return datetime.fromisoformat(value.replace("Z", "+00:00"))  # type: ignore[attr-defined]
     except (AttributeError, ValueError) as exc:
         raise DeclarationError(f"{of} is no date and time: {value!r}", hint="give a datetime") from exc
 

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Union
 
-from ematix_flow.config import resolve
+from ematix_flow.config.resolve import resolve
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.pipeline import PipelineSpec, positional_parameters
 from ematix_flow.declare.table import TableSpec

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.config import resolve
+from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.declare.loads import LoadSpec

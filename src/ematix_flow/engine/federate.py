@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.config import known_names, resolve
+from ematix_flow.config.resolve import known_names, resolve
 from ematix_flow.engine.ask import QuerySource
 from ematix_flow.foundation.errors import MissingTable, Unsupported
 from ematix_flow.foundation.names import did_you_mean

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.config import resolve
+from ematix_flow.config.resolve import resolve
 from ematix_flow.engine.batch import parallelism
 from ematix_flow.engine.session import spark_session
 from ematix_flow.expressions import quote

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.config import resolve
+from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, SqlClient
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.table import ManagedTable, TableSpec

@@ -9,9 +9,32 @@ from ematix_flow.declare import normalizers as said
 from ematix_flow.declare.patterns import Replacement, parse_pattern, parse_replacement
 from ematix_flow.expressions import calendar, numbers
 from ematix_flow.expressions.tree import (
-    AsText, AtTimeZone, Case, Coalesce, Column, Compare, Condition, DateTrunc, Expression, IsNull, Kind, Literal, Lower,
-    Null, NullIf, OneOf, Raise, RegexReplace, Replace, Round, Substring, Trim, Upper, UserSql, kind_of,
-)  # fmt: skip
+    AsText,
+    AtTimeZone,
+    Case,
+    Coalesce,
+    Column,
+    Compare,
+    Condition,
+    DateTrunc,
+    Expression,
+    IsNull,
+    Kind,
+    Literal,
+    Lower,
+    Null,
+    NullIf,
+    OneOf,
+    Raise,
+    RegexReplace,
+    Replace,
+    Round,
+    Substring,
+    Trim,
+    Upper,
+    UserSql,
+    kind_of,
+)
 
 
 def build(markers: Sequence[object], column: Column | None) -> Expression:

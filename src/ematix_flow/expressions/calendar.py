@@ -9,9 +9,19 @@ from dataclasses import dataclass
 from ematix_flow.declare.formats import VARIABLE_WIDTH, Part, parse_format
 from ematix_flow.declare.patterns import Replacement, parse_pattern
 from ematix_flow.expressions.tree import (
-    AndNot, Coalesce, Concat, Condition, Expression, Literal, Matches, NullIf, RegexReplace, Substring, ToDate,
+    AndNot,
+    Coalesce,
+    Concat,
+    Condition,
+    Expression,
+    Literal,
+    Matches,
+    NullIf,
+    RegexReplace,
+    Substring,
+    ToDate,
     ToInstant,
-)  # fmt: skip
+)
 
 _TWO_DIGITS = {"HH24": "(?:[01][0-9]|2[0-3])", "MI": "[0-5][0-9]", "SS": "[0-5][0-9]"}
 _YEAR = "(?:000[1-9]|00[1-9][0-9]|0[1-9][0-9]{2}|[1-9][0-9]{3})"
@@ -147,12 +157,18 @@ def _body(
 
 def _piece(piece: _Piece, day: dict[str, str], shifting: bool) -> str:
     if not piece.is_token:
-        return f"\\{piece.name}" if piece.name in "^[]\\" else f"[{piece.name}]" if piece.name in ".+*?(){}|$" else piece.name
+        return _escaped(piece.name)
     if piece.name == "fraction":
         return f"[0-9]{{{piece.width}}}"
     if piece.name in _OFFSETS:
         return _SHIFTING_OFFSET if shifting else _OFFSETS[piece.name]
     return day.get(piece.name) or _TWO_DIGITS[piece.name]
+
+
+def _escaped(character: str) -> str:
+    if character in "^[]\\":
+        return "\\" + character
+    return f"[{character}]" if character in ".+*?(){}|$" else character
 
 
 def _instant(text: Expression, body: tuple[_Piece, ...], group: list[_Layout]) -> Expression:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class CannotRender(Exception):  # noqa: N818 - read as a sentence where it is caught
+class CannotRender(Exception):
     """A dialect has no way to do `op` with the same result; the planner then takes the Spark path."""
 
     def __init__(self, op: str, dialect: str, reason: str) -> None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Literal as Choice
-from typing import TypeAlias, Union
+from typing import TypeAlias
 
 from ematix_flow.declare.patterns import Pattern, Replacement
 
 Kind: TypeAlias = Choice["text", "big_int", "numeric", "boolean", "date", "timestamp", "timestamp_tz"]
-Value: TypeAlias = Union[bool, int, float, str, Decimal, date, datetime]
+Value: TypeAlias = bool | int | float | str | Decimal | date | datetime
 
 
 @dataclass(frozen=True)
@@ -233,11 +233,11 @@ class AndNot:
     fails: Condition
 
 
-Expression: TypeAlias = Union[
-    Column, Literal, Null, AsText, Trim, Lower, Upper, Substring, Concat, Replace, RegexReplace, NullIf, Coalesce,
-    ToInteger, ToDecimal, ToDate, ToInstant, AtTimeZone, DateTrunc, Round, Case, Raise, UserSql,
-]  # fmt: skip
-Condition: TypeAlias = Union[IsNull, Matches, OneOf, Compare, AndNot]
+Expression: TypeAlias = (
+    Column | Literal | Null | AsText | Trim | Lower | Upper | Substring | Concat | Replace | RegexReplace | NullIf
+    | Coalesce | ToInteger | ToDecimal | ToDate | ToInstant | AtTimeZone | DateTrunc | Round | Case | Raise | UserSql
+)
+Condition: TypeAlias = IsNull | Matches | OneOf | Compare | AndNot
 
 _KINDS: dict[type, Kind] = {
     AsText: "text", Trim: "text", Lower: "text", Upper: "text", Substring: "text", Concat: "text", Replace: "text",

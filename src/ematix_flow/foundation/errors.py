@@ -33,6 +33,7 @@
 from __future__ import annotations
 
 from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.redact import mask
 
 
 class FlowError(Exception):
@@ -59,18 +60,18 @@ class FlowError(Exception):
             lines.append(f"  at {self.where}   {self.where.text}".rstrip())
         if self.hint:
             lines.append(f"  next: {self.hint}")
-        return "\n".join(lines)
+        return mask("\n".join(lines))  # the user's own line may hold a password
 
     def to_dict(self) -> dict[str, object]:
         """The same as one JSON-ready object."""
         return {
             "error": type(self).__name__,
-            "message": self.what,
+            "message": mask(self.what),
             "where": str(self.where) if self.where else None,
             "hint": self.hint,
             "retryable": self.retryable,
             "exit_code": self.exit_code,
-            **({"facts": {key: str(value) for key, value in self.facts.items()}} if self.facts else {}),
+            **({"facts": {key: mask(str(value)) for key, value in self.facts.items()}} if self.facts else {}),
         }
 
 

@@ -36,7 +36,8 @@ def caller() -> Location | None:
     frame = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        if not filename.startswith(_PACKAGE) and not filename.startswith("<frozen"):
+        ours = filename.startswith(_PACKAGE) or str(frame.f_globals.get("__name__", "")).startswith("ematix_flow.")
+        if not ours and not filename.startswith("<frozen"):
             return Location(filename, frame.f_lineno)
         next_frame = frame.f_back
         if next_frame is None:

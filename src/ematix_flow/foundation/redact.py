@@ -134,13 +134,16 @@ def redact(field: str, value: Any) -> Any:
 
 
 class MaskSecrets(logging.Filter):
-    """A logging filter that masks secrets in messages, tracebacks and stacks."""
+    """Masks secrets in messages, tracebacks and stacks; belongs on a handler, where every record passes."""
 
     _plain = logging.Formatter()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        record.msg = mask(record.getMessage())
-        record.args = None
+        try:
+            message = record.getMessage()
+        except (TypeError, ValueError):  # the text and its arguments do not fit: say both rather than fail the caller
+            message = f"{record.msg} {record.args}"
+        record.msg, record.args = mask(message), None
         if record.exc_info and not record.exc_text:
             record.exc_text = self._plain.formatException(record.exc_info)
         if record.exc_text:

@@ -147,7 +147,7 @@ def _unknown_prefix(prefix: str, rest: str) -> MissingSecret:
         )
     return MissingSecret(
         f"no resolver is registered for the prefix of ${{{prefix}:{rest}}}",
-        hint=f"{did_you_mean(prefix, _resolvers)} Or call register_resolver({prefix!r}, …) first",
+        hint=f"{did_you_mean(prefix, _resolvers)} or call register_resolver({prefix!r}, …) first",
         reference=f"{prefix}:{rest}",
     )
 

@@ -47,7 +47,9 @@ class RunRecord:
         if self.attempt < 1:
             raise DeclarationError(f"run {self.run_id} has attempt {self.attempt}", hint="the first attempt is 1")
         if self.status in UNFINISHED and self.finished_at is not None:
-            raise DeclarationError(f"run {self.run_id} is {self.status} and has finished_at", hint="leave out finished_at")
+            raise DeclarationError(
+                f"run {self.run_id} is {self.status} and has finished_at", hint="leave out finished_at"
+            )
         object.__setattr__(self, "started_at", in_utc(self.started_at))
         if self.finished_at is not None:
             object.__setattr__(self, "finished_at", in_utc(self.finished_at))

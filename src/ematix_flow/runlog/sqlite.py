@@ -173,10 +173,13 @@ class SqliteRunLog:
         """The run of that id, or of the one id that begins so."""
         with self._transaction("BEGIN") as sql:
             exact = sql.execute(f"SELECT {_RECORD} FROM run_records WHERE run_id = ?", (run_id,)).fetchall()
-            found = exact or sql.execute(
-                f"SELECT {_RECORD} FROM run_records WHERE run_id >= ? AND run_id < ? ORDER BY run_id LIMIT 6",
-                (run_id, run_id + _LAST_CHARACTER),
-            ).fetchall()
+            found = (
+                exact
+                or sql.execute(
+                    f"SELECT {_RECORD} FROM run_records WHERE run_id >= ? AND run_id < ? ORDER BY run_id LIMIT 6",
+                    (run_id, run_id + _LAST_CHARACTER),
+                ).fetchall()
+            )
         return the_only_one(run_id, [_record(row) for row in found])
 
     @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.errors import ConnectionFailed
 
 VERSIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -47,7 +47,7 @@ def prepare(sql: sqlite3.Connection) -> None:
 def _migrate(sql: sqlite3.Connection) -> None:
     before = _version(sql)  # again, because another process may have been quicker
     if before > len(VERSIONS):
-        raise ConfigError(
+        raise ConnectionFailed(
             f"the run log has version {before}, and this program knows versions up to {len(VERSIONS)}",
             hint="update ematix-flow-spark, or use another file: --run-log-path PATH",
         )

@@ -57,7 +57,8 @@ def _means_absolute(path: str) -> bool:
 def _refused(scheme: str) -> ConfigError | Unsupported:
     if scheme in _NOT_HERE:
         return Unsupported(
-            f"a run log on {scheme}:// is not offered", hint="use sqlite:///path/to/run_log.db, a plain path or memory://"
+            f"a run log on {scheme}:// is not offered",
+            hint="use sqlite:///path/to/run_log.db, a plain path or memory://",
         )
     near = nearest(scheme, (*_HERE, *_NOT_HERE))
     return ConfigError(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +19,14 @@ from ematix_flow.foundation.errors import ConfigError
 
 
 @pytest.fixture(autouse=True)
-def user_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def user_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The user's file of an empty home."""
     (tmp_path / "project").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path / "project")
     for variable in ("EMATIX_FLOW_DSN", "EMATIX_FLOW_DSN_WAREHOUSE"):
         monkeypatch.delenv(variable, raising=False)
-    yield tmp_path / ".ematix-flow" / "connections.toml"
+    return tmp_path / ".ematix-flow" / "connections.toml"
 
 
 def _mode(path: Path) -> int:
@@ -96,8 +96,10 @@ def test_a_new_entry_goes_to_the_end(user_toml: Path) -> None:
         '[connections]\nwarehouse = "postgres://db/old"\nother = "sqlite:///o.db"\n',
         'connections.warehouse.url = "postgres://db/old"\nconnections.other.url = "sqlite:///o.db"\n',
         'connections = {warehouse = {url = "postgres://db/old"}, other = {url = "sqlite:///o.db", x = [{y = 1}]}}\n',
-        '[connections.warehouse]\nurl = "postgres://db/old"\n[connections.warehouse.extra]\nx = 1\n'
-        '[connections.other]\nurl = "sqlite:///o.db"\nwhen = 2026-01-31T10:00:00Z\ny = 1.5\nz = true\n',
+        (
+            '[connections.warehouse]\nurl = "postgres://db/old"\n[connections.warehouse.extra]\nx = 1\n'
+            '[connections.other]\nurl = "sqlite:///o.db"\nwhen = 2026-01-31T10:00:00Z\ny = 1.5\nz = true\n'
+        ),
         '[connections.warehouse]\nurl = """\n[connections.fake]\n"""\n[connections.other]\nurl = "sqlite:///o.db"\n',
     ],
 )
@@ -189,9 +191,7 @@ def test_any_names_and_values_can_be_stored_and_read_back(user_toml: Path, entri
     if entries:
         stored = files.read_user()
         assert stored is not None
-        assert stored.connections == {
-            name: {"kind": "sqlite", "path": f"p{path}"} for name, path in entries.items()
-        }
+        assert stored.connections == {name: {"kind": "sqlite", "path": f"p{path}"} for name, path in entries.items()}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,9 @@ def test_the_words_of_a_command_become_a_connection(words: list[str], expected: 
     assert config.parse_assignment(words) == expected
 
 
-@pytest.mark.parametrize("words", [[], ["warehouse"], ["=x"], ["warehouse="], ["warehouse", "hunter22"], ["w", "a=b", "c"]])
+@pytest.mark.parametrize(
+    "words", [[], ["warehouse"], ["=x"], ["warehouse="], ["warehouse", "hunter22"], ["w", "a=b", "hunter22"]]
+)
 def test_words_that_set_nothing_are_refused_with_an_example(words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
         config.parse_assignment(words)
@@ -223,5 +225,12 @@ def test_nothing_of_this_loads_an_engine_or_a_driver() -> None:
         "heavy = {'pyspark', 'pyarrow', 'sqlglot', 'duckdb', 'psycopg', 'pymysql', 'click', 'rich'};"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    source = str(Path(files.__file__).resolve().parents[2])  # the test stands in another directory
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": source},
+    )
     assert done.stdout.strip() == "[]"

@@ -24,7 +24,16 @@ def _empty_memory() -> Iterator[None]:
 
 @pytest.mark.parametrize(
     "field",
-    ["password", "sasl_plain_password", "secret", "secret_access_key", "access_key_id", "api_token", "private_key", "PWD"],
+    [
+        "password",
+        "sasl_plain_password",
+        "secret",
+        "secret_access_key",
+        "access_key_id",
+        "api_token",
+        "private_key",
+        "PWD",
+    ],
 )
 def test_a_field_with_a_secret_name_shows_nothing(field: str) -> None:
     assert redact.redact(field, "hunter22") == "<redacted>"
@@ -155,3 +164,10 @@ def test_the_logging_filter_masks_messages_arguments_and_tracebacks(caplog: pyte
     assert "other99" not in caplog.text
     assert "connecting with *** to postgres://a:***@db" in caplog.text
     assert "RuntimeError: login *** refused" in caplog.text
+
+
+def test_the_logging_filter_survives_a_message_that_does_not_fit_its_arguments() -> None:
+    redact.remember("hunter22")
+    record = logging.LogRecord("x", logging.INFO, "x.py", 1, "only %s", ("one", "hunter22"), None)
+    assert redact.MaskSecrets().filter(record) is True
+    assert record.getMessage() == "only %s ('one', '***')"

@@ -26,6 +26,11 @@ class Place(Location):
     def text(self) -> str:
         return ""
 
+    @classmethod
+    def of(cls, where: Location | None) -> Place | None:
+        """The same line, not to be quoted."""
+        return cls(where.file, where.line) if where else None
+
 
 @dataclass(frozen=True)
 class Rules:
@@ -66,8 +71,7 @@ class Connection:
     def __new__(cls: type[_C], *_args: object, **_fields: object) -> _C:
         self = object.__new__(cls)
         # Taken here and not in __post_init__: the generated __init__ between would count as the user's frame.
-        place = caller()
-        object.__setattr__(self, "_declared_at", Place(place.file, place.line) if place else None)
+        object.__setattr__(self, "_declared_at", Place.of(caller()))
         object.__setattr__(self, "_is_resolved", False)
         return self
 
@@ -86,6 +90,11 @@ class Connection:
         for field, schemes in self.rules.urls.items():
             self._check_url(field, schemes)
         self._check()
+        self._remember_secrets()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        # A worker process that receives this connection must know its secrets to mask them.
+        self.__dict__.update(state)
         self._remember_secrets()
 
     def __repr__(self) -> str:
@@ -158,7 +167,7 @@ class Connection:
     def placed(self: _C, where: Location | None) -> _C:
         """The same connection, declared at another place: the line of a configuration file."""
         twin = copy.copy(self)
-        object.__setattr__(twin, "_declared_at", Place(where.file, where.line) if where else None)
+        object.__setattr__(twin, "_declared_at", Place.of(where))
         return twin
 
     def _check(self) -> None:

@@ -28,7 +28,7 @@ def from_fields(name: str, entry: Mapping[str, object], *, where: Location | Non
     >>> from_fields("lake", {"kind": "delta_local", "path": "data/lake"})
     DeltaLocalConnection(name='lake', kind='delta_local', path='data/lake')
     """
-    place = Place(where.file, where.line) if where else None
+    place = Place.of(where)
     try:
         reading = _read(entry)
         _refuse_unknown(reading)

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import dataclass
 from types import FunctionType
 
-from ematix_flow.declare.connections.base import Connection
+from ematix_flow.declare.connections.base import Connection, Place
 from ematix_flow.declare.connections.entries import fields_from_url
 from ematix_flow.declare.connections.kinds import class_of
 from ematix_flow.foundation.errors import FlowError, UnknownConnection, UnknownKeyword, WrongType
@@ -30,10 +30,10 @@ def register_connection(conn: Connection) -> Connection:
     if not isinstance(conn, Connection):
         raise WrongType(
             f"register_connection() takes a connection, not {type(conn).__name__}",
-            where=caller(),
+            where=Place.of(caller()),
             hint='for example register_connection(PostgresConnection(name="warehouse", url="${WAREHOUSE_URL}"))',
         )
-    _register[conn.name] = Registered(conn, caller())
+    _register[conn.name] = Registered(conn, Place.of(caller()))
     return conn
 
 
@@ -76,7 +76,7 @@ def connection(cls: type) -> Connection:
     >>> shop
     SQLiteConnection(name='shop', kind='sqlite', path='data/shop.db')
     """
-    where = caller()
+    where = Place.of(caller())
     if not isinstance(cls, type):
         raise WrongType(
             f"@ematix.connection decorates a class, not {type(cls).__name__}", where=where, hint="write class name: …"

@@ -13,6 +13,7 @@ from ematix_flow.foundation.secrets import lookup, references, substitute
 _REFERENCE = re.compile(r"\$\{[^{}]*\}")
 _STAND_IN = re.compile("\x00([0-9]+)\x00")
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://)?")
+_DOUBLED_SCHEME = re.compile(r"^[A-Za-z][A-Za-z0-9+.\-]*://(?=[A-Za-z][A-Za-z0-9+.\-]*://)")
 _NEEDS_ENCODING = re.compile(r"[@/?#:\[\]\s]|%(?![0-9A-Fa-f]{2})")
 
 
@@ -110,7 +111,8 @@ def expand_url(template: str) -> str:
             return f"{_encode_once(user)}:{_encode_once(password)}"
         return _encode_once(value)
 
-    return substitute(template, fill=fill)
+    # `postgres://${DSN}` is documented beside `${DSN}`, so a variable with a whole URL has to work in both.
+    return _DOUBLED_SCHEME.sub("", substitute(template, fill=fill))
 
 
 def _encode_once(value: str) -> str:

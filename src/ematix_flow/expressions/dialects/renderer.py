@@ -5,6 +5,7 @@ Whatever a renderer returns can stand as an operand of anything: a call, a liter
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import ClassVar
 
 from ematix_flow.expressions import tree
@@ -15,7 +16,7 @@ from ematix_flow.expressions.user_sql import transpile
 _SHOWN_IN_MESSAGES = 60
 
 
-class Renderer:
+class Renderer(ABC):
     """Writes expression trees as SQL of one dialect."""
 
     dialect: ClassVar[str]
@@ -141,38 +142,38 @@ class Renderer:
         """ISO text to a date."""
         return f"CAST({x} AS DATE)"
 
+    @abstractmethod
     def matches(self, x: str, pattern: str) -> str:
         """Whether the whole text matches."""
-        raise NotImplementedError
 
+    @abstractmethod
     def regex_replace(self, expression: tree.RegexReplace) -> str:
         """Matches become something else."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_integer(self, x: str) -> str:
         """Text to a 64-bit integer."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_decimal(self, x: str, precision: int, scale: int) -> str:
         """Text to an exact decimal."""
-        raise NotImplementedError
 
+    @abstractmethod
     def to_instant(self, local: str, offset: str | None) -> str:
         """Wall clock and offset to an instant."""
-        raise NotImplementedError
 
+    @abstractmethod
     def at_time_zone(self, of: Expression, zone: str) -> str:
         """Instant to wall clock, or back."""
-        raise NotImplementedError
 
+    @abstractmethod
     def date_trunc(self, of: Expression, unit: str) -> str:
         """The start of a unit of time."""
-        raise NotImplementedError
 
+    @abstractmethod
     def round(self, of: Expression, digits: int) -> str:
         """Half away from zero."""
-        raise NotImplementedError
 
+    @abstractmethod
     def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
         """An expression that fails when it is reached."""
-        raise NotImplementedError

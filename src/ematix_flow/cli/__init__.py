@@ -1,0 +1,5 @@
+"""The `flow` command."""
+
+from ematix_flow.cli.main import main
+
+__all__ = ["main"]

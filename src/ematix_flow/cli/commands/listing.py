@@ -1,0 +1,74 @@
+"""`flow list`: what a module declares."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import module_option
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.declare import registry
+from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.pipeline import PipelineSpec
+
+
+@click.command("list", cls=FlowCommand)
+@module_option
+@click.pass_obj
+def command(output: Output, module: str | None) -> None:
+    """The pipelines and transforms of a module, by name."""
+    loaded = modules.load(module)
+    entries = sorted([*_pipelines(), *_transforms()], key=lambda entry: (entry["name"], entry["kind"]))
+    if output.json:
+        output.document(entries)
+        return
+    if not entries:
+        output.talk(f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)")
+        return
+    output.table([_row(entry) for entry in entries])
+
+
+def _pipelines() -> list[dict[str, Any]]:
+    return [_pipeline(declared.spec) for declared in registry.pipelines().values()]
+
+
+def _pipeline(spec: PipelineSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "kind": "pipeline",
+        "schedule": spec.schedule,
+        "timezone": spec.timezone,
+        "depends_on": list(spec.depends_on),
+        "targets": [_target(load) for load in spec.loads],
+        "where": str(spec.where) if spec.where else None,
+    }
+
+
+def _target(load: LoadSpec) -> dict[str, str]:
+    return {"table": load.table.qualified, "connection": name_of(load.connection), "mode": load.strategy.mode}
+
+
+def _transforms() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": transform.name,
+            "kind": "transform",
+            "schedule": transform.schedule,
+            "where": str(transform.where) if transform.where else None,
+        }
+        for transform in registry.transforms().values()
+    ]
+
+
+def _row(entry: dict[str, Any]) -> tuple[str, ...]:
+    targets = ", ".join(f"{one['mode']} → {one['table']} ({one['connection']})" for one in entry.get("targets", ()))
+    after = f"after {', '.join(entry['depends_on'])}" if entry.get("depends_on") else ""
+    return entry["name"], entry["kind"], entry["schedule"] or "(unscheduled)", "  ".join(filter(None, (targets, after)))
+
+
+def name_of(connection: object) -> str:
+    """A connection's name, whether it is one or only its name."""
+    return connection if isinstance(connection, str) else str(getattr(connection, "name", connection))

@@ -1,0 +1,28 @@
+"""`flow version`: what is running here."""
+
+from __future__ import annotations
+
+import platform
+
+import click
+
+from ematix_flow._version import __version__
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+
+
+@click.command("version", cls=FlowCommand)
+@click.pass_obj
+def command(output: Output) -> None:
+    """The version of this program and of what it stands on."""
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        spark: str | None = installed("pyspark")
+    except PackageNotFoundError:
+        spark = None
+    if output.json:
+        output.document({"version": __version__, "python": platform.python_version(), "pyspark": spark})
+    else:
+        output.data(f"flow {__version__} (Python {platform.python_version()}, pyspark {spark or 'not installed'})")

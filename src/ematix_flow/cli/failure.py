@@ -1,0 +1,102 @@
+"""How a failure is told: what, where, why, what now; one screen, or one JSON object."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import dataclass
+
+import click
+
+from ematix_flow.cli import exit_codes
+from ematix_flow.cli.output import Output
+from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.redact import mask
+
+
+@dataclass(frozen=True)
+class Circumstances:
+    """What the command knows about a failure beyond the error itself."""
+
+    subject: str = ""
+    step: str = ""
+    aftermath: tuple[str, ...] = ()
+    next_command: str = ""
+
+
+def show(error: BaseException, output: Output, about: Circumstances | None = None) -> int:
+    """Tell the failure on the right stream; the exit code that goes with it."""
+    about = about or Circumstances(next_command=_next_after_usage(error))
+    if output.json:
+        output.document(to_dict(error))
+    else:
+        for line in to_lines(error, output, about):
+            output.talk(line)
+    if output.verbose and not isinstance(error, click.UsageError):
+        click.echo(_traceback(error), err=True)
+    return exit_code(error)
+
+
+def exit_code(error: BaseException) -> int:
+    """The code of an error's class."""
+    if isinstance(error, (FlowError, click.ClickException)):
+        return error.exit_code
+    return exit_codes.INTERRUPTED if isinstance(error, (KeyboardInterrupt, click.Abort)) else exit_codes.RUN_FAILED
+
+
+def to_dict(error: BaseException) -> dict[str, object]:
+    """Any error as one object, of the same shape as our own."""
+    if isinstance(error, FlowError):
+        return error.to_dict()
+    name = "Interrupted" if exit_code(error) == exit_codes.INTERRUPTED else type(error).__name__
+    if isinstance(error, click.UsageError):
+        name = "UsageError"
+    hint = "run it again with --verbose to see where" if _is_unexpected(error) else _next_after_usage(error) or None
+    return {
+        "error": name,
+        "message": _what(error),
+        "where": None,
+        "hint": hint,
+        "retryable": False,
+        "exit_code": exit_code(error),
+    }
+
+
+def to_lines(error: BaseException, output: Output, about: Circumstances) -> list[str]:
+    """The failure for people."""
+    failed = f"{about.subject} failed{f' while {about.step}' if about.step else ''}: " if about.subject else ""
+    what, *more = _what(error).splitlines() or [""]
+    lines = [f"{output.paint('✗', 'red', err=True)} {failed}{what}", *(f"  {line}" for line in more)]
+    if isinstance(error, FlowError):
+        if error.where is not None:
+            lines.append(f"  {error.where}   {error.where.text}".rstrip())
+        if error.hint:
+            lines += [f"  {line}" for line in error.hint.splitlines()]
+    elif _is_unexpected(error) and not output.verbose:
+        lines.append("  this was not expected; --verbose shows where it happened")
+    if about.aftermath:
+        lines.append(f"  {' · '.join(about.aftermath)}")
+    if about.next_command:
+        lines.append(f"next: {about.next_command}")
+    return lines
+
+
+def _what(error: BaseException) -> str:
+    if isinstance(error, FlowError):
+        return error.what
+    if isinstance(error, click.ClickException):
+        return error.format_message()
+    if exit_code(error) == exit_codes.INTERRUPTED:
+        return "interrupted"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+def _is_unexpected(error: BaseException) -> bool:
+    return not isinstance(error, (FlowError, click.ClickException)) and exit_code(error) == exit_codes.RUN_FAILED
+
+
+def _next_after_usage(error: BaseException) -> str:
+    return f"{error.ctx.command_path} --help" if isinstance(error, click.UsageError) and error.ctx else ""
+
+
+def _traceback(error: BaseException) -> str:
+    return mask("".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip())

@@ -1,0 +1,45 @@
+"""Options that several commands share."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ematix_flow.cli.history import RunLogChoice
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+module_option: Callable[[_F], _F] = click.option(
+    "-m",
+    "--module",
+    metavar="MODULE",
+    help="the module or file with the pipelines (else EMATIX_FLOW_MODULE, else pipelines.py here)",
+)
+accept_deletes_option: Callable[[_F], _F] = click.option(
+    "--accept-deletes",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="let the load delete up to N rows although the brake would stop it",
+)
+force_path_option: Callable[[_F], _F] = click.option(
+    "--force-path", type=click.Choice(["same_db", "cross_db"]), help="inside the database, or through Spark"
+)
+
+
+def run_log_options(function: _F) -> _F:
+    """Which run log to use; the command gets one `run_log_choice`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, run_log_url: str | None, run_log_path: str | None, no_run_log: bool, **kwargs: Any) -> Any:
+        return function(*args, run_log_choice=RunLogChoice(run_log_url, run_log_path, no_run_log), **kwargs)
+
+    for option in (
+        click.option("--no-run-log", is_flag=True, help="keep no history"),
+        click.option("--run-log-path", metavar="PATH", help="the run log as a plain SQLite path"),
+        click.option("--run-log", "--run-log-url", "run_log_url", metavar="URL", help="the run log (sqlite:///…, memory://)"),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]

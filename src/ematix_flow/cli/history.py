@@ -1,0 +1,48 @@
+"""Opens the run log that the command line asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ematix_flow.cli.output import Output
+from ematix_flow.foundation.errors import ConnectionFailed, StorageFull
+from ematix_flow.foundation.redact import mask
+from ematix_flow.runlog.default import default_address
+from ematix_flow.runlog.memory import InMemoryRunLog
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.urls import from_url, sqlite_path
+
+
+@dataclass(frozen=True)
+class RunLogChoice:
+    """What the options say; the environment and the default come after them."""
+
+    url: str | None = None
+    path: str | None = None
+    off: bool = False
+
+    @property
+    def address(self) -> str:
+        """Where the run log is."""
+        return self.url or self.path or default_address()
+
+    def for_writing(self, output: Output) -> RunLog | None:
+        """The run log, or None with a warning when it cannot be opened: the work matters more than its history."""
+        if self.off:
+            return None
+        try:
+            return from_url(self.address)
+        except (ConnectionFailed, StorageFull) as error:  # an address that can never work is an error, this is a bad day
+            output.warn(f"{error.what}; continuing without history")
+            return None
+
+    def for_reading(self) -> RunLog:
+        """The run log; an empty one when its file is not there, which reading must not make."""
+        path = None if self.off else sqlite_path(self.address)
+        if path is None or not path.exists():
+            return InMemoryRunLog()
+        return from_url(self.address)
+
+    def shown(self) -> str:
+        """The address for people."""
+        return "no run log" if self.off else mask(self.address)

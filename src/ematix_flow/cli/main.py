@@ -1,0 +1,131 @@
+"""The root of the command line: which commands there are, and what happens to their errors."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+
+from ematix_flow.cli import exit_codes, failure
+from ematix_flow.cli.lazy import FlowGroup, Lazy
+from ematix_flow.cli.output import Output
+from ematix_flow.foundation.redact import mask
+
+_HOME = "ematix_flow.cli.commands"
+COMMANDS = {
+    "init": Lazy(f"{_HOME}.init", "write a project that runs"),
+    "list": Lazy(f"{_HOME}.listing", "the pipelines and transforms of a module"),
+    "preview": Lazy(f"{_HOME}.preview", "what a run would do, before it is done"),
+    "validate": Lazy(f"{_HOME}.validate", "check source, target and declaration against the real systems"),
+    "dry-run": Lazy(f"{_HOME}.dry_run", "load, check and count, then roll back"),
+    "run": Lazy(f"{_HOME}.run", "run pipelines now"),
+    "status": Lazy(f"{_HOME}.status", "each pipeline's last run, next due time and attempts"),
+    "runs": Lazy(f"{_HOME}.runs", "the run history", attribute="group"),
+    "connections": Lazy(f"{_HOME}.connections", "list, check and set connections", attribute="group"),
+    "transform": Lazy(f"{_HOME}.transform", "list and run named transforms", attribute="group"),
+    "backends": Lazy(f"{_HOME}.backends", "the systems this can read and write"),
+    "doctor": Lazy(f"{_HOME}.doctor", "is everything there that a run needs?"),
+    "version": Lazy(f"{_HOME}.version", "the version of this program and of what it stands on"),
+}
+
+
+class RootGroup(FlowGroup):
+    """The root, whose help ends with the exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Exit codes and variables, one per line."""
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.MEANINGS.items()])
+        with formatter.section("Variables"):
+            formatter.write_dl(
+                [
+                    ("EMATIX_FLOW_MODULE", "the module with the pipelines, instead of --module"),
+                    ("EMATIX_FLOW_RUN_LOG_URL", "the run log, instead of --run-log"),
+                    ("EMATIX_FLOW_RUN_LOG_PATH", "the same as a plain path"),
+                    ("EMATIX_FLOW_DSN_<NAME>", "the URL of the connection <name>"),
+                    ("FLOW_OUTPUT=json", "the same as --json"),
+                    ("NO_COLOR", "no colours"),
+                ]
+            )
+
+
+@click.command(
+    cls=RootGroup,
+    lazy=COMMANDS,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, help="the same as `flow version`",
+              callback=lambda ctx, _, value: _show_version(ctx) if value else None)  # fmt: skip
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    """Declare tables and loads in Python, run them on Spark.
+
+    Data goes to stdout, everything else to stderr. Options such as --json may stand anywhere.
+    """
+    if ctx.invoked_subcommand is None:
+        if ctx.obj.json:
+            raise click.UsageError("no command was given", ctx=ctx)
+        click.echo(ctx.get_help(), err=True)
+        ctx.exit(exit_codes.USAGE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    output = Output()
+    warnings.showwarning = _warning(output)
+    for stream in (sys.stdout, sys.stderr):
+        _never_fail_on_a_character(stream)
+    try:
+        code = root.main(given, prog_name="flow", standalone_mode=False, obj=output)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else exit_codes.OK
+    except BrokenPipeError:
+        _stop_writing()
+        return exit_codes.BROKEN_PIPE
+    except click.exceptions.Exit as error:
+        return error.exit_code
+    except click.ClickException as error:
+        # The parser stops at the first wrong word, which may stand before --json.
+        output.json = output.json or _asks_for_json(given)
+        return failure.show(error, output)
+    except (Exception, KeyboardInterrupt) as error:
+        return failure.show(error, output)
+
+
+def _show_version(ctx: click.Context) -> None:
+    from ematix_flow.cli.commands import version
+
+    ctx.invoke(version.command)
+    ctx.exit()
+
+
+def _asks_for_json(arguments: Sequence[str]) -> bool:
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    return any(word in ("--json", "--format=json") or (word, after) == ("--format", "json") for word, after in pairs)
+
+
+def _warning(output: Output) -> object:
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+             file: TextIO | None = None, line: str | None = None) -> None:  # fmt: skip
+        place = f" ({os.path.relpath(filename)}:{lineno})" if issubclass(category, UserWarning) else ""
+        output.warn(mask(f"{message}{place}"))
+
+    return show
+
+
+def _never_fail_on_a_character(stream: TextIO) -> None:
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(errors="replace")
+
+
+def _stop_writing() -> None:
+    """The reader has left; Python would complain once more when it flushes at its end."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())

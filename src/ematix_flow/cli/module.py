@@ -1,0 +1,164 @@
+"""Loads the user's module: the declarations inside it become known."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import click
+
+from ematix_flow.declare import registry
+from ematix_flow.foundation.errors import FlowError, ModuleFailed
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.redact import mask
+
+VARIABLE = "EMATIX_FLOW_MODULE"
+DEFAULT_FILE = "pipelines.py"
+_PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """The module, and how the user named it, if at all."""
+
+    name: str
+    asked: str | None
+
+    @property
+    def option(self) -> str:
+        """`--module …` for a command to type next; empty when it is found without."""
+        return f"--module {self.asked} " if self.asked else ""
+
+
+def load(asked: str | None) -> Loaded:
+    """Import the module and check how its pipelines depend on each other."""
+    name = asked or wanted_by_default()
+    if name is None:
+        raise click.UsageError(
+            f"no module is named: pass --module pipelines, set {VARIABLE}, or go to the folder of {DEFAULT_FILE}",
+            ctx=click.get_current_context(silent=True),
+        )
+    _look_here_first(Path.cwd())
+    with talk_only():
+        _import(name)
+        registry.check_graph()
+    return Loaded(name, asked)
+
+
+def load_if_any(asked: str | None) -> Loaded | None:
+    """The module that is asked for or found here; None where there is none."""
+    return load(asked) if asked or wanted_by_default() else None
+
+
+def wanted_by_default() -> str | None:
+    """EMATIX_FLOW_MODULE, else pipelines.py in the working directory."""
+    return os.environ.get(VARIABLE) or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
+
+
+@contextlib.contextmanager
+def talk_only() -> Iterator[None]:
+    """What the user's code prints is talk: stdout belongs to the answer."""
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
+
+
+def _import(name: str) -> None:
+    try:
+        if name.endswith(".py") or os.sep in name:
+            _import_file(Path(name))
+        else:
+            importlib.import_module(name)
+    except FlowError as error:
+        error.at(_place(error))
+        raise
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise _not_found(name) from None
+        raise _failed(name, error) from error
+    except (Exception, SystemExit) as error:
+        raise _failed(name, error) from error
+
+
+def _import_file(path: Path) -> ModuleType:
+    if not path.is_file():
+        raise _not_found(str(path))
+    home, name = _import_name(path.resolve())
+    _look_here_first(home)
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ModuleFailed(f"{path} is not a Python file", hint="name a module, or a file that ends in .py")
+    if "." in name:
+        importlib.import_module(name.rpartition(".")[0])
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        sys.modules.pop(name, None)
+        raise
+    return module
+
+
+def _import_name(path: Path) -> tuple[Path, str]:
+    """The folder to import from and the dotted name there: a file of a package is imported as part of it."""
+    parts = [path.stem]
+    home = path.parent
+    while (home / "__init__.py").is_file():
+        parts.insert(0, home.name)
+        home = home.parent
+    return home, ".".join(parts)
+
+
+def _look_here_first(folder: Path) -> None:
+    """Put the folder in front, for us and for the workers that Spark starts, which import the same module."""
+    text = str(folder)
+    if sys.path[:1] != [text]:
+        sys.path.insert(0, text)
+    others = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != text]
+    os.environ["PYTHONPATH"] = os.pathsep.join([text, *others])
+
+
+def _not_found(name: str) -> ModuleFailed:
+    here = sorted(path.stem for path in Path.cwd().glob("*.py"))
+    near = nearest(name.removesuffix(".py"), here)
+    hint = f"did you mean {near!r}?" if near else f"python files here: {', '.join(here) or 'none'}"
+    return ModuleFailed(f"there is no module {name!r} in {Path.cwd()} or on the Python path", hint=hint)
+
+
+def _failed(name: str, error: BaseException) -> ModuleFailed:
+    said = mask(str(error)).strip()
+    what = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    hint = "look at that line"
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        hint = f"install {error.name}, or correct the import"
+    elif isinstance(error, SyntaxError):
+        what = f"{type(error).__name__}: {error.msg}"
+        hint = "correct that line"
+    return ModuleFailed(f"{name} cannot be imported: {what}", where=_place(error), hint=hint)
+
+
+def _place(error: BaseException) -> Location | None:
+    """The user's line: the last one in a file that is neither ours nor a library's."""
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return Location(error.filename, error.lineno)
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_file(frame.filename)]
+    users = [frame for frame in frames if not _is_a_library(frame.filename)]
+    chosen = (users or frames or [None])[-1]
+    return Location(chosen.filename, chosen.lineno or 1) if chosen else None
+
+
+def _is_file(filename: str) -> bool:
+    return not filename.startswith("<") and not filename.startswith(_PACKAGE)
+
+
+def _is_a_library(filename: str) -> bool:
+    return "site-packages" in filename or filename.startswith(str(Path(os.__file__).parent))

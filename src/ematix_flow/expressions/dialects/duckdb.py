@@ -1,0 +1,78 @@
+"""DuckDB."""
+
+from __future__ import annotations
+
+from ematix_flow.expressions import tree
+from ematix_flow.expressions.cannot_render import CannotRender
+from ematix_flow.expressions.dialects.regexes import with_backslashes
+from ematix_flow.expressions.dialects.renderer import Renderer
+from ematix_flow.expressions.tree import Expression, kind_of
+
+
+class DuckDBRenderer(Renderer):
+    """DuckDB; casts are TRY_CAST behind exact guards, because a vector may be evaluated wider than its rows."""
+
+    dialect = "duckdb"
+
+    def trim(self, x: str) -> str:
+        """Without a list of characters it would take every Unicode space."""
+        return f"TRIM({x}, ' ')"
+
+    def matches(self, x: str, pattern: str) -> str:
+        """Native."""
+        return f"REGEXP_FULL_MATCH({x}, {self.literal(pattern)})"
+
+    def regex_replace(self, expression: tree.RegexReplace) -> str:
+        """RE2 cannot look around."""
+        pattern = expression.pattern
+        if pattern.looks_around:
+            raise CannotRender("regex_replace", self.dialect, f"it cannot look around as {pattern.source!r} does")
+        arguments = [
+            self.render(expression.of),
+            self.literal(pattern.write("re2")),
+            self.literal(with_backslashes(expression.replacement)),
+            *([self.literal("g")] if expression.everywhere else []),
+        ]
+        return f"REGEXP_REPLACE({', '.join(arguments)})"
+
+    def to_integer(self, x: str) -> str:
+        """Native."""
+        return f"TRY_CAST({x} AS BIGINT)"
+
+    def to_decimal(self, x: str, precision: int, scale: int) -> str:
+        """Native, rounds half away from zero."""
+        return f"TRY_CAST({x} AS DECIMAL({precision}, {scale}))"
+
+    def to_date(self, x: str) -> str:
+        """Native."""
+        return f"TRY_CAST({x} AS DATE)"
+
+    def to_instant(self, local: str, offset: str | None) -> str:
+        """With an offset always."""
+        return f"TRY_CAST({self.concat([local, offset or self.literal('+00')])} AS TIMESTAMPTZ)"
+
+    def at_time_zone(self, of: Expression, zone: str) -> str:
+        """Native."""
+        return f"({self.render(of)} AT TIME ZONE {self.literal(zone)})"
+
+    def date_trunc(self, of: Expression, unit: str) -> str:
+        """In UTC whatever the session's zone."""
+        x, name = self.render(of), self.literal(unit)
+        if kind_of(of) == "timestamp":
+            return f"DATE_TRUNC({name}, {x})"
+        wall_clock = f"CAST({x} AS TIMESTAMP)" if kind_of(of) == "date" else f"({x} AT TIME ZONE 'UTC')"
+        return f"(DATE_TRUNC({name}, {wall_clock}) AT TIME ZONE 'UTC')"
+
+    def round(self, of: Expression, digits: int) -> str:
+        """By the value's text: doubles would be multiplied first, and 2.675 * 100 is less than 267.5.
+
+        What no decimal holds is a double far beyond its last decimal, and stays.
+        """
+        x = self.render(of)
+        if digits < 0 or kind_of(of) == "numeric":
+            return f"ROUND({x}, {digits})"
+        return f"COALESCE(TRY_CAST(CAST({x} AS VARCHAR) AS DECIMAL(38, {digits})), {x})"
+
+    def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
+        """Native."""
+        return f"ERROR({self.concat([self.literal(message), self.render(subject)])})"

@@ -1,0 +1,127 @@
+"""MySQL 8 and MariaDB 10.6 and later, in one text that both understand."""
+
+from __future__ import annotations
+
+from ematix_flow.declare.patterns import Replacement
+from ematix_flow.expressions import tree
+from ematix_flow.expressions.cannot_render import CannotRender
+from ematix_flow.expressions.dialects.regexes import first_only, whole, with_backslashes, with_dollars
+from ematix_flow.expressions.dialects.renderer import Renderer
+from ematix_flow.expressions.tree import Expression, kind_of
+
+_MOST_GROUPS = 9
+_MOST_DECIMALS = 30
+_EXACT_BELOW = "1e30"
+_LARGEST_UNSIGNED = 2**64 - 1
+_UTC_ZONES = ("UTC", "GMT", "Etc/UTC", "Etc/GMT")
+_TYPES: dict[tree.Kind, str] = {
+    "text": "CHAR", "big_int": "SIGNED", "numeric": "DECIMAL(65, 30)", "boolean": "SIGNED", "date": "DATE",
+    "timestamp": "DATETIME(6)", "timestamp_tz": "DATETIME(6)",
+}  # fmt: skip
+_STARTS = {
+    "second": (19, ""), "minute": (16, ":00"), "hour": (13, ":00:00"), "day": (10, ""), "month": (7, "-01"),
+    "year": (4, "-01-01"),
+}  # fmt: skip
+
+
+class MySQLRenderer(Renderer):
+    """MySQL and MariaDB; text is utf8mb4 in a binary collation, instants are DATETIME(6) in UTC."""
+
+    dialect = "mysql"
+
+    def as_text(self, x: str) -> str:
+        """Case and accents told apart, whatever the column's and the connection's collation."""
+        return f"(CONVERT({x} USING utf8mb4) COLLATE utf8mb4_bin)"
+
+    def concat(self, parts: list[str]) -> str:
+        """A call: || may mean OR."""
+        return f"CONCAT({', '.join(parts)})"
+
+    def null_if(self, of: Expression, value: tree.Literal) -> str:
+        """Text is compared as bytes, because collations ignore spaces at the end."""
+        if not isinstance(value.value, str):
+            return super().null_if(of, value)
+        x = f"NULLIF({_bytes(self.render(of))}, {_bytes(self.literal(value.value))})"
+        return self.as_text(x)
+
+    def one_of(self, x: str, texts: list[str]) -> str:
+        """As bytes, for the same reason."""
+        return f"{_bytes(x)} IN ({', '.join(_bytes(text) for text in texts)})"
+
+    def matches(self, x: str, pattern: str) -> str:
+        """Both servers search, so the pattern is anchored."""
+        return f"({x} REGEXP {self.literal(whole(pattern))})"
+
+    def regex_replace(self, expression: tree.RegexReplace) -> str:
+        """Both servers replace all matches, so a single one is searched with all around it."""
+        pattern, replacement = expression.pattern.write("icu_pcre"), expression.replacement
+        if not expression.everywhere:
+            pattern, replacement = first_only(expression.pattern, replacement, flavour="icu_pcre")
+        arguments = [self.render(expression.of), self.literal(pattern), self._replacement(replacement)]
+        return f"REGEXP_REPLACE({', '.join(arguments)})"
+
+    def _replacement(self, replacement: Replacement) -> str:
+        if not replacement.takes_groups:
+            return self.literal(with_dollars(replacement))  # \$ and \\ mean the same in both
+        if max(part for part in replacement.parts if isinstance(part, int)) > _MOST_GROUPS:
+            raise CannotRender("regex_replace", self.dialect, "MariaDB counts only nine groups")
+        maria, mysql = self.literal(with_backslashes(replacement)), self.literal(with_dollars(replacement))
+        return f"IF(INSTR(VERSION(), 'MariaDB') > 0, {maria}, {mysql})"
+
+    def to_integer(self, x: str) -> str:
+        """Native."""
+        return f"CAST({x} AS SIGNED)"
+
+    def to_decimal(self, x: str, precision: int, scale: int) -> str:
+        """Without digits that cannot count: a strict session takes more than 80 of them for an error."""
+        if scale > _MOST_DECIMALS:
+            raise CannotRender("parse_numeric", self.dialect, f"it has at most {_MOST_DECIMALS} decimals")
+        idle = f"(?<![0-9.])0+(?=[0-9])|(?<=[.][0-9]{{{scale + 1}}})[0-9]+"
+        return f"CAST(REGEXP_REPLACE({x}, {self.literal(idle)}, '') AS DECIMAL({precision}, {scale}))"
+
+    def to_instant(self, local: str, offset: str | None) -> str:
+        """The offset as a number HHMM, taken off as minutes."""
+        wall_clock = f"CAST({local} AS DATETIME(6))"
+        if offset is None:
+            return wall_clock
+        clock = f"CAST({offset} AS SIGNED)"
+        return f"TIMESTAMPADD(MINUTE, 40 * ({clock} DIV 100) - {clock}, {wall_clock})"
+
+    def at_time_zone(self, of: Expression, zone: str) -> str:
+        """Only UTC: zone tables are usually not loaded, and CONVERT_TZ ends in 2038."""
+        if zone not in _UTC_ZONES:
+            raise CannotRender("to_timezone", self.dialect, f"it cannot be relied on to know {zone}")
+        return f"CAST({self.render(of)} AS DATETIME(6))"
+
+    def date_trunc(self, of: Expression, unit: str) -> str:
+        """By the text of the time."""
+        x = f"CAST({self.render(of)} AS DATETIME(6))"
+        if unit == "microseconds":
+            return x
+        if unit == "milliseconds":
+            return f"CAST(LEFT(CAST({x} AS CHAR), 23) AS DATETIME(6))"
+        if unit == "week":
+            return f"CAST(DATE_SUB(DATE({x}), INTERVAL WEEKDAY({x}) DAY) AS DATETIME(6))"
+        if unit == "quarter":
+            month = f"ELT(QUARTER({x}), '-01-01', '-04-01', '-07-01', '-10-01')"
+            return f"CAST(CONCAT(LEFT(CAST({x} AS CHAR), 4), {month}) AS DATETIME(6))"
+        length, rest = _STARTS[unit]
+        return f"CAST(CONCAT(LEFT(CAST({x} AS CHAR), {length}), '{rest}') AS DATETIME(6))"
+
+    def round(self, of: Expression, digits: int) -> str:
+        """By the value's text: doubles would be rounded half to even; one beyond all decimals stays."""
+        x = self.render(of)
+        if kind_of(of) == "numeric":
+            return f"ROUND({x}, {digits})"
+        decimal = f"CAST(CONVERT({x} USING utf8mb4) AS DECIMAL(65, {digits if digits >= 0 else _MOST_DECIMALS}))"
+        exact = decimal if digits >= 0 else f"ROUND({decimal}, {digits})"
+        return f"CASE WHEN ABS({x}) < {_EXACT_BELOW} THEN {exact} ELSE {x} END"
+
+    def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
+        """An overflow, the one error of an expression that both raise in every mode; they print what overflowed."""
+        told = f"CHAR_LENGTH(CONCAT({self.literal(message)}, {self.render(subject)}))"
+        return f"CASE WHEN {_LARGEST_UNSIGNED} + {told} = 0 THEN CAST(NULL AS {_TYPES[kind]}) END"
+
+
+def _bytes(x: str) -> str:
+    return f"CAST({x} AS BINARY)"

@@ -1,0 +1,80 @@
+"""PostgreSQL 12 and later."""
+
+from __future__ import annotations
+
+from ematix_flow.expressions import tree
+from ematix_flow.expressions.cannot_render import CannotRender
+from ematix_flow.expressions.dialects.regexes import with_backslashes
+from ematix_flow.expressions.dialects.renderer import Renderer
+from ematix_flow.expressions.tree import Expression, kind_of
+
+_TYPES: dict[tree.Kind, str] = {
+    "text": "TEXT", "big_int": "BIGINT", "numeric": "NUMERIC", "boolean": "BOOLEAN", "date": "DATE",
+    "timestamp": "TIMESTAMP", "timestamp_tz": "TIMESTAMPTZ",
+}  # fmt: skip
+
+
+class PostgresRenderer(Renderer):
+    """PostgreSQL, whatever the locale of the database and the time zone of the session."""
+
+    dialect = "postgres"
+    text_type = "TEXT"
+
+    def lower(self, x: str) -> str:
+        """By ICU's rules, because the C locale knows only ASCII; back again so that no collation is left behind."""
+        return f'(LOWER({x} COLLATE "und-x-icu") COLLATE "default")'
+
+    def upper(self, x: str) -> str:
+        """As lower."""
+        return f'(UPPER({x} COLLATE "und-x-icu") COLLATE "default")'
+
+    def matches(self, x: str, pattern: str) -> str:
+        """`$` is only the very end here."""
+        return f"{x} ~ {self.literal(f'^(?:{pattern})$')}"
+
+    def regex_replace(self, expression: tree.RegexReplace) -> str:
+        """Native, unless the longest match is another one than the first."""
+        pattern = expression.pattern
+        if pattern.depends_on_order:
+            raise CannotRender("regex_replace", self.dialect, f"it looks for the longest match of {pattern.source!r}")
+        arguments = [
+            self.render(expression.of),
+            self.literal(pattern.write("postgres")),
+            self.literal(with_backslashes(expression.replacement, match="\\&")),
+            *([self.literal("g")] if expression.everywhere else []),
+        ]
+        return f"REGEXP_REPLACE({', '.join(arguments)})"
+
+    def to_integer(self, x: str) -> str:
+        """A plain cast."""
+        return f"CAST({x} AS BIGINT)"
+
+    def to_decimal(self, x: str, precision: int, scale: int) -> str:
+        """A plain cast, which rounds half away from zero."""
+        return f"CAST({x} AS NUMERIC({precision}, {scale}))"
+
+    def to_instant(self, local: str, offset: str | None) -> str:
+        """With an offset always, so that the session's zone does not matter."""
+        return f"CAST({self.concat([local, offset or self.literal('+00')])} AS TIMESTAMPTZ)"
+
+    def at_time_zone(self, of: Expression, zone: str) -> str:
+        """Native."""
+        return f"({self.render(of)} AT TIME ZONE {self.literal(zone)})"
+
+    def date_trunc(self, of: Expression, unit: str) -> str:
+        """In UTC whatever the session's zone."""
+        x, name = self.render(of), self.literal(unit)
+        if kind_of(of) == "timestamp":
+            return f"DATE_TRUNC({name}, {x})"
+        wall_clock = f"CAST({x} AS TIMESTAMP)" if kind_of(of) == "date" else f"{x} AT TIME ZONE 'UTC'"
+        return f"(DATE_TRUNC({name}, {wall_clock}) AT TIME ZONE 'UTC')"
+
+    def round(self, of: Expression, digits: int) -> str:
+        """By the value's text: the cast from double to numeric would keep only 15 digits."""
+        x = self.render(of)
+        exact = x if kind_of(of) == "numeric" else f"CAST(CAST({x} AS TEXT) AS NUMERIC)"
+        return f"ROUND({exact}, {digits})"
+
+    def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
+        """A cast of the message, which depends on the row and so is not evaluated early."""
+        return f"CAST({self.concat([self.literal(message), self.render(subject)])} AS {_TYPES[kind]})"

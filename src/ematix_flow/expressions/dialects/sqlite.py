@@ -1,0 +1,99 @@
+"""SQLite, with the functions of `sqlite_functions.register`."""
+
+from __future__ import annotations
+
+from datetime import date, datetime
+
+from ematix_flow.expressions import tree
+from ematix_flow.expressions.dialects.renderer import Renderer
+from ematix_flow.expressions.tree import Expression, kind_of
+
+
+class SQLiteRenderer(Renderer):
+    """SQLite; instants, dates and decimals are text, booleans 1 and 0."""
+
+    dialect = "sqlite"
+    text_type = "TEXT"
+
+    def null_if(self, of: Expression, value: tree.Literal) -> str:
+        """By meaning: a number, date or time may be kept as text."""
+        x, literal = self.render(of), self.literal(value.value)
+        if isinstance(value.value, str):
+            return f"NULLIF({x} COLLATE BINARY, {literal})"
+        return f"FLOW_NULLIF({x}, {literal}, '{_meaning(value.value)}')"
+
+    def one_of(self, x: str, texts: list[str]) -> str:
+        """Case told apart whatever the column's collation."""
+        return f"{x} COLLATE BINARY IN ({', '.join(texts)})"
+
+    def compare(self, left: Expression, operator: str, right: Expression) -> str:
+        """By meaning, as far as the bound is a value."""
+        if not isinstance(right, tree.Literal):
+            return super().compare(left, operator, right)
+        return f"FLOW_COMPARE({self.render(left)}, {self.render(right)}, '{_meaning(right.value)}') {operator} 0"
+
+    def lower(self, x: str) -> str:
+        """SQLite's own knows only ASCII."""
+        return f"FLOW_LOWER({x})"
+
+    def upper(self, x: str) -> str:
+        """SQLite's own knows only ASCII."""
+        return f"FLOW_UPPER({x})"
+
+    def substring(self, x: str, start: int, length: int | None) -> str:
+        """SUBSTR."""
+        return f"SUBSTR({x}, {start})" if length is None else f"SUBSTR({x}, {start}, {length})"
+
+    def matches(self, x: str, pattern: str) -> str:
+        """The whole text."""
+        return f"FLOW_MATCHES({x}, {self.literal(pattern)})"
+
+    def regex_replace(self, expression: tree.RegexReplace) -> str:
+        """Python's notation of a replacement, 0 for all matches."""
+        replacement = "".join(
+            part.replace("\\", "\\\\") if isinstance(part, str) else f"\\g<{part}>"
+            for part in expression.replacement.parts
+        )
+        pattern = self.literal(expression.pattern.write("python"))
+        count = 0 if expression.everywhere else 1
+        return f"FLOW_REGEX_REPLACE({self.render(expression.of)}, {pattern}, {self.literal(replacement)}, {count})"
+
+    def to_integer(self, x: str) -> str:
+        """Native."""
+        return f"CAST({x} AS INTEGER)"
+
+    def to_decimal(self, x: str, precision: int, scale: int) -> str:
+        """Exact, as text."""
+        return f"FLOW_DECIMAL({x}, {scale})"
+
+    def to_date(self, x: str) -> str:
+        """A date is its text."""
+        return x
+
+    def to_instant(self, local: str, offset: str | None) -> str:
+        """Text in UTC."""
+        return f"FLOW_INSTANT({local}, {offset or self.literal('+0000')})"
+
+    def at_time_zone(self, of: Expression, zone: str) -> str:
+        """By Python's zone data."""
+        name = "FLOW_FROM_ZONE" if kind_of(of) == "timestamp" else "FLOW_TO_ZONE"
+        return f"{name}({self.render(of)}, {self.literal(zone)})"
+
+    def date_trunc(self, of: Expression, unit: str) -> str:
+        """A wall clock stays one."""
+        keeps_wall_clock = int(kind_of(of) == "timestamp")
+        return f"FLOW_DATE_TRUNC({self.render(of)}, {self.literal(unit)}, {keeps_wall_clock})"
+
+    def round(self, of: Expression, digits: int) -> str:
+        """Numbers stay numbers, decimals in text stay text."""
+        return f"FLOW_ROUND({self.render(of)}, {digits})"
+
+    def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
+        """The one error of SQLite that shows a text: the message is no path into a document."""
+        return f"JSON_EXTRACT('{{}}', {self.concat([self.literal(message), self.render(subject)])})"
+
+
+def _meaning(value: tree.Value) -> str:
+    if isinstance(value, datetime):
+        return "instant"
+    return "date" if isinstance(value, date) else "number"

@@ -1,0 +1,123 @@
+"""A source's query with normalizers and pre-transforms around it, as one SELECT."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ematix_flow.declare.normalizers import Derive, check_chain
+from ematix_flow.declare.pre_transforms import (
+    DeduplicateBy,
+    FilterWhere,
+    Limit,
+    PreTransform,
+    SamplePct,
+    check_transforms,
+)
+from ematix_flow.expressions.building import build
+from ematix_flow.expressions.cannot_render import CannotRender
+from ematix_flow.expressions.dialects import renderer_for
+from ematix_flow.expressions.literals import known_dialect, quote
+from ematix_flow.expressions.tree import Column, Kind
+from ematix_flow.expressions.user_sql import order_terms, transpile
+
+_RANDOM = {
+    "spark": "RAND()", "postgres": "RANDOM()", "mysql": "RAND()", "duckdb": "RANDOM()",
+    "sqlite": "ABS(RANDOM() / 9223372036854775808.0)",
+}  # fmt: skip
+_RANK = "_flow_rank"
+
+
+def render_chain(
+    markers: Sequence[object],
+    column: str | None,
+    *,
+    dialect: str,
+    column_sql: str | None = None,
+    column_kind: Kind | None = None,
+) -> str:
+    """A column's normalizers as one SQL expression around the column, or around `column_sql` where that is given.
+
+    `column_kind` is the source's type where it is known; a wall clock (`timestamp`) needs it for `to_timezone`.
+
+    >>> from ematix_flow.declare.normalizer_functions import empty_to_null, trim
+    >>> render_chain([trim(), empty_to_null()], "name", dialect="spark")
+    "NULLIF(TRIM(CAST(`name` AS STRING)), '')"
+    """
+    written = column_sql if column_sql is not None else None if column is None else quote(column, dialect)
+    source = None if written is None else Column(written, column_kind)
+    return renderer_for(dialect).render(build(markers, source))
+
+
+def normalized_select(
+    columns: Sequence[tuple[str, Sequence[object]]],
+    source_sql: str,
+    *,
+    pre_transforms: Sequence[object] = (),
+    dialect: str,
+    kinds: Mapping[str, Kind] | None = None,
+) -> str:
+    """The query whose rows are ready to load: `_src_user`, then `_src_normalized`, then `_src_pre_1` and so on.
+
+    `columns` are the table's columns that the load takes, with their markers; without any, all columns of the source
+    pass as they are. `kinds` are the source's types, as far as they are known.
+    """
+    dialect = known_dialect(dialect)
+    transforms = check_transforms(pre_transforms)
+    chains = [(name, check_chain(markers)) for name, markers in columns]
+    steps = [("_src_user", source_sql.strip().rstrip(";").rstrip())]
+    if any(chain for _, chain in chains):
+        expressions = [_named(name, chain, dialect, kinds or {}) for name, chain in chains]
+        steps.append(("_src_normalized", f"SELECT {', '.join(expressions)}\nFROM _src_user"))
+    names = [quote(name, dialect) for name, _ in chains]
+    for number, transform in enumerate(transforms, start=1):
+        steps.append((f"_src_pre_{number}", _transformed(transform, steps[-1][0], number, dialect, bool(names))))
+    if len(steps) == 1 and not names:
+        return steps[0][1]
+    ctes = ",\n".join(f"{name} AS (\n{body}\n)" for name, body in steps)
+    return f"WITH {ctes}\nSELECT {', '.join(names) or '*'} FROM {steps[-1][0]}"
+
+
+def _named(name: str, chain: Sequence[object], dialect: str, kinds: Mapping[str, Kind]) -> str:
+    column = None if chain and isinstance(chain[0], Derive) else name
+    expression = render_chain(chain, column, dialect=dialect, column_kind=kinds.get(name))
+    return expression if not chain else f"{expression} AS {quote(name, dialect)}"
+
+
+def _transformed(transform: PreTransform, before: str, number: int, dialect: str, names_known: bool) -> str:
+    match transform:
+        case FilterWhere(condition):
+            return f"SELECT * FROM {before} WHERE {transpile(condition, dialect)}"
+        case Limit(n):
+            return f"SELECT * FROM {before} LIMIT {n}"
+        case SamplePct(p):
+            if p >= 1:
+                return f"SELECT * FROM {before}"
+            return f"SELECT * FROM {before} WHERE {f'{_RANDOM[dialect]} < {p!r}' if p > 0 else '1 = 0'}"
+        case DeduplicateBy():
+            return _deduplicated(transform, before, number, dialect, names_known)
+    raise TypeError(f"{transform!r} is no pre-transform")
+
+
+def _deduplicated(transform: DeduplicateBy, before: str, number: int, dialect: str, names_known: bool) -> str:
+    keys = [_key(key, dialect) for key in transform.keys]
+    order = order_terms(transform.order_by, dialect) if transform.order_by else ", ".join(keys)
+    if not names_known and dialect in ("postgres", "duckdb"):
+        listed = ", ".join(keys)
+        return f"SELECT DISTINCT ON ({listed}) * FROM {before} ORDER BY {listed}, {order}"
+    rank = f"{_RANK}_{number}"  # each its own name: the rank of an earlier step is still among the columns
+    ranked = (
+        f"SELECT _flow_rows.*, ROW_NUMBER() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) AS {rank}\n"
+        f"FROM {before} AS _flow_rows"
+    )
+    if names_known:
+        return f"SELECT * FROM (\n{ranked}\n) AS _flow_ranked WHERE {rank} = 1"
+    if dialect == "spark":
+        return f"SELECT * EXCEPT ({rank}) FROM (\n{ranked}\n) AS _flow_ranked WHERE {rank} = 1"
+    raise CannotRender("deduplicate_by", dialect, "the columns have to be named there")
+
+
+def _key(name: str, dialect: str) -> str:
+    quoted = quote(name, dialect)
+    if dialect == "mysql":
+        return f"CAST({quoted} AS BINARY)"  # a collation would take keys for equal that are not
+    return f"{quoted} COLLATE BINARY" if dialect == "sqlite" else quoted

@@ -1,0 +1,173 @@
+"""Rows of one run as Parquet files beside the target: written by Spark's tasks, read by an embedded database."""
+
+from __future__ import annotations
+
+import errno
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.declare.types import ColumnType
+from ematix_flow.families.carry import carrying
+from ematix_flow.families.frames import arrow_schema, pairs
+from ematix_flow.foundation import fault
+from ematix_flow.foundation.errors import ConfigError, FlowError, PermissionDenied, RunFailed, StorageFull
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROOT_VARIABLE = "EMATIX_FLOW_STAGE_DIR"
+_ROWS_PER_GROUP = 100_000
+_BYTES_PER_GROUP = 32 * 1024 * 1024
+
+
+def stage_dir(run_id: str, owner: str) -> Path:
+    """The folder of one run and one target; nothing is created yet."""
+    return _root() / run_id / owner
+
+
+def write_stage(frame: DataFrame, job: WriteJob, *, owner: str) -> Stage:
+    """Every task writes its own file; only files of attempts that Spark counts become the stage."""
+    folder = stage_dir(job.run_id, owner)
+    columns = pairs(job.shape.declared.columns)
+    try:
+        attempts, rows = _make(folder / "attempts"), _make(folder / "rows")
+        work = carrying(_writer(str(attempts), columns), translate)
+        outcome = frame.mapInArrow(work, "file STRING, rows BIGINT").collect()
+        for row in outcome:
+            if row["rows"]:
+                _adopt(attempts / row["file"], rows)
+        if not any(row["rows"] for row in outcome):
+            _write_empty(rows, columns)
+    except OSError as exc:
+        raise translate(exc) from exc
+    return Stage("", sum(row["rows"] for row in outcome), str(rows))
+
+
+def drop_stage_dir(run_id: str, owner: str) -> None:
+    """Remove what a run staged, if anything."""
+    folder = stage_dir(run_id, owner)
+    shutil.rmtree(folder, ignore_errors=True)
+    with suppress(OSError):  # another target of the run may still need it
+        folder.parent.rmdir()
+
+
+def scratch_dir(open_until: ExitStack) -> Path:
+    """A folder for a read, gone when the read is over; folders of processes that died go as well."""
+    root = _root()
+    for left in root.glob("read-*-*"):
+        owner = left.name.split("-")[1]
+        if owner.isdigit() and not _is_alive(int(owner)):
+            shutil.rmtree(left, ignore_errors=True)
+    try:
+        folder = _make(root / f"read-{os.getpid()}-{secrets.token_hex(8)}")
+    except OSError as exc:
+        raise translate(exc) from exc
+    open_until.callback(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def translate(exc: Exception) -> FlowError:
+    """An error of the file system as one of ours."""
+    elsewhere = f"or point {ROOT_VARIABLE} elsewhere"
+    number = getattr(exc, "errno", None)
+    if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(exc):
+        return StorageFull("no space left for the rows of this run", hint=f"free space and run again, {elsewhere}")
+    if isinstance(exc, PermissionError):
+        return PermissionDenied(f"the stage cannot be written: {exc}", hint=f"check the rights on that folder, {elsewhere}")
+    return RunFailed(f"the stage cannot be written: {exc}", hint=f"check the folder, {elsewhere}")
+
+
+def _root() -> Path:
+    given = os.environ.get(ROOT_VARIABLE)
+    return Path(given or tempfile.gettempdir()).absolute() / "ematix-flow-stage"
+
+
+def _make(folder: Path) -> Path:
+    """Rows are nobody else's business, while the root is for every user of the machine."""
+    root = _root()
+    if not root.exists():
+        root.mkdir(parents=True, exist_ok=True)
+        root.chmod(0o1777)
+    previous = os.umask(0o077)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    finally:
+        os.umask(previous)
+    return folder
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _adopt(file: Path, folder: Path) -> None:
+    if not file.exists():
+        raise ConfigError(
+            f"a task wrote {file.name} on a machine whose files cannot be seen here",
+            hint=f"set {ROOT_VARIABLE} to a folder that all workers and this process share",
+        )
+    file.rename(folder / file.name)
+
+
+def _write_empty(folder: Path, columns: list[tuple[str, ColumnType]]) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(arrow_schema(columns).empty_table(), folder / "empty.parquet")
+
+
+def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
+    driver = os.getpid()
+
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        name = f"part-{context.taskAttemptId() if context else 0}.parquet"
+        schema = arrow_schema(columns)
+        counted = 0
+        with ExitStack() as open_until:
+            writer: Any = None
+            for group in _groups(batches, schema, driver):
+                if writer is None:
+                    writer = open_until.enter_context(pq.ParquetWriter(f"{folder}/{name}", schema))
+                writer.write_table(group)
+                counted += group.num_rows
+        yield pa.RecordBatch.from_pydict({"file": [name], "rows": [counted]})
+
+    return write
+
+
+def _groups(batches: Iterator[Any], schema: Any, driver: int) -> Iterator[Any]:
+    """Batches put together until they make a row group that is worth its overhead."""
+    import pyarrow as pa
+
+    kept: list[Any] = []
+    for batch in batches:
+        if batch.num_rows:
+            kept.append(pa.RecordBatch.from_arrays([_typed(batch, index, field) for index, field in enumerate(schema)], schema=schema))
+        fault.point("mid_stage", victim=driver)
+        if sum(item.num_rows for item in kept) >= _ROWS_PER_GROUP or sum(item.nbytes for item in kept) >= _BYTES_PER_GROUP:
+            yield pa.Table.from_batches(kept)
+            kept = []
+    if kept:
+        yield pa.Table.from_batches(kept)
+
+
+def _typed(batch: Any, index: int, field: Any) -> Any:
+    column = batch.column(index)
+    return column if column.type == field.type else column.cast(field.type)

@@ -1,0 +1,82 @@
+"""Small words the contract tests are written in: declare a table, load rows into it, compare what is there."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from ematix_flow import ManagedTable, ematix
+from ematix_flow.declare.table import TableSpec, table
+from ematix_flow.engine.result import Result
+from ematix_flow.families.frames import pairs, spark_schema
+from tests.harness.base import Harness, Row
+
+_numbers = itertools.count(1)
+
+
+def unique(prefix: str) -> str:
+    """A name nobody else has, also in another worker."""
+    return f"{prefix}_{secrets.token_hex(3)}{next(_numbers)}"
+
+
+def declare(annotations: dict[str, Any], *, schema: str | None = None, name: str | None = None, **dunders: Any) -> type[ManagedTable]:
+    """A table class out of annotations."""
+    body = {"__annotations__": annotations, "__module__": __name__, **dunders}
+    return table(schema=schema or unique("s"), name=name or unique("t"))(type("Declared", (), body))
+
+
+def load(
+    harness: Harness, target: type[ManagedTable], rows: Iterable[Row], *, name: str | None = None, **options: Any
+) -> Result:
+    """Run a pipeline whose source is a dataframe of these rows."""
+    pipeline = pipeline_of(harness, target, rows, name=name, **options)
+    return pipeline.sync()
+
+
+def pipeline_of(
+    harness: Harness, target: type[ManagedTable], rows: Iterable[Row], *, name: str | None = None, **options: Any
+) -> Any:
+    """A pipeline whose source is a dataframe of these rows; one name per target unless told."""
+    spec = target.spec()
+    accept = {key: options.pop(key) for key in ("source_spec",) if key in options}
+    given: TableSpec = accept.get("source_spec", spec)
+    kept = list(rows)
+
+    def source(spark: Any) -> Any:
+        return frame(spark, given, kept)
+
+    decorate = ematix.pipeline(
+        target=target, target_connection=harness.connection, name=name or f"load_{spec.schema}_{spec.name}", **options
+    )
+    return decorate(source)
+
+
+def frame(spark: Any, spec: TableSpec, rows: Sequence[Row]) -> Any:
+    """A dataframe with the declared types."""
+    data = [tuple(_naive_utc(row[name]) for name in spec.column_names) for row in rows]
+    return spark.createDataFrame(data, spark_schema(pairs(spec.columns)))
+
+
+def _naive_utc(value: Any) -> Any:
+    return value
+
+
+def columns(rows: Iterable[Row], names: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The rows as sorted tuples of some columns; NULL sorts first."""
+    picked = [tuple(row[name] for name in names) for row in rows]
+    return sorted(picked, key=lambda item: tuple((value is not None, str(value)) for value in item))
+
+
+def day(number: int, hour: int = 0) -> datetime:
+    """An instant in January 2026."""
+    return datetime(2026, 1, number, hour, tzinfo=timezone.utc)
+
+
+def counts(result: Result) -> dict[str, int]:
+    """The counts of a single-target run that are not zero."""
+    target = result.targets[0]
+    names = ("inserted", "updated", "unchanged", "closed", "deleted")
+    return {name: getattr(target, f"rows_{name}") for name in names if getattr(target, f"rows_{name}")}

@@ -1,0 +1,105 @@
+"""scd2 by event time: any order, repetition and batching of the same events gives the same table."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+from typing import Annotated, Any
+
+import pytest
+
+from ematix_flow import BigInt, Text, TimestampTZ, pk
+from ematix_flow.foundation.errors import NullViolation
+from tests.contract.loading import columns, counts, day, declare, load
+from tests.contract.oracle import Observation, versions
+from tests.harness.base import Harness
+
+pytestmark = pytest.mark.offers("scd2")
+OPTIONS: dict[str, Any] = {"mode": "scd2", "compare_columns": ["value"], "event_timestamp_column": "at"}
+
+
+def history() -> Any:
+    return declare({"id": Annotated[BigInt, pk()], "value": Text | None, "note": Text | None, "at": TimestampTZ})
+
+
+def row(event: Observation) -> dict[str, Any]:
+    return {"id": event.key, "value": event.value, "note": event.note, "at": event.at}
+
+
+def found(harness: Harness, table: Any) -> list[tuple[Any, ...]]:
+    shown = ("id", "value", "valid_from", "valid_to")
+    from tests.harness.base import canonical
+
+    rows = [
+        {**item, **{name: canonical(item[name], TimestampTZ()) for name in ("valid_from", "valid_to")}}
+        for item in harness.rows(table.spec())
+    ]
+    assert all(bool(item["is_current"]) == (item["valid_to"] is None) for item in rows)
+    return columns(rows, shown)
+
+
+def expected(events: list[Observation]) -> list[tuple[Any, ...]]:
+    made = [dict(zip(("id", "value", "valid_from", "valid_to"), item)) for item in versions(events)]
+    return columns(made, ("id", "value", "valid_from", "valid_to"))
+
+
+def test_a_late_event_splits_the_interval_it_belongs_to(harness: Harness) -> None:
+    table = history()
+    events = [Observation(1, day(1), "a"), Observation(1, day(10), "a"), Observation(1, day(5), "b")]
+    load(harness, table, [row(events[0])], **OPTIONS)
+    assert counts(load(harness, table, [row(events[1])], **OPTIONS)).get("inserted", 0) == 0
+    load(harness, table, [row(events[2])], **OPTIONS)
+    # The event of day 10 changed nothing when it came; it must be there again after day 5.
+    assert found(harness, table) == expected(events)
+    assert len(found(harness, table)) == 3
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_order_repetition_and_batching_do_not_matter(harness: Harness, seed: int) -> None:
+    chance = random.Random(seed)
+    events = [
+        Observation(key, day(1 + number), chance.choice(["a", "b", None, ""]))
+        for key in range(4)
+        for number in chance.sample(range(25), 6)
+    ]
+    for _ in range(2):
+        shuffled = events + chance.sample(events, 8)
+        chance.shuffle(shuffled)
+        cuts = sorted(chance.sample(range(1, len(shuffled)), 2))
+        table = history()
+        for low, high in zip([0, *cuts], [*cuts, len(shuffled)]):
+            load(harness, table, [row(event) for event in shuffled[low:high]], **OPTIONS)
+        assert found(harness, table) == expected(events)
+
+
+def test_equal_timestamps_resolve_the_same_way_in_any_order(harness: Harness) -> None:
+    one, other = Observation(1, day(3), "x"), Observation(1, day(3), "y")
+    first, second = history(), history()
+    for event in (one, other):
+        load(harness, first, [row(event)], **OPTIONS)
+    load(harness, second, [row(other), row(one)], **OPTIONS)
+    assert found(harness, first) == found(harness, second)
+    assert len(found(harness, first)) == 1
+
+
+def test_columns_that_are_not_compared_are_refreshed_in_place(harness: Harness) -> None:
+    table = history()
+    load(harness, table, [row(Observation(1, day(2), "a", "new"))], **OPTIONS)
+    load(harness, table, [row(Observation(1, day(1), "a", "old"))], **OPTIONS)
+    rows = harness.rows(table.spec())
+    assert columns(rows, ("value", "note")) == [("a", "new")]
+    assert found(harness, table) == [(1, "a", day(1), None)]
+
+
+def test_a_ttl_ends_a_version_and_does_not_flap(harness: Harness) -> None:
+    table = history()
+    events = [Observation(1, day(1), "a"), Observation(2, day(1), "b"), Observation(2, day(2), "c")]
+    for _ in range(2):
+        load(harness, table, [row(event) for event in events], **OPTIONS, ttl=timedelta(days=3))
+        assert found(harness, table) == [(1, "a", day(1), day(4)), (2, "b", day(1), day(2)), (2, "c", day(2), day(5))]
+
+
+def test_an_event_without_a_time_is_refused(harness: Harness) -> None:
+    table = declare({"id": Annotated[BigInt, pk()], "value": Text | None, "note": Text | None, "at": TimestampTZ | None})
+    with pytest.raises(NullViolation, match="at"):
+        load(harness, table, [{"id": 1, "value": "a", "note": None, "at": None}], **OPTIONS)
