@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -35,13 +36,8 @@ HARNESSES = {
 
 
 def open_harness(name: str, request: pytest.FixtureRequest, folder: Path) -> Harness:
-    """Start what the system needs and open it."""
-    from tests.harness import databases, folders
-
+    """Start what the system needs and open it: a database on its server, or a file or folder inside `folder`."""
     entry = HARNESSES[name]
-    url = request.getfixturevalue(entry.url) if entry.url else None
-    if url is not None:
-        return databases.open_server(name, url)
-    if name in ("sqlite", "duckdb"):
-        return databases.open_file(name, folder)
-    return folders.open_folder(name, folder)
+    module = importlib.import_module(f"tests.harness.{entry.backend}")
+    opened: Harness = module.open_system(name, request.getfixturevalue(entry.url) if entry.url else folder)
+    return opened

@@ -3,48 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import psycopg
-from psycopg import sql
-from psycopg.types.json import set_json_loads
+from psycopg.types.json import Json, set_json_loads
 
 from ematix_flow import PostgresConnection
-from ematix_flow.backends.postgres.dialect import PostgresDialect
-from ematix_flow.declare.table import TableSpec
-from tests.harness.base import Harness, Row
+from ematix_flow.declare.types import ColumnType
+from tests.harness.databases import DatabaseHarness, new_database, with_database
 
 
-class PostgresHarness(Harness):
+def open_system(name: str, url: str) -> PostgresHarness:
+    """A new database on the server."""
+    return PostgresHarness(url)
+
+
+class PostgresHarness(DatabaseHarness):
     """A database of its own."""
 
     name = "postgres"
     backend = "postgres"
+    mark = "%s"
+    types = {
+        "small_int": "smallint", "integer": "integer", "big_int": "bigint", "float": "real",
+        "double": "double precision", "boolean": "boolean", "text": "text", "date": "date", "timestamp": "timestamp",
+        "timestamp_tz": "timestamptz", "json": "json", "jsonb": "jsonb", "uuid": "uuid", "bytes": "bytea",
+    }  # fmt: skip
 
-    def __init__(self, url: str) -> None:
-        self._client = psycopg.connect(url, autocommit=True, options="-c TimeZone=UTC")
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._database = new_database()
+        self._on_server(f"CREATE DATABASE {self._database}")
+        self.url = with_database(server, self._database)
+        self._client = psycopg.connect(self.url, autocommit=True, options="-c TimeZone=UTC")
         set_json_loads(lambda text: text if isinstance(text, str) else bytes(text).decode(), self._client)
-        self._connection = PostgresConnection(name="contract_postgres", url=url)
+        self._connection = PostgresConnection(name="contract_postgres", url=self.url)
 
     @property
     def connection(self) -> PostgresConnection:
         return self._connection
 
-    def seed(self, table: TableSpec, rows: Sequence[Row]) -> None:
-        dialect = PostgresDialect()
-        relation = dialect.relation(table.schema, table.name)
-        self._client.execute(f'CREATE SCHEMA IF NOT EXISTS "{table.schema}"')
-        self._client.execute(f"DROP TABLE IF EXISTS {relation}")
-        self._client.execute(dialect.create_table(relation, table.columns, primary_key=()))
-        names = sql.SQL(", ").join(sql.Identifier(name) for name in table.column_names)
-        marks = sql.SQL(", ").join(sql.Placeholder() for _ in table.column_names)
-        statement = sql.SQL("INSERT INTO {} ({}) VALUES ({})").format(sql.Identifier(table.schema, table.name), names, marks)
-        with self._client.cursor() as cursor:
-            cursor.executemany(statement, [[row[name] for name in table.column_names] for row in rows])
+    def ask(self, sql: str) -> tuple[list[str], list[tuple[Any, ...]]]:
+        cursor = self._client.execute(sql.encode())
+        if cursor.description is None:
+            return [], []
+        return [item.name for item in cursor.description], cursor.fetchall()
 
-    def raw_rows(self, schema: str, table: str) -> list[Row]:
-        cursor = self._client.execute(f'SELECT * FROM "{schema}"."{table}"')
-        names = [item.name for item in cursor.description or ()]
-        return [dict(zip(names, row)) for row in cursor.fetchall()]
+    def fill(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
+        with self._client.cursor() as cursor:
+            cursor.executemany(sql.encode(), rows)
+
+    def given(self, value: Any, column_type: ColumnType) -> Any:
+        if column_type.kind in ("json", "jsonb") and value is not None:
+            return Json(value)
+        return value
 
     def close(self) -> None:
         self._client.close()
+        self._on_server(f"DROP DATABASE {self._database} WITH (FORCE)")
+
+    def _on_server(self, statement: str) -> None:
+        with psycopg.connect(self._server, autocommit=True) as server:
+            server.execute(statement.encode())

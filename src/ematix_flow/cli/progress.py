@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
@@ -20,20 +21,17 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Knows where the run is; shows nothing by itself."""
+    """Knows where a run is; shows nothing by itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, pipeline: str) -> None:
+        self.pipeline = pipeline
         self.event: Event | None = None
-        self._step_began = time.monotonic()
-        self._run_began = time.monotonic()
+        self._run_began = self._step_began = time.monotonic()
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         with self._lock:
-            before = self.event
-            if before is None or before.pipeline != event.pipeline:
-                self._run_began = time.monotonic()
-            if before is None or (before.pipeline, before.step) != (event.pipeline, event.step):
+            if self.step != event.step:
                 self._step_began = time.monotonic()
             self.event = event
 
@@ -43,41 +41,39 @@ class Progress:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         """Nothing was opened."""
 
-    def step_of(self, pipeline: str) -> str:
-        """The step the pipeline was last seen in."""
-        event = self.event
-        return event.step if event is not None and event.pipeline == pipeline else ""
-
-    def forget(self) -> None:
-        """The run has ended; what follows is not about it."""
-        with self._lock:
-            self.event = None
+    @property
+    def step(self) -> str:
+        """The step the run was last seen in."""
+        return self.event.step if self.event is not None else ""
 
     def line(self) -> str:
-        """Where the run is, in one line; empty between runs."""
+        """Where the run is, in one line."""
         with self._lock:
-            event, step_began, run_began = self.event, self._step_began, self._run_began
-        if event is None:
-            return ""
-        in_step = time.monotonic() - step_began
-        parts = [f"{event.pipeline}: {doing(event.step)} {event.text}".rstrip()]
-        if event.rows is not None:
-            parts.append(f"{event.rows:,} rows")
-            if in_step >= 1 and event.rows:
-                parts.append(f"{event.rows / in_step:,.0f} rows/s")
-        if event.total:
-            parts.append(f"of about {event.total:,}")
-            if event.rows and 0 < event.rows < event.total and in_step >= 1:
-                parts.append(f"about {seconds_left(event.rows, event.total, in_step):,.0f} s left")
-        parts.append(f"{time.monotonic() - run_began:,.0f} s")
+            event, now = self.event, time.monotonic()
+            in_step, in_all = now - self._step_began, now - self._run_began
+        what = f"{doing(event.step)} {event.text}".rstrip() if event else "starting"
+        parts = [f"{self.pipeline}: {what}", *(_pace(event, in_step) if event else ()), f"{in_all:,.0f} s"]
         return mask(", ".join(parts))
+
+
+def _pace(event: Event, seconds: float) -> Iterator[str]:
+    """Rows, rows per second, and an estimate where one is honest."""
+    measured = bool(event.rows) and seconds >= 1
+    if event.rows is not None:
+        yield f"{event.rows:,} rows"
+    if measured and event.rows:
+        yield f"{event.rows / seconds:,.0f} rows/s"
+    if event.total:
+        yield f"of about {event.total:,}"
+    if measured and event.rows and event.total and event.rows < event.total:
+        yield f"about {seconds_left(event.rows, event.total, seconds):,.0f} s left"
 
 
 class PlainProgress(Progress):
     """One line every ten seconds, for log files."""
 
-    def __init__(self, *, every: float = SECONDS_BETWEEN_LINES) -> None:
-        super().__init__()
+    def __init__(self, pipeline: str, *, every: float = SECONDS_BETWEEN_LINES) -> None:
+        super().__init__(pipeline)
         self._every = every
         self._done = threading.Event()
         self._stream = own_stderr()
@@ -94,31 +90,28 @@ class PlainProgress(Progress):
 
     def _tick(self) -> None:
         while not self._done.wait(self._every):
-            line = self.line()
-            if line:
-                self._stream.write(f"{line}\n")
-                self._stream.flush()
+            self._stream.write(f"{self.line()}\n")
+            self._stream.flush()
 
 
 class LiveProgress(Progress):
     """One line that is drawn again and again, and is gone when the run has ended."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, pipeline: str, *, colored: bool = True) -> None:
+        super().__init__(pipeline)
         from rich.console import Console
         from rich.live import Live
         from rich.text import Text
 
         self._stream = own_stderr()
-        console = Console(file=self._stream, force_terminal=True)
         self._live = Live(
-            get_renderable=lambda: Text(f"  {self.line()}" if self.event else "", style="dim", overflow="ellipsis", no_wrap=True),
-            console=console,
+            get_renderable=lambda: Text(f"  {self.line()}", style="dim", overflow="ellipsis", no_wrap=True),
+            console=Console(file=self._stream, force_terminal=True, no_color=not colored),
             transient=True,
             refresh_per_second=4,
             redirect_stdout=False,
             redirect_stderr=False,
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> Progress:
         self._live.start()
@@ -129,11 +122,13 @@ class LiveProgress(Progress):
         self._stream.close()
 
 
-def progress_for(output: Output) -> Progress:
+def progress_for(pipeline: str, output: Output) -> Progress:
     """The kind of progress that suits the reader."""
     if not output.progress:
-        return Progress()
-    return LiveProgress() if output.on_terminal and not output.json else PlainProgress()
+        return Progress(pipeline)
+    if output.on_terminal and not output.json:
+        return LiveProgress(pipeline, colored=output.colored)
+    return PlainProgress(pipeline)
 
 
 def seconds_left(rows: int, total: int, seconds: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Union
 
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column, ColumnType
@@ -69,7 +68,7 @@ class DropNotNull:
         return f"~ {self.column.name} {self.column.native} may be NULL"
 
 
-DdlStep = Union[CreateTable, AddColumn, ChangeType, DropNotNull]
+DdlStep = CreateTable | AddColumn | ChangeType | DropNotNull
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,8 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
     table = target.table
     if not (isinstance(table, type) and issubclass(table, ManagedTable)):
         raise ModeError(
-            f"target {table!r} is not a table", hint="decorate the class with @ematix.table, or derive from ManagedTable"
+            f"target {table!r} is not a table",
+            hint="decorate the class with @ematix.table, or derive from ManagedTable",
         )
     spec = table.spec()
     strategy, keys_reason, compare_reason = strategy_for(spec, _wishes(target, options), where)
@@ -110,7 +111,11 @@ def strategy_for(spec: TableSpec, wishes: Wishes, where: Location | None) -> tup
     others = tuple(name for name in spec.column_names if name not in keys)
     update = _named(spec, wishes.update_columns, "update_columns") or others
     compare = _named(spec, wishes.compare_columns, "compare_columns") or update
-    reason = "compare_columns=" if wishes.compare_columns else ("update_columns=" if wishes.update_columns else "all non-key columns")
+    reason = (
+        "compare_columns="
+        if wishes.compare_columns
+        else ("update_columns=" if wishes.update_columns else "all non-key columns")
+    )
     return Merge(keys, compare, update, deletes), keys_reason, reason
 
 
@@ -126,7 +131,8 @@ def _scd2(
     compare = _named(spec, wishes.compare_columns, "compare_columns") or others
     if not compare:
         raise DeclarationError(
-            f"{spec.qualified} has no column to compare", hint="scd2 needs at least one column that is not part of the key"
+            f"{spec.qualified} has no column to compare",
+            hint="scd2 needs at least one column that is not part of the key",
         )
     reason = "compare_columns=" if wishes.compare_columns else "all non-key columns"
     return Scd2(keys, compare, event, wishes.ttl, deletes), keys_reason, reason
@@ -162,7 +168,8 @@ def _named(spec: TableSpec, names: Iterable[str] | None, option: str) -> tuple[s
     for name in chosen:
         if name not in spec.column_names:
             raise MissingColumn(
-                f"{option} names {name!r}, which {spec.qualified} does not declare", hint=did_you_mean(name, spec.column_names)
+                f"{option} names {name!r}, which {spec.qualified} does not declare",
+                hint=did_you_mean(name, spec.column_names),
             )
     return chosen
 
@@ -191,7 +198,9 @@ def incremental_from(options: PipelineOptions, loads: Sequence[LoadSpec]) -> Inc
     for load in loads:
         _named(load.table, [column], "watermark_column")
         if isinstance(load.strategy, Truncate):
-            raise DeclarationError("an incremental read would truncate rows it does not read again", hint='use mode="merge"')
+            raise DeclarationError(
+                "an incremental read would truncate rows it does not read again", hint='use mode="merge"'
+            )
         if getattr(load.strategy, "deletes", None) is not None:
             raise DeclarationError("handle_deletes needs the full source, and incremental reads only a part of it")
     return Incremental(column, duration(options.watermark_lookback, "watermark_lookback"))

@@ -37,7 +37,7 @@ class PipelineSpec:
     timezone: str | None = None
     depends_on: tuple[str, ...] = ()
     upstream_freshness_secs: int | None = None
-    retry: RetryPolicy = RetryPolicy()
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
     incremental: Incremental | None = None
     on_drift: str = "error"
     force_path: str | None = None
@@ -142,7 +142,7 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
                "freshness_sla": options.freshness_sla, "freshness_column": options.freshness_column,
                "alert_on_quality_warn": options.alert_on_quality_warn}  # fmt: skip
     return PipelineSpec(
-        name=options.name or getattr(function, "__name__", "pipeline"),
+        name=options.name or str(getattr(function, "__name__", "pipeline")),
         function=function,
         loads=loads,
         source_connection=options.source_connection,
@@ -179,7 +179,8 @@ def _check_choices(options: PipelineOptions) -> None:
     for transform in options.transforms_pre or ():
         if not hasattr(transform, "pre_transform"):
             raise PipelineError(
-                f"transforms_pre does not take {transform!r}", hint="use deduplicate_by, filter_where, limit or sample_pct"
+                f"transforms_pre does not take {transform!r}",
+                hint="use deduplicate_by, filter_where, limit or sample_pct",
             )
     if options.timezone is not None:
         _check_timezone(options.timezone)
@@ -191,7 +192,9 @@ def _check_timezone(name: str) -> None:
     try:
         zoneinfo.ZoneInfo(name)
     except Exception as exc:
-        raise DeclarationError(f"timezone={name!r} is not a known time zone", hint='for example "Europe/Berlin"') from exc
+        raise DeclarationError(
+            f"timezone={name!r} is not a known time zone", hint='for example "Europe/Berlin"'
+        ) from exc
 
 
 def positional_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
@@ -206,11 +209,13 @@ def _check_arity(function: Callable[..., Any], options: PipelineOptions) -> None
     names = [name for name in positional_parameters(function) if name not in ("spark", "start", "end")]
     if len(names) > 2:
         raise PipelineError(
-            f"{function.__name__} takes {len(names)} arguments", hint="take none, (conn), (source, target) and optionally spark"
+            f"{function.__name__} takes {len(names)} arguments",
+            hint="take none, (conn), (source, target) and optionally spark",
         )
     if not positional_parameters(function) and options.source_table is None and _returns_nothing(function):
         raise PipelineError(
-            f"{function.__name__} takes no argument and returns nothing", hint='name the source: source_table="raw.customers"'
+            f"{function.__name__} takes no argument and returns nothing",
+            hint='name the source: source_table="raw.customers"',
         )
 
 

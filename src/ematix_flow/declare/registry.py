@@ -58,12 +58,18 @@ def register_transform(transform: TransformSpec) -> None:
     """Remember a transform by name."""
     known = _transforms.get(transform.name)
     if known is not None and not _same_place(known.where, transform.where):
-        raise DeclarationError(f"a transform {transform.name!r} is already declared at {known.where}", where=transform.where)
+        raise DeclarationError(
+            f"a transform {transform.name!r} is already declared at {known.where}", where=transform.where
+        )
     _transforms[transform.name] = transform
 
 
 def _same_place(one: Location | None, other: Location | None) -> bool:
-    return one is not None and other is not None and (one.file == other.file or one.file.startswith(("<", "/tmp/ipykernel")))
+    return (
+        one is not None
+        and other is not None
+        and (one.file == other.file or "ipykernel" in one.file or one.file.startswith("<"))
+    )
 
 
 def pipelines() -> dict[str, DeclaredPipeline]:
@@ -78,18 +84,19 @@ def transforms() -> dict[str, TransformSpec]:
 
 def get_pipeline(name: str) -> DeclaredPipeline:
     """The pipeline of that name."""
-    return _get(_pipelines, name, "pipeline")
+    _require(_pipelines, name, "pipeline")
+    return _pipelines[name]
 
 
 def get_transform(name: str) -> TransformSpec:
     """The transform of that name."""
-    return _get(_transforms, name, "transform")
+    _require(_transforms, name, "transform")
+    return _transforms[name]
 
 
-def _get(known: dict[str, Any], name: str, what: str) -> Any:
+def _require(known: Iterable[str], name: str, what: str) -> None:
     if name not in known:
         raise UnknownName(f"no {what} is called {name!r}", hint=did_you_mean(name, known))
-    return known[name]
 
 
 def clear() -> None:

@@ -40,7 +40,9 @@ class RetryPolicy:
             values["backoff"] = "exponential"
         policy = cls(**values, explicit=True)
         if policy.backoff not in _SHAPES:
-            raise DeclarationError(f"retry backoff {policy.backoff!r} is not known", hint=did_you_mean(policy.backoff, _SHAPES))
+            raise DeclarationError(
+                f"retry backoff {policy.backoff!r} is not known", hint=did_you_mean(policy.backoff, _SHAPES)
+            )
         if policy.max_attempts < 1 or policy.base_secs < 0:
             raise DeclarationError("retry needs max_attempts ≥ 1 and a backoff of 0 seconds or more")
         return policy

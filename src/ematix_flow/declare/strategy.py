@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
-from typing import Union
 
 
 class Deletes(str, Enum):
@@ -52,7 +51,7 @@ class Scd2:
     mode = "scd2"
 
 
-Strategy = Union[Append, Truncate, Merge, Scd2]
+Strategy = Append | Truncate | Merge | Scd2
 
 
 @dataclass(frozen=True)

@@ -151,7 +151,9 @@ def table(*, schema: str, name: str | None = None) -> Callable[[type], type[Mana
         body = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
         body["__schema__"] = schema
         body["__tablename__"] = name or snake_case(cls.__name__)
-        made = types.new_class(cls.__name__, (ManagedTable,), exec_body=lambda namespace: namespace.update(body))
+        made: type[ManagedTable] = types.new_class(
+            cls.__name__, (ManagedTable,), exec_body=lambda space: space.update(body)
+        )
         made.__where__ = where
         return made
 
@@ -176,7 +178,9 @@ def _columns_of(
                 groups.setdefault(group, []).append(name)
     if not columns:
         raise TableError(
-            f"{cls.__name__} has no columns", where=where, hint="annotate at least one: event_id: Annotated[BigInt, pk()]"
+            f"{cls.__name__} has no columns",
+            where=where,
+            hint="annotate at least one: event_id: Annotated[BigInt, pk()]",
         )
     return tuple(columns.values()), tuple(tuple(groups[group]) for group in sorted(groups))
 
@@ -197,9 +201,7 @@ def _annotations(base: type, where: Location | None) -> dict[str, Any]:
     return found
 
 
-def _column(
-    cls: type, name: str, annotation: Any, where: Location | None
-) -> tuple[Column, str | None]:
+def _column(cls: type, name: str, annotation: Any, where: Location | None) -> tuple[Column, str | None]:
     markers: tuple[Any, ...] = ()
     if get_origin(annotation) is Annotated:
         annotation, *rest = get_args(annotation)
@@ -228,7 +230,9 @@ def _type(cls: type, name: str, annotation: Any, where: Location | None) -> tupl
     if isinstance(annotation, type) and issubclass(annotation, ColumnType):
         if annotation in (String, Numeric):
             example = "String[256]" if annotation is String else "Numeric[12, 2]"
-            raise TableError(f"{cls.__name__}.{name}: {annotation.__name__} needs a size", where=where, hint=f"write {example}")
+            raise TableError(
+                f"{cls.__name__}.{name}: {annotation.__name__} needs a size", where=where, hint=f"write {example}"
+            )
         return annotation(), False
     raise TableError(
         f"{cls.__name__}.{name}: {annotation!r} is not a column type",

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.config.resolve import resolve
 from ematix_flow.declare.endpoints import Source
@@ -44,7 +44,7 @@ class NoSource:
     value: Mapping[str, Any]
 
 
-Asked = Union[QuerySource, FrameSource, NoSource]
+Asked = QuerySource | FrameSource | NoSource
 
 
 def ask(spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitStack) -> Asked:
@@ -54,7 +54,9 @@ def ask(spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitS
     if answer is None:
         if spec.source_table is None:
             raise PlanError(
-                f"{spec.name} returned nothing", where=spec.where, hint='return SQL, or name the source: source_table="raw.customers"'
+                f"{spec.name} returned nothing",
+                where=spec.where,
+                hint='return SQL, or name the source: source_table="raw.customers"',
             )
         return QuerySource(source, _table_query(spec, Connection(source).dialect()))
     if isinstance(answer, str):
@@ -66,7 +68,9 @@ def ask(spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitS
     if hasattr(answer, "sparkSession") and hasattr(answer, "mapInArrow"):
         return FrameSource(answer)
     raise RunFailed(
-        f"{spec.name} returned {type(answer).__name__}", where=spec.where, hint="return SQL, a Source or a Spark DataFrame"
+        f"{spec.name} returned {type(answer).__name__}",
+        where=spec.where,
+        hint="return SQL, a Source or a Spark DataFrame",
     )
 
 
@@ -89,7 +93,7 @@ def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], op
     if "spark" in names:
         given["spark"] = spark()
     connections = [source, _declared(spec.loads[0].connection)]
-    for name, declared in zip(plain, connections):
+    for name, declared in zip(plain, connections, strict=False):
         given[name] = open_until.enter_context(Connection(declared))
     try:
         answer = spec.function(**given)
@@ -98,7 +102,9 @@ def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], op
         raise exc.at(_line_in(spec, exc) or spec.where) from exc
     except Exception as exc:
         raise RunFailed(
-            f"{spec.name} raised {type(exc).__name__}: {exc}", where=_line_in(spec, exc) or spec.where, hint="look at that line"
+            f"{spec.name} raised {type(exc).__name__}: {exc}",
+            where=_line_in(spec, exc) or spec.where,
+            hint="look at that line",
         ) from exc
 
 
@@ -119,7 +125,9 @@ def _table_query(spec: PipelineSpec, dialect: str) -> str:
     wanted = {column.name for load in spec.loads for column in load.table.columns if not is_derived(column)}
     unknown = set(spec.column_map) - set(table.column_names)
     if unknown:
-        raise PlanError(f"column_map names {sorted(unknown)}, which {table.qualified} does not declare", where=spec.where)
+        raise PlanError(
+            f"column_map names {sorted(unknown)}, which {table.qualified} does not declare", where=spec.where
+        )
     names = [name for load in spec.loads for name in load.table.column_names if name in wanted]
     chosen = [
         f"{quote(spec.column_map.get(name, name), dialect)} AS {quote(name, dialect)}" for name in dict.fromkeys(names)

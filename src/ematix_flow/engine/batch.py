@@ -77,7 +77,9 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, emit: Listener, 
         targets = tuple(outcome(loading, reading) for loading in loadings)
         transforms: Sequence[Mapping[str, Any]] = ()
         if spec.transforms_post and not rehearsal and all(target.error is None for target in targets):
-            transforms = post.run_transforms(context, targets[0], emit, lambda name: run(registry.get_pipeline(name).spec))
+            transforms = post.run_transforms(
+                context, targets[0], emit, lambda name: run(registry.get_pipeline(name).spec)
+            )
     status = "dry_run" if rehearsal else _status(targets)
     return Result(spec.name, run_id, status, targets, time.monotonic() - began, spec.fan_out, None, tuple(transforms))
 
@@ -187,4 +189,8 @@ def run_transform(name: str) -> dict[str, Any]:
         from ematix_flow.foundation.errors import RunFailed
 
         raise RunFailed(f"transform {name} raised {type(exc).__name__}: {exc}", where=known.where) from exc
-    return {"status": "success", "metrics": metrics if isinstance(metrics, Mapping) else {}, "run_id": str(uuid.uuid4())}
+    return {
+        "status": "success",
+        "metrics": metrics if isinstance(metrics, Mapping) else {},
+        "run_id": str(uuid.uuid4()),
+    }

@@ -45,7 +45,9 @@ class RunContext:
 
     def spark(self) -> SparkSession:
         """The session, started on first use with the jars of every backend in play."""
-        needed = {jar for backend in (self.source_backend, *(item.backend for item in self.loads)) for jar in backend.jars}
+        needed = {
+            jar for backend in (self.source_backend, *(item.backend for item in self.loads)) for jar in backend.jars
+        }
         return spark_session(needed)
 
 

@@ -62,7 +62,11 @@ class Connection:
         names, rows = self._session().query(sql, limit=limit)
         truncated = max_rows is not None and len(rows) > max_rows
         kept = rows[:max_rows] if truncated else rows
-        return {"columns": [{"name": name} for name in names], "rows": [list(row) for row in kept], "truncated": truncated}
+        return {
+            "columns": [{"name": name} for name in names],
+            "rows": [list(row) for row in kept],
+            "truncated": truncated,
+        }
 
     def dialect(self) -> str:
         """The SQL dialect the system speaks."""
@@ -76,7 +80,7 @@ class Connection:
         """Which system this is, without secrets."""
         parts = self.backend.identity(self.declared) if self.backend.identity else (self.kind, self.name)
         names = ("kind", "host", "port", "dbname", "user") if len(parts) == 5 else ("kind", "path")
-        return dict(zip(names, parts))
+        return dict(zip(names, parts, strict=False))
 
     def ensure_table(self, table: TableSpec | type[ManagedTable], on_drift: str = "error") -> dict[str, Any]:
         """Create or migrate a table; says what was done."""

@@ -51,7 +51,9 @@ def run_transforms(
             error.at(spec.where)
             error.facts.setdefault("step", step)
         _record(target, about, step, error, metrics, started)
-        outcomes.append({"step": step, "status": "failed" if error else "success", "error": mask(error.what) if error else None})
+        outcomes.append(
+            {"step": step, "status": "failed" if error else "success", "error": mask(error.what) if error else None}
+        )
         if error is not None and not spec.continue_on_failure_post:
             error.hint = error.hint or "the load itself is committed; correct the transform and run again"
             raise error
@@ -93,7 +95,9 @@ def _call(function: Callable[..., Any], connection: Any, about: ParentContext | 
         return function(conn, about) if takes == 2 else function(conn)
 
 
-def _record(target: LoadContext, about: ParentContext, step: str, error: FlowError | None, metrics: Any, started: Any) -> None:
+def _record(
+    target: LoadContext, about: ParentContext, step: str, error: FlowError | None, metrics: Any, started: Any
+) -> None:
     record = getattr(target.sink, "record_transform", None)
     if record is None:
         return

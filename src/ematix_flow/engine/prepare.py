@@ -26,8 +26,10 @@ def prepare(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], o
     """The declared columns, in order, in the types the target's frame has."""
     if pre_transforms or any(column.normalizers for column in table.columns):
         frame = _normalized(frame, table, pre_transforms, open_until)
-    given = {name: kind for name, kind in frame.dtypes}
-    return frame.selectExpr(*(f"{strict_cast(column, given[column.name])} AS {_quote(column.name)}" for column in table.columns))
+    given = dict(frame.dtypes)
+    return frame.selectExpr(
+        *(f"{strict_cast(column, given[column.name])} AS {_quote(column.name)}" for column in table.columns)
+    )
 
 
 def _normalized(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], open_until: ExitStack) -> DataFrame:
@@ -36,7 +38,9 @@ def _normalized(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any
     spark = frame.sparkSession
     open_until.callback(spark.catalog.dropTempView, view)
     columns = [(column.name, column.normalizers) for column in table.columns]
-    return spark.sql(normalized_select(columns, f"SELECT * FROM {view}", pre_transforms=pre_transforms, dialect="spark"))
+    return spark.sql(
+        normalized_select(columns, f"SELECT * FROM {view}", pre_transforms=pre_transforms, dialect="spark")
+    )
 
 
 def _quote(name: str) -> str:
@@ -53,21 +57,28 @@ def strict_cast(column: Column, given: str) -> str:
     if kind in ("json", "jsonb"):
         return _json(name, column, given)
     if kind == "uuid":
-        return _raising(column, f"{name} RLIKE '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'", f"lower({name})")
+        return _raising(
+            column, f"{name} RLIKE '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'", f"lower({name})"
+        )
     if given.upper().replace(" ", "") == wanted.replace(" ", ""):
         return name
     if wanted == "STRING":
         return _text(name, given)
     if given.startswith(_NESTED):
-        raise PlanError(f"column {column.name!r} is {given}, and the table declares {column.type}", hint="declare it JSONB")
+        raise PlanError(
+            f"column {column.name!r} is {given}, and the table declares {column.type}", hint="declare it JSONB"
+        )
     if kind in ("small_int", "integer", "big_int") and given.startswith(("double", "float", "decimal")):
         whole = f"{name} = floor({name}) AND try_cast({name} AS {wanted}) IS NOT NULL"
         return _raising(column, whole, f"try_cast({name} AS {wanted})")
     if kind == "boolean" and given in _INTEGERS:
         return _raising(column, f"{name} IN (0, 1)", f"CAST({name} AS BOOLEAN)")
-    if kind in ("date", "timestamp", "timestamp_tz") and given.startswith((*_INTEGERS, "double", "float", "decimal", "boolean")):
+    if kind in ("date", "timestamp", "timestamp_tz") and given.startswith(
+        (*_INTEGERS, "double", "float", "decimal", "boolean")
+    ):
         raise PlanError(
-            f"column {column.name!r} is {given}, and the table declares {column.type}", hint="convert it in the source's SQL"
+            f"column {column.name!r} is {given}, and the table declares {column.type}",
+            hint="convert it in the source's SQL",
         )
     return _raising(column, f"try_cast({name} AS {wanted}) IS NOT NULL", f"try_cast({name} AS {wanted})")
 

@@ -106,7 +106,9 @@ def _target_lines(target: TargetPlan) -> list[str]:
     inside = "inside the database" if target.path == "same_db" else "through Spark"
     lines = [
         _line("path", f"{target.path}: {inside} ({target.path_reason})"),
-        _line("target", f"{target.schema_qualified_name} on {target.target_kind} {target.target_connection_name}, {state}"),
+        _line(
+            "target", f"{target.schema_qualified_name} on {target.target_kind} {target.target_connection_name}, {state}"
+        ),
     ]
     lines += [_line("schema", text) for text in target.schema_changes]
     lines += [_line("drift", text) for text in target.drift]
@@ -124,7 +126,9 @@ def preview(spec: PipelineSpec, *, rows: int = 0) -> Preview:
     """Plan a run; `rows` asks for a sample of prepared rows too."""
     with source_of(spec, _silent) as (context, reading):
         if isinstance(reading, NoSource):
-            return Preview(spec.name, spec.schedule, None, "function", "", (), None, 0, "the function does the work", ())
+            return Preview(
+                spec.name, spec.schedule, None, "function", "", (), None, 0, "the function does the work", ()
+            )
         targets = tuple(_target_plan(context, target, reading) for target in context.loads)
         names: Sequence[str] = ()
         sample: Sequence[tuple[Any, ...]] = ()
@@ -222,7 +226,9 @@ def validate(spec: PipelineSpec) -> ValidateResult:
     return ValidateResult(spec.name, not errors, sql, tuple(errors), name, tuple(notes))
 
 
-def _validate_target(context: RunContext, target: LoadContext, reading: Reading, errors: list[str], notes: list[str]) -> None:
+def _validate_target(
+    context: RunContext, target: LoadContext, reading: Reading, errors: list[str], notes: list[str]
+) -> None:
     try:
         planned = _target_plan(context, target, reading)
         plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)

@@ -67,7 +67,9 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
     if backend.dialect == "spark":
         context.spark()
     source = backend.batch_source(asked.connection)
-    query = _renamed(context, asked.query, backend.dialect) if spec.column_map and not spec.source_table else asked.query
+    query = (
+        _renamed(context, asked.query, backend.dialect) if spec.column_map and not spec.source_table else asked.query
+    )
     try:
         plan = source.plan(query, parallelism=parallelism)
     except FlowError as exc:
@@ -165,7 +167,9 @@ def threshold(incremental: Incremental, watermark: str, kind: str) -> str:
     return watermark
 
 
-def restricted_query(target: LoadContext, reading: Reading, inside: LoadReading, incremental: Incremental, mark: str | None) -> str:
+def restricted_query(
+    target: LoadContext, reading: Reading, inside: LoadReading, incremental: Incremental, mark: str | None
+) -> str:
     """The same-database query from the watermark on."""
     query = inside.query or ""
     if mark is None or reading.source is None:

@@ -8,8 +8,9 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ematix_flow.engine import jars
 from ematix_flow.engine.java import find_java
@@ -18,7 +19,17 @@ from ematix_flow.foundation.errors import RunFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_own: dict[str, Any] = {}
+
+@dataclass
+class _Own:
+    """The session this process started."""
+
+    session: SparkSession | None = None
+    jars: set[str] = field(default_factory=set)
+    seconds: float | None = None
+
+
+_own = _Own()
 DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -52,34 +63,34 @@ def spark_session(needed: Iterable[str] = ()) -> SparkSession:
 
     wanted = set(needed)
     active = SparkSession.getActiveSession()
-    if active is not None and active is not _own.get("session"):
+    if active is not None and active is not _own.session:
         return _checked(active, wanted)
-    if active is not None and wanted <= _own["jars"]:
+    if active is not None and wanted <= _own.jars:
         return active
     if active is not None:  # ours, but started without these jars
-        wanted |= _own["jars"]
+        wanted |= _own.jars
         active.stop()
     started = time.monotonic()
-    session = _start(wanted)
-    _own.update(session=session, jars=wanted, seconds=time.monotonic() - started)
-    return session
+    _own.session, _own.jars = _start(wanted), wanted
+    _own.seconds = time.monotonic() - started
+    return _own.session
 
 
 def start_seconds() -> float | None:
     """How long our session took to start, None when there is none."""
-    return _own.get("seconds")
+    return _own.seconds
 
 
 def stop() -> None:
     """End our session, if we started one."""
-    session = _own.pop("session", None)
-    if session is not None:
-        session.stop()
-        _own.clear()
+    if _own.session is not None:
+        _own.session.stop()
+        _own.session, _own.seconds = None, None
+        _own.jars = set()
 
 
 def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
-    if "delta" in wanted and "delta" not in session.conf.get("spark.sql.extensions", "").lower():
+    if "delta" in wanted and "delta" not in str(session.conf.get("spark.sql.extensions", "")).lower():
         raise RunFailed(
             "this Spark session has no Delta Lake",
             hint="start it with ematix_flow.spark_session(), or with the delta-spark jar and its extension",
@@ -101,8 +112,7 @@ def _start(wanted: set[str]) -> SparkSession:
     for key, value in configuration(wanted).items():
         builder = builder.config(key, value)
     with _chatter_in_a_file():
-        session = builder.getOrCreate()
-    return session
+        return builder.getOrCreate()
 
 
 def configuration(wanted: set[str]) -> dict[str, str]:
@@ -122,7 +132,9 @@ def configuration(wanted: set[str]) -> dict[str, str]:
         conf["spark.jars"] = ",".join(str(path) for path in paths)
     if "delta" in wanted:
         conf |= DELTA_CONF
-    conf["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+    conf["spark.driver.extraJavaOptions"] = (
+        f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
+    )
     return conf
 
 
@@ -150,7 +162,7 @@ def _chatter_in_a_file() -> Iterator[None]:
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
-        for descriptor, original in zip((1, 2), kept):
+        for descriptor, original in zip((1, 2), kept, strict=True):
             os.dup2(original, descriptor)
             os.close(original)
         os.close(target)

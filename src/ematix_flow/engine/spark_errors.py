@@ -65,7 +65,9 @@ def _bad_value(found: re.Match[str]) -> FlowError:
 
 def _missing_table(text: str) -> FlowError:
     name = _NAME.search(text)
-    return MissingTable(f"table {name.group(1).replace('`', '') if name else '?'} does not exist", hint="check schema and table name")
+    return MissingTable(
+        f"table {name.group(1).replace('`', '') if name else '?'} does not exist", hint="check schema and table name"
+    )
 
 
 def _missing_column(text: str) -> FlowError:

@@ -111,7 +111,9 @@ class Walk:
         if target.backend.dialect == "spark":
             self.context.spark()
         plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)
-        steps, warned = settle_drift(plan, spec.on_drift, table=target.load.table.qualified, where=target.load.table.where)
+        steps, warned = settle_drift(
+            plan, spec.on_drift, table=target.load.table.qualified, where=target.load.table.where
+        )
         loading.creates = any(isinstance(step, CreateTable) for step in steps)
         loading.notes = tuple(str(step) for step in steps) + tuple(f"drift: {text}" for text in warned)
         if not self.rehearsal:
@@ -159,7 +161,9 @@ class Walk:
         opening = loading.opening
         if opening is not None and opening.recovered is not None and self._is_recovered(loading):
             loading.result = opening.recovered
-            loading.notes += (f"already published by run {opening.recovered.run_id}, which died before it could say so",)
+            loading.notes += (
+                f"already published by run {opening.recovered.run_id}, which died before it could say so",
+            )
             loading.target.sink.settle(loading.job, opening, replace(opening.recovered, counts=Counts()), None)
             return
         fault.point("before_stage")
@@ -168,7 +172,9 @@ class Walk:
         self._say("publish", str(opening.commit) if opening else "", rows=stage.rows)
         fault.point("before_publish")
         if opening is None:  # a rehearsal of a table that does not exist yet: every row would be new
-            loading.result = WriteResult(self.run_id, _no_commit(loading.job), Counts(read=stage.rows, inserted=stage.rows))
+            loading.result = WriteResult(
+                self.run_id, _no_commit(loading.job), Counts(read=stage.rows, inserted=stage.rows)
+            )
             return
         loading.result = loading.target.sink.publish(loading.job, stage, opening)
         fault.point("after_publish")
@@ -201,7 +207,11 @@ def outcome(loading: Loading, reading: Reading) -> TargetResult:
     counts = loading.result.counts if loading.result else Counts()
     notes = loading.notes
     if counts.null_watermarks:
-        notes += (f"{counts.null_watermarks} row(s) have no watermark: NULL in {loading.job.incremental.column}",) if loading.job.incremental else ()
+        notes += (
+            (f"{counts.null_watermarks} row(s) have no watermark: NULL in {loading.job.incremental.column}",)
+            if loading.job.incremental
+            else ()
+        )
     return TargetResult(
         table=target.load.table.qualified,
         connection=str(target.connection.name),

@@ -20,7 +20,9 @@ class CarriedError(RuntimeError):
     """Holds a translated error as text, because only text crosses from a Python worker."""
 
 
-def carrying(work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]) -> Callable[[Any], Iterator[_T]]:
+def carrying(
+    work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]
+) -> Callable[[Any], Iterator[_T]]:
     """A task function whose driver errors arrive as FlowErrors."""
 
     def run(batches: Any) -> Iterator[_T]:

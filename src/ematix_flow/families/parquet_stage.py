@@ -80,7 +80,9 @@ def translate(exc: Exception) -> FlowError:
     if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(exc):
         return StorageFull("no space left for the rows of this run", hint=f"free space and run again, {elsewhere}")
     if isinstance(exc, PermissionError):
-        return PermissionDenied(f"the stage cannot be written: {exc}", hint=f"check the rights on that folder, {elsewhere}")
+        return PermissionDenied(
+            f"the stage cannot be written: {exc}", hint=f"check the rights on that folder, {elsewhere}"
+        )
     return RunFailed(f"the stage cannot be written: {exc}", hint=f"check the folder, {elsewhere}")
 
 
@@ -95,11 +97,9 @@ def _make(folder: Path) -> Path:
     if not root.exists():
         root.mkdir(parents=True, exist_ok=True)
         root.chmod(0o1777)
-    previous = os.umask(0o077)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    finally:
-        os.umask(previous)
+    inside = [folder, *folder.parents]
+    for part in reversed(inside[: inside.index(root)]):
+        part.mkdir(mode=0o700, exist_ok=True)
     return folder
 
 
@@ -159,9 +159,16 @@ def _groups(batches: Iterator[Any], schema: Any, driver: int) -> Iterator[Any]:
     kept: list[Any] = []
     for batch in batches:
         if batch.num_rows:
-            kept.append(pa.RecordBatch.from_arrays([_typed(batch, index, field) for index, field in enumerate(schema)], schema=schema))
+            kept.append(
+                pa.RecordBatch.from_arrays(
+                    [_typed(batch, index, field) for index, field in enumerate(schema)], schema=schema
+                )
+            )
         fault.point("mid_stage", victim=driver)
-        if sum(item.num_rows for item in kept) >= _ROWS_PER_GROUP or sum(item.nbytes for item in kept) >= _BYTES_PER_GROUP:
+        if (
+            sum(item.num_rows for item in kept) >= _ROWS_PER_GROUP
+            or sum(item.nbytes for item in kept) >= _BYTES_PER_GROUP
+        ):
             yield pa.Table.from_batches(kept)
             kept = []
     if kept:

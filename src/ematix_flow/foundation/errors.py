@@ -1,33 +1,33 @@
 """Every error the product raises.
 
-    FlowError                       exit  retry
-    ├── DeclarationError (ValueError)   3     what the user wrote cannot be right
-    │   ├── UnknownKeyword (TypeError)  3
-    │   ├── WrongType (TypeError)       3     something else stands where a class or connection belongs
-    │   └── ModuleFailed                3     the user's module does not import
-    ├── UnknownName (KeyError)          2     no pipeline, transform or run of that name
-    ├── ConfigError (ValueError)        5     a configuration file or value is malformed
-    │   ├── UnknownConnection (KeyError)
-    │   └── MissingSecret (KeyError)
-    ├── ConnectionFailed                5     the system answered, and said no
-    │   ├── Unreachable                 5  ✓  nobody answered
-    │   └── PermissionDenied            5
-    ├── PlanError (ValueError)          3     the plan cannot work; nothing was run
-    │   ├── Unsupported (NotImplementedError)
-    │   ├── SqlError                    3     the source's SQL is wrong
-    │   ├── MissingTable                3
-    │   ├── MissingColumn               3
-    │   └── DriftError                  3     the target differs from its declaration
-    ├── DataError (ValueError)          4     rows that break the table's promise; nothing was loaded
-    │   ├── BadValue                    4     does not fit the column's type
-    │   ├── NullViolation               4
-    │   ├── TextTooLong                 4
-    │   └── DuplicateKeys               4
-    ├── LeaseHeld                       6  ✓  another run of this pipeline is alive
-    ├── Brake                           7     the load would delete too much
-    ├── StorageFull                     1  ✓
-    ├── RunFailed                       1     anything else that ends a run
-    └── PartialFailure                  8     some targets of a fan-out failed
+FlowError                       exit  retry
+├── DeclarationError (ValueError)   3     what the user wrote cannot be right
+│   ├── UnknownKeyword (TypeError)  3
+│   ├── WrongType (TypeError)       3     something else stands where a class or connection belongs
+│   └── ModuleFailed                3     the user's module does not import
+├── UnknownName (KeyError)          2     no pipeline, transform or run of that name
+├── ConfigError (ValueError)        5     a configuration file or value is malformed
+│   ├── UnknownConnection (KeyError)
+│   └── MissingSecret (KeyError)
+├── ConnectionFailed                5     the system answered, and said no
+│   ├── Unreachable                 5  ✓  nobody answered
+│   └── PermissionDenied            5
+├── PlanError (ValueError)          3     the plan cannot work; nothing was run
+│   ├── Unsupported (NotImplementedError)
+│   ├── SqlError                    3     the source's SQL is wrong
+│   ├── MissingTable                3
+│   ├── MissingColumn               3
+│   └── DriftError                  3     the target differs from its declaration
+├── DataError (ValueError)          4     rows that break the table's promise; nothing was loaded
+│   ├── BadValue                    4     does not fit the column's type
+│   ├── NullViolation               4
+│   ├── TextTooLong                 4
+│   └── DuplicateKeys               4
+├── LeaseHeld                       6  ✓  another run of this pipeline is alive
+├── Brake                           7     the load would delete too much
+├── StorageFull                     1  ✓
+├── RunFailed                       1     anything else that ends a run
+└── PartialFailure                  8     some targets of a fan-out failed
 """
 
 from __future__ import annotations

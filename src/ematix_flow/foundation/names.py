@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterable
 
 
-
 def snake_case(name: str) -> str:
     """`HTTPServer` becomes `http_server`, `CustomerDim` becomes `customer_dim`.
 

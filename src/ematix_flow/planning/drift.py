@@ -70,7 +70,9 @@ def _compare(
             steps.append(change)
         else:
             fits = known.type is not None and is_lossless(wanted, known.type)
-            drift.append(Difference(f"~ {column.name} is {known.native}, declared is {column.type}", change, harmless=fits))
+            drift.append(
+                Difference(f"~ {column.name} is {known.native}, declared is {column.type}", change, harmless=fits)
+            )
     required = not column.nullable or column.primary_key
     if not required and not known.nullable:
         drift.append(Difference(f"~ {column.name} is NOT NULL, declared is nullable", DropNotNull(known)))
@@ -98,7 +100,9 @@ def is_lossless(before: ColumnType, after: ColumnType) -> bool:
     return False
 
 
-def settle_drift(plan: DdlPlan, policy: str, *, table: str, where: Location | None) -> tuple[tuple[DdlStep, ...], tuple[str, ...]]:
+def settle_drift(
+    plan: DdlPlan, policy: str, *, table: str, where: Location | None
+) -> tuple[tuple[DdlStep, ...], tuple[str, ...]]:
     """The steps to carry out and the warnings to give under a policy; refuses what the policy does not allow."""
     if not plan.drift:
         return plan.steps, ()

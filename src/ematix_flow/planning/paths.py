@@ -25,7 +25,12 @@ class PathChoice:
 
 
 def choose_path(
-    *, force: str | None, same_system: bool, obstacle: str | None, source: Sequence[SourceColumn], columns: Sequence[Column]
+    *,
+    force: str | None,
+    same_system: bool,
+    obstacle: str | None,
+    source: Sequence[SourceColumn],
+    columns: Sequence[Column],
 ) -> PathChoice:
     """Same database, and nothing that needs Spark: INSERT … SELECT inside it."""
     reason = obstacle or (None if same_system else "source and target are different systems")

@@ -42,7 +42,9 @@ class PostgresSink(SqlSink):
     def _create_stage(self, job: WriteJob) -> str:
         name = self._stage_name(job.run_id)
         relation = self.dialect.relation(self.dialect.meta_schema, name)
-        columns = [f"{self.dialect.quote(column.name)} {self._stage_type(column)}" for column in job.shape.declared.columns]
+        columns = [
+            f"{self.dialect.quote(column.name)} {self._stage_type(column)}" for column in job.shape.declared.columns
+        ]
         columns.append(f"{_ATTEMPT} bigint")
         with self.connect() as session:
             session.execute(f"CREATE UNLOGGED TABLE {relation} ({', '.join(columns)})")

@@ -27,7 +27,7 @@ def check_rows(session: SqlSession, writing: Writing) -> int:
             tests.append(("long", column, f"{writing.dialect.length(name)} > {column.type.length}"))
     sums = "".join(f", SUM(CASE WHEN {test} THEN 1 ELSE 0 END)" for _, _, test in tests)
     total, *broken = session.rows(f"SELECT COUNT(*){sums} FROM {writing.stage} AS s")[0]
-    for (kind, column, test), count in zip(tests, broken):
+    for (kind, column, test), count in zip(tests, broken, strict=True):
         if count:
             raise _broken(session, writing, kind, column, test, int(count))
     return int(total)
@@ -43,7 +43,7 @@ def _broken(session: SqlSession, writing: Writing, kind: str, column: Column, te
     if kind == "null":
         return NullViolation(
             f"{count} row(s) have NULL in {table}.{column.name}, which is NOT NULL{samples}; nothing was loaded",
-            hint=f"declare it `| None`, give it a default(...) or filter the rows: filter_where(\"{column.name} IS NOT NULL\")",
+            hint=f'declare it `| None`, give it a default(...) or filter the rows: filter_where("{column.name} IS NOT NULL")',
             column=column.name,
             rows=count,
         )
@@ -77,7 +77,7 @@ def check_keys(session: SqlSession, writing: Writing, keys: Sequence[str]) -> No
     raise DuplicateKeys(
         f"{keys_twice} key(s) of {table} appear more than once in this batch ({int(rows)} rows): "
         f"{_show(keys, [row[:-1] for row in found])}; nothing was loaded",
-        hint=f"keep one row per key: transforms_pre=[deduplicate_by({', '.join(repr(key) for key in keys)}, order_by=\"… desc\")]",
+        hint=f'keep one row per key: transforms_pre=[deduplicate_by({", ".join(repr(key) for key in keys)}, order_by="… desc")]',
         keys=int(keys_twice),
         rows=int(rows),
     )
@@ -107,4 +107,4 @@ def _keys(job: WriteJob) -> tuple[str, ...]:
 
 
 def _show(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row)) for row in rows)
+    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row, strict=True)) for row in rows)

@@ -38,7 +38,21 @@ def linear(query: str, dialect: str) -> LinearQuery | None:
         return None
     if not isinstance(tree, exp.Select) or len(list(tree.find_all(exp.Select))) != 1:
         return None
-    across = ("group", "having", "distinct", "limit", "offset", "order", "joins", "laterals", "windows", "qualify", "with", "with_", "sample")
+    across = (
+        "group",
+        "having",
+        "distinct",
+        "limit",
+        "offset",
+        "order",
+        "joins",
+        "laterals",
+        "windows",
+        "qualify",
+        "with",
+        "with_",
+        "sample",
+    )
     if any(tree.args.get(part) for part in across) or tree.find(exp.AggFunc, exp.Window, exp.Anonymous, exp.Subquery):
         return None
     tables = list(tree.find_all(exp.Table))

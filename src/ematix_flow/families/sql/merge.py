@@ -19,7 +19,9 @@ def merge(session: SqlSession, writing: Writing, strategy: Merge, *, staged: int
     values = writing.from_stage(writing.declared) | writing.metadata()
     absent = f"NOT EXISTS (SELECT 1 FROM {writing.target} WHERE {match})"
     inserted = session.execute(writing.insert(values, where=absent))
-    return Counts(read=staged, inserted=inserted, updated=updated, unchanged=staged - inserted - updated, deleted=deleted)
+    return Counts(
+        read=staged, inserted=inserted, updated=updated, unchanged=staged - inserted - updated, deleted=deleted
+    )
 
 
 def _update_changed(session: SqlSession, writing: Writing, strategy: Merge, match: str) -> int:

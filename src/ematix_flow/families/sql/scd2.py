@@ -22,10 +22,14 @@ def scd2(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) 
             writing.target, writing.stage, on=current, sets=_closing(writing), where=writing.differ(strategy.compare)
         )
     )
-    inserted = session.execute(writing.insert(_opening(writing, strategy), where=_needs_version(writing, strategy, current)))
+    inserted = session.execute(
+        writing.insert(_opening(writing, strategy), where=_needs_version(writing, strategy, current))
+    )
     closed += expire(session, writing, strategy)
     unchanged = max(staged - inserted - refreshed, 0)
-    return Counts(read=staged, inserted=inserted, updated=refreshed, unchanged=unchanged, closed=closed, deleted=deleted)
+    return Counts(
+        read=staged, inserted=inserted, updated=refreshed, unchanged=unchanged, closed=closed, deleted=deleted
+    )
 
 
 def expire(session: SqlSession, writing: Writing, strategy: Scd2) -> int:
@@ -81,10 +85,14 @@ def _refresh(session: SqlSession, writing: Writing, strategy: Scd2, current: str
         return 0
     where = f"NOT ({writing.differ(strategy.compare)}) AND ({writing.differ(others)})"
     sets = writing.from_stage(others) | writing.metadata()
-    return session.execute(writing.dialect.update_from(writing.target, writing.stage, on=current, sets=sets, where=where))
+    return session.execute(
+        writing.dialect.update_from(writing.target, writing.stage, on=current, sets=sets, where=where)
+    )
 
 
-def _retire_missing(session: SqlSession, writing: Writing, strategy: Scd2, match: str, *, staged: int) -> tuple[int, int]:
+def _retire_missing(
+    session: SqlSession, writing: Writing, strategy: Scd2, match: str, *, staged: int
+) -> tuple[int, int]:
     if strategy.deletes is None:
         return 0, 0
     gone = f"NOT EXISTS (SELECT 1 FROM {writing.stage} AS s WHERE {match})"

@@ -84,9 +84,7 @@ def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:
     quote = writing.dialect.quote
     versions = writing.dialect.temporary(_VERSIONS)
     same = f"{writing.match(strategy.keys)} AND {writing.t(VALID_FROM)} = {writing.s(VALID_FROM)}"
-    touched = (
-        f"EXISTS (SELECT 1 FROM {writing.dialect.temporary(_TOUCHED)} AS s WHERE {writing.match(strategy.keys)})"
-    )
+    touched = f"EXISTS (SELECT 1 FROM {writing.dialect.temporary(_TOUCHED)} AS s WHERE {writing.match(strategy.keys)})"
     vanished = session.execute(
         f"DELETE FROM {writing.target} WHERE {touched} AND NOT EXISTS (SELECT 1 FROM {versions} AS s WHERE {same})"
     )
@@ -128,9 +126,7 @@ class _Observed:
         event = self.strategy.event_time or ""
         names = ", ".join(w.s(name) for name in w.declared)
         instant = w.dialect.to_instant(w.s(event), w.column(event).type)
-        inner = (
-            f"SELECT {names}, {instant} AS {quote(OBSERVED)}, {w.row_hash(w.declared)} AS {quote(HASH)} FROM {w.stage} AS s"
-        )
+        inner = f"SELECT {names}, {instant} AS {quote(OBSERVED)}, {w.row_hash(w.declared)} AS {quote(HASH)} FROM {w.stage} AS s"
         keys = ", ".join(f"s.{quote(key)}" for key in self.strategy.keys)
         numbered = f"SELECT s.*, ROW_NUMBER() OVER (PARTITION BY {keys}, s.{quote(HASH)} ORDER BY s.{quote(OBSERVED)}) AS flow_rn FROM ({inner}) AS s"
         known = f"SELECT 1 FROM {self.relation} AS o WHERE {w.match(self.strategy.keys, left='o')} AND o.{quote(HASH)} = s.{quote(HASH)}"
@@ -193,7 +189,9 @@ class _Observed:
 
     def _touched_condition(self) -> str:
         w = self.w
-        touched = f"EXISTS (SELECT 1 FROM {w.dialect.temporary(_TOUCHED)} AS s WHERE {w.match(self.strategy.keys, left='o')})"
+        touched = (
+            f"EXISTS (SELECT 1 FROM {w.dialect.temporary(_TOUCHED)} AS s WHERE {w.match(self.strategy.keys, left='o')})"
+        )
         if self.strategy.deletes is None:
             return touched
         return "1 = 1"  # a full snapshot: keys that are gone have no row in the stage

@@ -55,7 +55,8 @@ class Writing:
         side = left or self.target
         quote = self.dialect.quote
         tests = [
-            self.dialect.differs(f"{side}.{quote(name)}", f"{right}.{quote(name)}", self.column(name)) for name in columns
+            self.dialect.differs(f"{side}.{quote(name)}", f"{right}.{quote(name)}", self.column(name))
+            for name in columns
         ]
         return " OR ".join(tests) if tests else "1 = 0"
 

@@ -1,0 +1,117 @@
+"""Sessions with SQLite through Python's own module; ADBC opens other files, or the same ones in other processes.
+
+Two copies of the SQLite library in one process would drop each other's locks on a file they share.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sqlite3
+import struct
+from decimal import Decimal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from ematix_flow.backends.sqlite.errors import translate
+from ematix_flow.expressions.sqlite_functions import register
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, Unsupported
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import SQLiteConnection
+
+MEMORY = ":memory:"
+BUSY_SECONDS = 10
+OLDEST = (3, 35, 0)
+DECIMAL_ORDER = "flow_decimal_order"
+
+
+def connect(connection: SQLiteConnection) -> SqlSession:
+    """A session for people: the file is made when it is not there, its folder is not."""
+    path = connection.resolved().path
+    return _open(MEMORY if path == MEMORY else _uri(database_path(connection), "rwc"))
+
+
+def connect_source(connection: SQLiteConnection) -> SqlSession:
+    """A session that only reads; the database must be there."""
+    session = _open(source_uri(connection))
+    session.execute("PRAGMA query_only = ON")
+    return session
+
+
+def connect_target(connection: SQLiteConnection) -> SqlSession:
+    """A session that writes; file and folder are made when they are not there."""
+    path = database_path(connection)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as exc:
+        raise ConnectionFailed(f"the folder of {path} cannot be made: {exc.strerror}", hint="check path= and its rights") from exc
+    return _open(_uri(path, "rwc"))
+
+
+def connect_file(path: Path) -> SqlSession:
+    """A session with a database file of the product's own."""
+    return _open(_uri(path, "rwc"))
+
+
+def database_path(connection: SQLiteConnection) -> Path:
+    """The file of a connection; one in memory has none that a pipeline could share."""
+    path = connection.resolved().path
+    if path == MEMORY or path.startswith("file:"):
+        raise Unsupported(
+            f"connection {connection.name!r} is {path}, and a pipeline opens its database more than once: "
+            "every time it would find another, empty one",
+            hint='give it a file: path="data/shop.db"',
+        )
+    return Path(os.path.realpath(path))
+
+
+def source_uri(connection: SQLiteConnection) -> str:
+    """How drivers open a source: never making the file, and read-only where the file is."""
+    path = database_path(connection)
+    if not path.exists():
+        raise ConnectionFailed(
+            f"there is no SQLite database at {path}", hint=f"check path= of connection {connection.name!r}"
+        )
+    return _uri(path, "rw")
+
+
+def identity(connection: SQLiteConnection) -> tuple[str, ...]:
+    """The real path: the same means the same database."""
+    path = connection.resolved().path
+    return ("sqlite", path if path == MEMORY else os.path.realpath(path))
+
+
+def _uri(path: Path, mode: str) -> str:
+    return f"file:{quote(str(path))}?mode={mode}"
+
+
+def _open(target: str) -> SqlSession:
+    if sqlite3.sqlite_version_info < OLDEST:
+        wanted = ".".join(map(str, OLDEST))
+        raise ConfigError(f"this Python has SQLite {sqlite3.sqlite_version}, {wanted} is needed", hint="use a newer Python")
+    try:
+        raw = sqlite3.connect(target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+        raw.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as exc:
+        raise translate(exc) from exc
+    register(raw)
+    raw.create_function("flow_sha256", 1, _sha256, deterministic=True)
+    raw.create_function("flow_float32", 1, _float32, deterministic=True)
+    raw.create_collation(DECIMAL_ORDER, _decimal_order)
+    return SqlSession(raw, translate=translate, begin="BEGIN IMMEDIATE")
+
+
+def _sha256(text: str | None) -> bytes | None:
+    return None if text is None else hashlib.sha256(text.encode()).digest()
+
+
+def _float32(value: Any) -> Any:
+    return None if value is None else struct.unpack("f", struct.pack("f", value))[0]
+
+
+def _decimal_order(left: str, right: str) -> int:
+    a, b = Decimal(left), Decimal(right)
+    return (a > b) - (a < b)

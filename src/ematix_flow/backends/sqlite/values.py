@@ -1,0 +1,131 @@
+"""What values of each type look like in SQLite, whose columns hold anything: tests and canonical forms, as SQL.
+
+Dates are `2026-01-31`, timestamps `2026-01-31 10:00:00.000000`, instants the same with `+00:00`: text that sorts.
+Other spellings that people store (a `T`, no seconds, another offset, fewer digits) are understood and made canonical.
+"""
+
+from __future__ import annotations
+
+from ematix_flow.declare.types import ColumnType, Numeric
+
+_RANGES = {"small_int": 2**15, "integer": 2**31, "big_int": None}
+_TRUE, _FALSE = ("'true'", "'t'", "'yes'", "'y'", "'1'"), ("'false'", "'f'", "'no'", "'n'", "'0'")
+_HEX = "[0-9a-f]"
+_UUID = "-".join(_HEX * digits for digits in (8, 4, 4, 4, 12))
+MISMATCH = "zeroblob(9223372036854775807 - ({value} IS NULL))"
+"""An expression that always fails when it is reached, and that SQLite cannot compute in advance."""
+
+
+def fits(value: str, column_type: ColumnType) -> str:
+    """Whether a value that is not NULL is one of the type; never NULL itself."""
+    return f"coalesce({_fits(value, column_type)}, 0)"
+
+
+def _fits(value: str, column_type: ColumnType) -> str:
+    kind = column_type.kind
+    if kind in _RANGES:
+        limit = _RANGES[kind]
+        inside = f" AND {value} BETWEEN {-limit} AND {limit - 1}" if limit else ""
+        return f"(typeof({value}) = 'integer'{inside})"
+    if isinstance(column_type, Numeric):
+        return _is_decimal(value, column_type)
+    if kind == "boolean":
+        words = ", ".join((*_TRUE, *_FALSE))
+        return f"CASE typeof({value}) WHEN 'integer' THEN {value} IN (0, 1) WHEN 'text' THEN lower({value}) IN ({words}) END"
+    if kind == "date":
+        return f"(typeof({value}) = 'text' AND date({value}) = {value} AND {value} >= '0001')"
+    if kind in ("timestamp", "timestamp_tz"):
+        return f"(typeof({value}) = 'text' AND {_is_moment(value)})"
+    classes = {
+        "float": ("real", "integer"), "double": ("real", "integer"), "json": ("text", "integer", "real"),
+        "jsonb": ("text", "integer", "real"), "bytes": ("blob", "text"),
+    }.get(kind, ("text",))  # fmt: skip
+    return f"(typeof({value}) IN ({', '.join(repr(name) for name in classes)}))"
+
+
+def is_valid(value: str, column_type: ColumnType) -> str:
+    """Stricter than `fits`: also what only the declaration asks for."""
+    kind = column_type.kind
+    if kind in ("json", "jsonb"):
+        return f"({fits(value, column_type)} AND json_valid({value}))"
+    if kind == "uuid":
+        return f"({fits(value, column_type)} AND lower({value}) GLOB '{_UUID}')"
+    return fits(value, column_type)
+
+
+def canonical(value: str, column_type: ColumnType) -> str:
+    """A value that fits, in the one form of its type; NULL stays NULL."""
+    kind = column_type.kind
+    if kind == "boolean":
+        return f"CASE WHEN typeof({value}) = 'text' THEN lower({value}) IN ({', '.join(_TRUE)}) ELSE {value} END"
+    if kind == "timestamp":
+        return _moment(value, "")
+    if kind == "timestamp_tz":
+        return _moment(value, "+00:00")
+    if isinstance(column_type, Numeric):
+        return f"CASE typeof({value}) WHEN 'real' THEN printf('%.{column_type.scale}f', {value}) ELSE CAST({value} AS TEXT) END"
+    if kind in ("json", "jsonb"):
+        return f"CAST({value} AS TEXT)"
+    if kind in ("float", "double"):
+        return f"CAST({value} AS REAL)"
+    if kind == "bytes":
+        return f"CAST({value} AS BLOB)"
+    return f"lower({value})" if kind == "uuid" else value
+
+
+def as_text(value: str) -> str:
+    """Any value but a BLOB as text, with as many digits as it takes to tell it from its neighbours."""
+    short = f"CAST({value} AS TEXT)"
+    exact = f"CASE WHEN CAST({short} AS REAL) = {value} THEN {short} ELSE printf('%!.17g', {value}) END"
+    return f"CASE typeof({value}) WHEN 'real' THEN {exact} ELSE {short} END"
+
+
+def _is_decimal(value: str, column_type: Numeric) -> str:
+    scale, whole = column_type.scale, column_type.precision - column_type.scale
+    number = f"round({value}, {scale}) = {value} AND abs({value}) < 1e{whole}"
+    digits = f"ltrim({value}, '-')"
+    point = f"instr({digits} || '.', '.')"
+    text = (
+        f"{digits} GLOB '[0-9]*' AND {digits} NOT GLOB '*[^0-9.]*' AND {digits} NOT GLOB '*.*.*' AND {value} NOT GLOB '--*' "
+        f"AND {point} - 1 <= {max(whole, 1)} AND length({digits}) - {point} <= {scale}"
+    )
+    return f"CASE typeof({value}) WHEN 'integer' THEN {number} WHEN 'real' THEN {number} WHEN 'text' THEN {text} END"
+
+
+def _zone(value: str) -> str:
+    """`Z`, an offset, or nothing."""
+    offset = f"length({value}) > 15 AND substr({value}, -6, 1) IN ('+', '-') AND substr({value}, -3, 1) = ':'"
+    return f"CASE WHEN {value} GLOB '*Z' THEN 'Z' WHEN {offset} THEN substr({value}, -6) ELSE '' END"
+
+
+def _local(value: str) -> str:
+    return f"substr({value}, 1, length({value}) - length({_zone(value)}))"
+
+
+def _is_moment(value: str) -> str:
+    local, zone = _local(value), _zone(value)
+    clock = f"substr({local}, 12, 8)"
+    fraction = f"substr({local}, 21)"
+    seconds = (
+        f"time({clock}) = {clock} AND (length({local}) = 19 OR substr({local}, 20, 1) = '.' "
+        f"AND length({local}) BETWEEN 21 AND 26 AND {fraction} NOT GLOB '*[^0-9]*')"
+    )
+    return (
+        f"date(substr({value}, 1, 10)) = substr({value}, 1, 10) AND {value} >= '0001' "
+        f"AND ({zone} IN ('', 'Z') OR time('00:00' || {zone}) IS NOT NULL) AND CASE length({local}) "
+        f"WHEN 10 THEN {zone} = '' WHEN 16 THEN substr({local}, 11, 1) IN (' ', 'T') AND time(substr({local}, 12)) = substr({local}, 12) || ':00' "
+        f"ELSE substr({local}, 11, 1) IN (' ', 'T') AND {seconds} END"
+    )
+
+
+def _moment(value: str, suffix: str) -> str:
+    """The fast way for what is canonical already, the long way for everything else."""
+    length = 26 + len(suffix)
+    done = f"length({value}) = {length} AND substr({value}, 11, 1) = ' ' AND substr({value}, 20, 1) = '.'"
+    if suffix:
+        done += f" AND substr({value}, 27) = '{suffix}'"
+    local, zone = _local(value), _zone(value)
+    # Without its fraction, because SQLite would round that to milliseconds and maybe up to the next second.
+    shifted = f"strftime('%Y-%m-%d %H:%M:%S', substr({local}, 1, 19) || {zone})"
+    fraction = f"'.' || substr(substr({local}, 21) || '000000', 1, 6)"
+    return f"CASE WHEN {done} THEN {value} ELSE {shifted} || {fraction} || '{suffix}' END"

@@ -1,0 +1,31 @@
+"""`flow preview`: the plan before the change."""
+
+from __future__ import annotations
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.choose import chosen
+from ematix_flow.cli.flags import module_option
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.progress import progress_for
+
+
+@click.command("preview", cls=FlowCommand)
+@click.argument("name")
+@module_option
+@click.option("--rows", type=click.IntRange(min=0), default=0, metavar="N", help="show N prepared rows as well")
+@click.pass_obj
+def command(output: Output, name: str, module: str | None, rows: int) -> None:
+    """What a run would do, before it is done: source, path, steps, DDL, estimated rows and parallelism."""
+    modules.load(module)
+    (spec,) = chosen([name], everything=False)
+    from ematix_flow.engine import preview
+
+    with progress_for(name, output), modules.talk_only():
+        plan = preview.preview(spec, rows=rows)
+    if output.json:
+        output.document(plan.to_dict())
+    else:
+        output.data(plan.to_text())

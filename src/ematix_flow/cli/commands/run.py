@@ -1,0 +1,67 @@
+"""`flow run`: run pipelines now."""
+
+from __future__ import annotations
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli import report
+from ematix_flow.cli.choose import chosen
+from ematix_flow.cli.flags import accept_deletes_option, force_path_option, module_option, run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.outcome import Outcome, walk
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.runner import Runner
+
+
+@click.command("run", cls=FlowCommand)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="every pipeline of the module, in order of dependence")
+@module_option
+@accept_deletes_option
+@force_path_option
+@run_log_options
+@click.pass_obj
+def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None, accept_deletes: int | None,
+            force_path: str | None, run_log_choice: RunLogChoice) -> int:  # fmt: skip
+    """Run pipelines now.
+
+    With several names, or --all, pipelines run in the order of their depends_on. After a failure, those that do not
+    depend on it go on.
+    """
+    loaded = modules.load(module)
+    specs = chosen(names, everything=everything)
+    from ematix_flow.engine import batch, session
+
+    run_log = run_log_choice.for_writing(output)
+    overrides = {"force_path": force_path} if force_path else {}
+    runner = Runner(
+        lambda spec, listener: batch.run(
+            spec, overrides=overrides, run_log=run_log, accept_deletes=accept_deletes, listener=listener
+        ),
+        output=output,
+        module=loaded,
+        run_log=run_log,
+        width=report.widest([spec.name for spec in specs]),
+    )
+    try:
+        outcome = walk(specs, attempt=runner.attempt, skip=runner.skipped)
+    finally:
+        if run_log is not None:
+            run_log.close()
+    _conclude(outcome, output, engine_seconds=session.start_seconds(), has_history=run_log is not None)
+    return outcome.exit_code
+
+
+def _conclude(outcome: Outcome, output: Output, *, engine_seconds: float | None, has_history: bool) -> None:
+    if output.json:
+        output.document(outcome.to_dict())
+        return
+    told = report.summary(
+        succeeded=len(outcome.results),
+        failed=len(outcome.failed),
+        skipped=len(outcome.skipped),
+        engine_seconds=engine_seconds,
+    )
+    output.talk(f"{told} · history: flow runs list" if has_history else told)

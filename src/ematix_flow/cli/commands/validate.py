@@ -1,0 +1,44 @@
+"""`flow validate`: do source, target and declaration fit together?"""
+
+from __future__ import annotations
+
+import click
+
+from ematix_flow.cli import exit_codes
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.choose import chosen
+from ematix_flow.cli.flags import module_option
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.progress import progress_for
+
+
+@click.command("validate", cls=FlowCommand)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="every pipeline of the module")
+@module_option
+@click.pass_obj
+def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None) -> int:
+    """Check source, target and declaration against the real systems; nothing is changed."""
+    modules.load(module)
+    specs = chosen(names, everything=everything)
+    from ematix_flow.engine import preview
+
+    results = []
+    for spec in specs:
+        with progress_for(spec.name, output), modules.talk_only():
+            result = preview.validate(spec)
+        results.append(result)
+        if output.json:
+            continue
+        if result.ok:
+            output.data(f"{result.pipeline_name}: ok")
+        for error in result.errors:
+            output.talk(f"{output.paint('✗', 'red', err=True)} {result.pipeline_name}: {error}")
+        if output.verbose:
+            for note in result.notes:
+                output.talk(f"  {note}")
+    if output.json:
+        plain = [result.to_dict() for result in results]
+        output.document(plain[0] if len(plain) == 1 and not everything else plain)
+    return exit_codes.OK if all(result.ok for result in results) else exit_codes.VALIDATION

@@ -1,0 +1,99 @@
+"""Runs several pipelines in order, and what came of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.cli import exit_codes
+from ematix_flow.cli.failure import exit_code, to_dict
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.foundation.errors import PartialFailure
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.result import Result
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A pipeline that did not make it."""
+
+    pipeline: str
+    error: Exception
+    run_id: str = ""
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A pipeline that was not tried."""
+
+    pipeline: str
+    reason: str
+
+
+@dataclass
+class Outcome:
+    """Every pipeline of one invocation, in the order they came."""
+
+    results: list[Result] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+
+    @property
+    def exit_code(self) -> int:
+        """0, the first failure's code, or 8 when some succeeded all the same."""
+        if not self.failed:
+            return exit_codes.OK
+        return exit_codes.PARTIAL if self.results else exit_code(self.failed[0].error)
+
+    def to_dict(self) -> dict[str, Any]:
+        """One object; the first failure stands at its top, as it does for any other command."""
+        first = to_dict(self.failed[0].error) if self.failed else {}
+        return {
+            **_told(first),
+            "exit_code": self.exit_code,
+            "results": [result.to_dict() for result in self.results],
+            "failed": [_failure(item) for item in self.failed],
+            "skipped": [{"pipeline": item.pipeline, "reason": item.reason} for item in self.skipped],
+        }
+
+
+def walk(
+    specs: Sequence[PipelineSpec], *, attempt: Callable[[PipelineSpec], Result | Failed], skip: Callable[[Skipped], None]
+) -> Outcome:
+    """Try each in turn; what depends on a failure is skipped, what does not goes on."""
+    outcome = Outcome()
+    missing: dict[str, str] = {}
+    for spec in specs:
+        blocked = [name for name in spec.depends_on if name in missing]
+        if blocked:
+            left_out = Skipped(spec.name, ", ".join(f"{name} {missing[name]}" for name in blocked))
+            missing[spec.name] = "was skipped"
+            outcome.skipped.append(left_out)
+            skip(left_out)
+            continue
+        came = attempt(spec)
+        if isinstance(came, Failed):
+            missing[spec.name] = "failed"
+            outcome.failed.append(came)
+        else:
+            outcome.results.append(came)
+    return outcome
+
+
+def _failure(item: Failed) -> dict[str, Any]:
+    return {"pipeline": item.pipeline, "run_id": item.run_id or None, **_told(to_dict(item.error)), **_loaded(item.error)}
+
+
+def _loaded(error: Exception) -> dict[str, Any]:
+    """What a fan-out loaded before or beside its failure."""
+    result = error.facts.get("result") if isinstance(error, PartialFailure) else None
+    return {"result": result.to_dict()} if result is not None and hasattr(result, "to_dict") else {}
+
+
+def _told(error: Mapping[str, object]) -> dict[str, object]:
+    """An error's object without facts that are objects themselves, which JSON would only quote."""
+    facts = error.get("facts")
+    kept = {key: value for key, value in facts.items() if key != "result"} if isinstance(facts, Mapping) else {}
+    return {**{key: value for key, value in error.items() if key != "facts"}, **({"facts": kept} if kept else {})}

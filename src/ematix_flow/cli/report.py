@@ -1,0 +1,82 @@
+"""What a run did, one line per target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.result import Result, TargetResult
+
+_ALWAYS = {"append": (), "truncate": (), "merge": ("updated",), "scd2": ("closed",)}
+_COUNTED = ("inserted", "updated", "closed", "deleted", "unchanged")
+
+
+def lines(result: Result, *, width: int = 0, verbose: bool = False) -> list[str]:
+    """The lines of one pipeline; names are padded to `width`."""
+    if result.value is not None or not result.targets:
+        return [f"  {result.pipeline.ljust(width)}  {result.status}   {seconds(result.seconds)}"]
+    told: list[str] = []
+    for number, target in enumerate(result.targets):
+        name = result.pipeline if number == 0 else ""
+        took = target.seconds if len(result.targets) > 1 else result.seconds
+        told.append(f"  {name.ljust(width)}  {target_line(target)}   {seconds(took)}")
+        told += [f"  {' ' * width}    {note}" for note in target.notes if verbose or not note.startswith("+ create ")]
+    return told
+
+
+def target_line(target: TargetResult) -> str:
+    """Mode, route and counts of one target, in columns."""
+    route = f"{target.source_kind} → {target.target_kind}" if target.source_kind else target.target_kind
+    if target.error:
+        return f"{target.mode:<8}  {route:<16}  failed: {target.error}"
+    arrived = f"{target.rows_read:,} {'row' if target.rows_read == 1 else 'rows'} in"
+    return f"{target.mode:<8}  {route:<16}  {arrived:>16}   {counts(target):<32}"
+
+
+def counts(target: TargetResult) -> str:
+    """What happened to the rows, and where the load ended.
+
+    Counts of nothing are left out, except those a reader expects of the mode.
+    """
+    expected = ("inserted", *_ALWAYS.get(target.mode, ()))
+    found = [(word, int(getattr(target, f"rows_{word}"))) for word in _COUNTED]
+    told = ", ".join(f"{number:,} {word}" for word, number in found if number or word in expected)
+    if target.watermark:
+        told += f" (watermark {target.watermark})"
+    if target.path == "same_db":
+        told += f" (inside {title_of(target.target_kind)})"
+    return told
+
+
+def summary(*, succeeded: int, failed: int, skipped: int, engine_seconds: float | None) -> str:
+    """The last line: how many, how long the engine took to start, where to look."""
+    parts = [f"{succeeded} ok"]
+    parts += [f"{failed} failed"] if failed else []
+    parts += [f"{skipped} skipped"] if skipped else []
+    parts += [f"engine started in {seconds(engine_seconds)}"] if engine_seconds else []
+    return " · ".join(parts)
+
+
+def seconds(value: float) -> str:
+    """A duration as people say it.
+
+    >>> seconds(0.123), seconds(75)
+    ('0.1 s', '1 min 15 s')
+    """
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    return f"{minutes} min {rest:02d} s"
+
+
+def widest(names: Sequence[str]) -> int:
+    """The width of the longest name."""
+    return max((len(name) for name in names), default=0)
+
+
+def title_of(backend_name: str) -> str:
+    """How a backend writes itself."""
+    from ematix_flow.backends.catalog import all_backends
+
+    return next((backend.title for backend in all_backends() if backend.name == backend_name), backend_name)
