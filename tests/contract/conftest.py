@@ -20,7 +20,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     marker = metafunc.definition.get_closest_marker("offers")
     wanted = marker.args[0] if marker else None
     offered = {backend.name: backend.strategies for backend in all_backends()}
-    names = [name for name, entry in HARNESSES.items() if wanted is None or wanted in offered[entry.backend]]
+    there = {name: offered[entry.backend] for name, entry in HARNESSES.items() if entry.backend in offered}
+    names = [name for name, strategies in there.items() if wanted is None or wanted in strategies]
     only = metafunc.definition.get_closest_marker("systems")
     if only:
         names = [name for name in names if name in only.args]

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
 from ematix_flow.expressions import sqlite_functions
@@ -53,7 +53,7 @@ class PostgresEngine:
 
     dialect = "postgres"
     name = "postgres"
-    types = {"text": "text", "double": "float8", "numeric": "numeric(38,6)", "big_int": "bigint", "timestamp_tz": "timestamptz"}
+    types: ClassVar[dict[str, str]] = {"text": "text", "double": "float8", "numeric": "numeric(38,6)", "big_int": "bigint", "timestamp_tz": "timestamptz"}
 
     def __init__(self, url: str) -> None:
         import psycopg
@@ -85,7 +85,7 @@ class MySQLEngine:
     """MySQL or MariaDB; the result goes through a table, because only writing is strict."""
 
     dialect = "mysql"
-    types = {"text": "longtext character set utf8mb4", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "datetime(6)"}
+    types: ClassVar[dict[str, str]] = {"text": "longtext character set utf8mb4", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "datetime(6)"}
 
     def __init__(self, url: str, name: str) -> None:
         import pymysql
@@ -124,7 +124,7 @@ class SQLiteEngine:
 
     dialect = "sqlite"
     name = "sqlite"
-    types = {"text": "text", "double": "real", "numeric": "text", "big_int": "integer", "timestamp_tz": "text"}
+    types: ClassVar[dict[str, str]] = {"text": "text", "double": "real", "numeric": "text", "big_int": "integer", "timestamp_tz": "text"}
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:")
@@ -150,7 +150,7 @@ class DuckDBEngine:
 
     dialect = "duckdb"
     name = "duckdb"
-    types = {"text": "varchar", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "timestamptz"}
+    types: ClassVar[dict[str, str]] = {"text": "varchar", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "timestamptz"}
 
     def __init__(self) -> None:
         import duckdb
@@ -177,7 +177,7 @@ class SparkEngine:
 
     dialect = "spark"
     name = "spark"
-    types = {"text": "string", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "timestamp"}
+    types: ClassVar[dict[str, str]] = {"text": "string", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "timestamp"}
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark

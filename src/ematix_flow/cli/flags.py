@@ -39,7 +39,9 @@ def run_log_options(function: _F) -> _F:
     for option in (
         click.option("--no-run-log", is_flag=True, help="keep no history"),
         click.option("--run-log-path", metavar="PATH", help="the run log as a plain SQLite path"),
-        click.option("--run-log", "--run-log-url", "run_log_url", metavar="URL", help="the run log (sqlite:///…, memory://)"),
+        click.option(
+            "--run-log", "--run-log-url", "run_log_url", metavar="URL", help="the run log (sqlite:///…, memory://)"
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

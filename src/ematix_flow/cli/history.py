@@ -32,7 +32,10 @@ class RunLogChoice:
             return None
         try:
             return from_url(self.address)
-        except (ConnectionFailed, StorageFull) as error:  # an address that can never work is an error, this is a bad day
+        except (
+            ConnectionFailed,
+            StorageFull,
+        ) as error:  # an address that can never work is an error, this is a bad day
             output.warn(f"{error.what}; continuing without history")
             return None
 

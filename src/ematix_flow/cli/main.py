@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 import click
@@ -110,7 +110,7 @@ def _asks_for_json(arguments: Sequence[str]) -> bool:
     return any(word in ("--json", "--format=json") or (word, after) == ("--format", "json") for word, after in pairs)
 
 
-def _warning(output: Output) -> object:
+def _warning(output: Output) -> Callable[..., None]:
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int,
              file: TextIO | None = None, line: str | None = None) -> None:  # fmt: skip
         place = f" ({os.path.relpath(filename)}:{lineno})" if issubclass(category, UserWarning) else ""

@@ -15,6 +15,7 @@ from types import ModuleType
 
 import click
 
+from ematix_flow.cli.output import Output
 from ematix_flow.declare import registry
 from ematix_flow.foundation.errors import FlowError, ModuleFailed
 from ematix_flow.foundation.location import Location
@@ -54,9 +55,17 @@ def load(asked: str | None) -> Loaded:
     return Loaded(name, asked)
 
 
-def load_if_any(asked: str | None) -> Loaded | None:
-    """The module that is asked for or found here; None where there is none."""
-    return load(asked) if asked or wanted_by_default() else None
+def load_if_any(asked: str | None, output: Output) -> Loaded | None:
+    """The module that is asked for or found here; one that was not asked for may fail with no more than a warning."""
+    if asked is None and wanted_by_default() is None:
+        return None
+    try:
+        return load(asked)
+    except FlowError as error:
+        if asked is not None:
+            raise
+        output.warn(f"{error.what}; going on without what it declares")
+        return None
 
 
 def wanted_by_default() -> str | None:
@@ -152,8 +161,8 @@ def _place(error: BaseException) -> Location | None:
         return Location(error.filename, error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_file(frame.filename)]
     users = [frame for frame in frames if not _is_a_library(frame.filename)]
-    chosen = (users or frames or [None])[-1]
-    return Location(chosen.filename, chosen.lineno or 1) if chosen else None
+    chosen = users or frames
+    return Location(chosen[-1].filename, chosen[-1].lineno or 1) if chosen else None
 
 
 def _is_file(filename: str) -> bool:

@@ -60,7 +60,10 @@ class Outcome:
 
 
 def walk(
-    specs: Sequence[PipelineSpec], *, attempt: Callable[[PipelineSpec], Result | Failed], skip: Callable[[Skipped], None]
+    specs: Sequence[PipelineSpec],
+    *,
+    attempt: Callable[[PipelineSpec], Result | Failed],
+    skip: Callable[[Skipped], None],
 ) -> Outcome:
     """Try each in turn; what depends on a failure is skipped, what does not goes on."""
     outcome = Outcome()
@@ -83,13 +86,25 @@ def walk(
 
 
 def _failure(item: Failed) -> dict[str, Any]:
-    return {"pipeline": item.pipeline, "run_id": item.run_id or None, **_told(to_dict(item.error)), **_loaded(item.error)}
+    return {
+        "pipeline": item.pipeline,
+        "run_id": item.run_id or None,
+        **_told(to_dict(item.error)),
+        **_loaded(item.error),
+    }
+
+
+def loaded_beside(error: Exception) -> Result | None:
+    """What a fan-out loaded beside its failure."""
+    from ematix_flow.engine.result import Result
+
+    found = error.facts.get("result") if isinstance(error, PartialFailure) else None
+    return found if isinstance(found, Result) else None
 
 
 def _loaded(error: Exception) -> dict[str, Any]:
-    """What a fan-out loaded before or beside its failure."""
-    result = error.facts.get("result") if isinstance(error, PartialFailure) else None
-    return {"result": result.to_dict()} if result is not None and hasattr(result, "to_dict") else {}
+    result = loaded_beside(error)
+    return {"result": result.to_dict()} if result is not None else {}
 
 
 def _told(error: Mapping[str, object]) -> dict[str, object]:

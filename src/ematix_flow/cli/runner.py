@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from ematix_flow.cli import failure, report
 from ematix_flow.cli.advice import aftermath, interrupted, next_command
 from ematix_flow.cli.module import Loaded, talk_only
-from ematix_flow.cli.outcome import Failed, Skipped
+from ematix_flow.cli.outcome import Failed, Skipped, loaded_beside
 from ematix_flow.cli.output import Output
 from ematix_flow.cli.progress import Progress, progress_for
 from ematix_flow.cli.steps import doing
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.foundation.errors import FlowError, PartialFailure
+from ematix_flow.foundation.errors import FlowError
 from ematix_flow.runlog.protocol import RunLog
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Runner:
                 self.output.data(line)
 
     def _failed(self, spec: PipelineSpec, error: Exception, progress: Progress) -> Failed:
-        partly = error.facts.get("result") if isinstance(error, PartialFailure) else None
+        partly = loaded_beside(error)
         if partly is not None:
             self._tell(partly)
         step = str(error.facts.get("step", "")) if isinstance(error, FlowError) else ""

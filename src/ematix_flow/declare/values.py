@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from datetime import date, datetime
+from datetime import date, datetime, timezone
 from decimal import ROUND_HALF_UP, Decimal, localcontext
 from typing import Any
 
@@ -119,11 +119,15 @@ def require_bounds(low: Any, high: Any) -> None:
     if isinstance(low, str) or isinstance(high, str) or low is None or high is None:
         return
     try:
-        crossed = low > high
+        crossed = _comparable(low) > _comparable(high)
     except TypeError as exc:
         raise DeclarationError(f"clamp cannot compare {low!r} with {high!r}") from exc
     if crossed:
         raise DeclarationError(f"clamp({low!r}, {high!r}) has its bounds the wrong way round")
+
+
+def _comparable(bound: Any) -> Any:
+    return bound.replace(tzinfo=timezone.utc) if isinstance(bound, datetime) and bound.tzinfo is None else bound
 
 
 def require_words(truthy: Sequence[str], falsy: Sequence[str]) -> None:

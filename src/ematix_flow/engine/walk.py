@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.ddl import CreateTable
@@ -17,6 +18,8 @@ from ematix_flow.engine import spark_errors
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.reading import LoadReading, Reading, choose, prepared_frame, restricted_query, source_frame
 from ematix_flow.engine.result import Event, TargetResult
+from ematix_flow.engine.ticker import ticking
+from ematix_flow.families.progress import watching
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, RunFailed
 from ematix_flow.foundation.redact import mask
@@ -53,14 +56,16 @@ class Walk:
         self.accept_deletes = accept_deletes
         self.rehearsal = rehearsal
         self.step = "plan"
+        self._progress: Path | None = None
 
     def load(self, reading: Reading) -> list[Loading]:
         """Every target of the run; a failing one stops the run unless the pipeline says otherwise."""
         loadings = [self._attempt(self._plan(target, reading), self._open) for target in self.context.loads]
         alive = [item for item in loadings if item.error is None]
-        frame = self._shared_frame(reading, alive)
-        for loading in alive:
-            self._attempt(loading, lambda item: self._write(item, reading, frame))
+        with watching() as self._progress:
+            frame = self._shared_frame(reading, alive)
+            for loading in alive:
+                self._attempt(loading, lambda item: self._write(item, reading, frame))
         return loadings
 
     def _attempt(self, loading: Loading, work: Callable[[Loading], None]) -> Loading:
@@ -192,7 +197,10 @@ class Walk:
             return stage
         if frame is None:
             raise RunFailed("the source was not read")
-        return loading.target.sink.stage(loading.job, prepared_frame(self.context, loading.target, frame, mark))
+        ready = prepared_frame(self.context, loading.target, frame, mark)
+        table, total = loading.target.load.table.qualified, reading.plan.estimated_rows if reading.plan else None
+        with ticking(self._progress, lambda rows: self._say("stage", table, rows=rows, total=total)):
+            return loading.target.sink.stage(loading.job, ready)
 
 
 def _no_commit(job: WriteJob) -> Any:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from ematix_flow.families import progress
 from ematix_flow.foundation import errors
 from ematix_flow.foundation.errors import FlowError, RunFailed
 
@@ -23,11 +24,15 @@ class CarriedError(RuntimeError):
 def carrying(
     work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]
 ) -> Callable[[Any], Iterator[_T]]:
-    """A task function whose driver errors arrive as FlowErrors."""
+    """A task function whose driver errors arrive as FlowErrors, and whose rows are counted while they come."""
+    watched = progress.folder()
 
     def run(batches: Any) -> Iterator[_T]:
+        counted = progress.TaskCount(watched)
         try:
-            yield from work(batches)
+            for batch in work(batches):
+                counted.add(getattr(batch, "num_rows", 0))
+                yield batch
         except CarriedError:
             raise
         except Exception as exc:

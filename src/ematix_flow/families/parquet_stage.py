@@ -32,6 +32,14 @@ def stage_dir(run_id: str, owner: str) -> Path:
     return _root() / run_id / owner
 
 
+def make_stage_dir(run_id: str, owner: str) -> Path:
+    """The same folder, made."""
+    try:
+        return _make(stage_dir(run_id, owner))
+    except OSError as exc:
+        raise translate(exc) from exc
+
+
 def write_stage(frame: DataFrame, job: WriteJob, *, owner: str) -> Stage:
     """Every task writes its own file; only files of attempts that Spark counts become the stage."""
     folder = stage_dir(job.run_id, owner)

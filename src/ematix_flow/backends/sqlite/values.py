@@ -6,6 +6,7 @@ Other spellings that people store (a `T`, no seconds, another offset, fewer digi
 
 from __future__ import annotations
 
+from ematix_flow.backends.sqlite.dialect import EXACT_DIGITS
 from ematix_flow.declare.types import ColumnType, Numeric
 
 _RANGES = {"small_int": 2**15, "integer": 2**31, "big_int": None}
@@ -33,7 +34,7 @@ def _fits(value: str, column_type: ColumnType) -> str:
         words = ", ".join((*_TRUE, *_FALSE))
         return f"CASE typeof({value}) WHEN 'integer' THEN {value} IN (0, 1) WHEN 'text' THEN lower({value}) IN ({words}) END"
     if kind == "date":
-        return f"(typeof({value}) = 'text' AND date({value}) = {value} AND {value} >= '0001')"
+        return f"(typeof({value}) = 'text' AND date({value}, '+0 days') = {value} AND {value} >= '0001')"
     if kind in ("timestamp", "timestamp_tz"):
         return f"(typeof({value}) = 'text' AND {_is_moment(value)})"
     classes = {
@@ -73,6 +74,17 @@ def canonical(value: str, column_type: ColumnType) -> str:
     return f"lower({value})" if kind == "uuid" else value
 
 
+def stored(value: str, column_type: ColumnType) -> str:
+    """A value that is valid, as a column of the type keeps it."""
+    kind = column_type.kind
+    if kind == "float":
+        return f"flow_float32({value})"
+    if isinstance(column_type, Numeric):
+        number = canonical(value, column_type)
+        return value if column_type.precision <= EXACT_DIGITS else f"flow_decimal({number}, {column_type.scale})"
+    return as_text(value) if kind in ("text", "string") else canonical(value, column_type)
+
+
 def as_text(value: str) -> str:
     """Any value but a BLOB as text, with as many digits as it takes to tell it from its neighbours."""
     short = f"CAST({value} AS TEXT)"
@@ -107,13 +119,13 @@ def _is_moment(value: str) -> str:
     clock = f"substr({local}, 12, 8)"
     fraction = f"substr({local}, 21)"
     seconds = (
-        f"time({clock}) = {clock} AND (length({local}) = 19 OR substr({local}, 20, 1) = '.' "
+        f"time({clock}, '+0 days') = {clock} AND (length({local}) = 19 OR substr({local}, 20, 1) = '.' "
         f"AND length({local}) BETWEEN 21 AND 26 AND {fraction} NOT GLOB '*[^0-9]*')"
     )
     return (
-        f"date(substr({value}, 1, 10)) = substr({value}, 1, 10) AND {value} >= '0001' "
+        f"date(substr({value}, 1, 10), '+0 days') = substr({value}, 1, 10) AND {value} >= '0001' "
         f"AND ({zone} IN ('', 'Z') OR time('00:00' || {zone}) IS NOT NULL) AND CASE length({local}) "
-        f"WHEN 10 THEN {zone} = '' WHEN 16 THEN substr({local}, 11, 1) IN (' ', 'T') AND time(substr({local}, 12)) = substr({local}, 12) || ':00' "
+        f"WHEN 10 THEN {zone} = '' WHEN 16 THEN substr({local}, 11, 1) IN (' ', 'T') AND time(substr({local}, 12), '+0 days') = substr({local}, 12) || ':00' "
         f"ELSE substr({local}, 11, 1) IN (' ', 'T') AND {seconds} END"
     )
 

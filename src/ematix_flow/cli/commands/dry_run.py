@@ -43,7 +43,10 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
         output.document(outcome.to_dict())
     else:
         told = report.summary(
-            succeeded=len(outcome.results), failed=len(outcome.failed), skipped=len(outcome.skipped), engine_seconds=None
+            succeeded=len(outcome.results),
+            failed=len(outcome.failed),
+            skipped=len(outcome.skipped),
+            engine_seconds=None,
         )
         output.talk(f"{told} · rehearsed, nothing was changed")
     return outcome.exit_code

@@ -53,12 +53,12 @@ class MySQLRenderer(Renderer):
         return f"({x} REGEXP {self.literal(whole(pattern))})"
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
-        """Both servers replace all matches, so a single one is searched with all around it."""
+        """Both servers replace all matches, so a single one is searched with all around it; early 8.0 gives UTF-16."""
         pattern, replacement = expression.pattern.write("icu_pcre"), expression.replacement
         if not expression.everywhere:
             pattern, replacement = first_only(expression.pattern, replacement, flavour="icu_pcre")
         arguments = [self.render(expression.of), self.literal(pattern), self._replacement(replacement)]
-        return f"REGEXP_REPLACE({', '.join(arguments)})"
+        return self.as_text(f"REGEXP_REPLACE({', '.join(arguments)})")
 
     def _replacement(self, replacement: Replacement) -> str:
         if not replacement.takes_groups:
@@ -77,7 +77,8 @@ class MySQLRenderer(Renderer):
         if scale > _MOST_DECIMALS:
             raise CannotRender("parse_numeric", self.dialect, f"it has at most {_MOST_DECIMALS} decimals")
         idle = f"(?<![0-9.])0+(?=[0-9])|(?<=[.][0-9]{{{scale + 1}}})[0-9]+"
-        return f"CAST(REGEXP_REPLACE({x}, {self.literal(idle)}, '') AS DECIMAL({precision}, {scale}))"
+        digits = self.as_text(f"REGEXP_REPLACE({x}, {self.literal(idle)}, '')")
+        return f"CAST({digits} AS DECIMAL({precision}, {scale}))"
 
     def to_instant(self, local: str, offset: str | None) -> str:
         """The offset as a number HHMM, taken off as minutes."""

@@ -1,0 +1,29 @@
+"""SQLite: batch both ways, Arrow reads, stages in a database file of their own, effectively-once writes."""
+
+from __future__ import annotations
+
+from ematix_flow.backends.sqlite.ddl import SqliteDdl
+from ematix_flow.backends.sqlite.session import connect, identity
+from ematix_flow.backends.sqlite.sink import SqliteSink
+from ematix_flow.backends.sqlite.source import SqliteSource
+from ematix_flow.contract.backend import Backend
+from ematix_flow.declare.connections import SQLiteConnection
+
+backend = Backend(
+    name="sqlite",
+    title="SQLite",
+    connection_types=(SQLiteConnection,),
+    dialect="sqlite",
+    strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    extra="sqlite",
+    batch_source=SqliteSource,
+    batch_sink=SqliteSink,
+    ddl=SqliteDdl,
+    client=connect,
+    identity=identity,
+    notes=(
+        "a schema is a prefix: analytics.events is the table analytics_events",
+        "dates, timestamps and long decimals are text that other programs can read and sort",
+        "NaN cannot be stored and is refused",
+    ),
+)

@@ -1,0 +1,142 @@
+"""Writing SQLite: Spark's rows become a database file of their own, which the target attaches and takes over in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.sqlite import values
+from ematix_flow.backends.sqlite.dialect import EXACT_DIGITS, SqliteDialect
+from ematix_flow.backends.sqlite.errors import translate
+from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, connect_target, database_path
+from ematix_flow.backends.sqlite.storage import storage_schema, to_storage
+from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.types import Column, Numeric
+from ematix_flow.families import parquet_stage
+from ematix_flow.families.frames import pairs
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.sink import SqlSink
+from ematix_flow.foundation.errors import BadValue, FlowError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import SQLiteConnection
+
+_FILE = "stage.db"
+_ATTACHED = "flow_stage"
+_ROWS_PER_BATCH = 50_000
+
+
+class SqliteSink(SqlSink):
+    """Stages by Parquet files and ADBC; publishes from an attached database."""
+
+    dialect = SqliteDialect()
+
+    def __init__(self, connection: SQLiteConnection) -> None:
+        self._connection = connection
+        self._owner = f"sqlite-{hashlib.sha256(str(database_path(connection)).encode()).hexdigest()[:12]}"
+
+    def connect(self) -> SqlSession:
+        return connect_target(self._connection)
+
+    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Tasks write Parquet in parallel; this process streams it into the stage's own database file."""
+        written = parquet_stage.write_stage(frame, job, owner=self._owner)
+        file = self._create_stage(job)
+        _ingest(str(written.location), file, job)
+        shutil.rmtree(str(written.location), ignore_errors=True)
+        self._index(job, file)
+        return Stage(f"{_ATTACHED}.rows", written.rows, str(file))
+
+    def stage_query(self, job: WriteJob, query: str) -> Stage:
+        """Fill the stage inside SQLite, in the canonical form of every declared type."""
+        file = self._create_stage(job)
+        columns = job.shape.declared.columns
+        names = self.dialect.names(job.shape.declared.column_names)
+        with self.connect() as session:
+            self._attach(session, file)
+            session.execute(f"CREATE TEMP TABLE flow_given AS SELECT {names} FROM (\n{query}\n) AS q")
+            self._check_values(session, columns)
+            made = ", ".join(values.stored(self.dialect.quote(column.name), column.type) for column in columns)
+            rows = session.execute(f"INSERT INTO {_ATTACHED}.rows ({names}) SELECT {made} FROM temp.flow_given")
+        self._index(job, file)
+        return Stage(f"{_ATTACHED}.rows", rows, str(file))
+
+    def open_stage(self, session: SqlSession, stage: Stage) -> str:
+        """Attach the stage's file; its rows are read under this name."""
+        self._attach(session, Path(str(stage.location)))
+        return stage.relation
+
+    def drop_stage(self, session: SqlSession, run_id: str) -> None:
+        parquet_stage.drop_stage_dir(run_id, self._owner)
+
+    def _attach(self, session: SqlSession, file: Path) -> None:
+        session.execute(f"ATTACH DATABASE {self.dialect.text_literal(str(file))} AS {_ATTACHED}")
+
+    def _create_stage(self, job: WriteJob) -> Path:
+        file = parquet_stage.make_stage_dir(job.run_id, self._owner) / _FILE
+        file.unlink(missing_ok=True)
+        columns = ", ".join(self._stage_column(column) for column in job.shape.declared.columns)
+        with connect_file(file) as session:
+            session.execute(f"CREATE TABLE rows ({columns})")
+        return file
+
+    def _stage_column(self, column: Column) -> str:
+        # Decimals kept as text must sort as numbers where the family compares them: for watermarks.
+        is_text = isinstance(column.type, Numeric) and column.type.precision > EXACT_DIGITS
+        order = f" COLLATE {DECIMAL_ORDER}" if is_text else ""
+        return f"{self.dialect.quote(column.name)} {self.dialect.type_sql(column)}{order}"
+
+    def _index(self, job: WriteJob, file: Path) -> None:
+        """SQLite joins by index or not at all."""
+        if isinstance(job.strategy, (Merge, Scd2)):
+            with connect_file(file) as session:
+                session.execute("PRAGMA journal_mode = OFF")
+                session.execute("PRAGMA synchronous = OFF")
+                session.execute(f"CREATE INDEX keys ON rows ({self.dialect.names(job.strategy.keys)})")
+
+    def _check_values(self, session: SqlSession, columns: tuple[Column, ...]) -> None:
+        for column in columns:
+            name = self.dialect.quote(column.name)
+            wrong = f"{name} IS NOT NULL AND NOT {values.is_valid(name, column.type)}"
+            found = session.rows(f"SELECT {name}, COUNT(*) FROM temp.flow_given WHERE {wrong}")[0]
+            if found[1]:
+                raise BadValue(
+                    f"column {column.name!r}: {found[0]!r} is not a {column.type} ({found[1]} row(s)); nothing was loaded",
+                    hint="correct the source, or parse it with a normalizer (parse_int, parse_timestamp, …)",
+                    column=column.name,
+                )
+
+
+def _ingest(folder: str, file: Path, job: WriteJob) -> None:
+    import adbc_driver_sqlite.dbapi as adbc
+    import pyarrow as pa
+    import pyarrow.dataset as ds
+
+    columns = pairs(job.shape.declared.columns)
+    refused: list[FlowError] = []
+
+    def stored() -> Iterator[Any]:
+        scanned = ds.dataset(folder, format="parquet").to_batches(
+            batch_size=_ROWS_PER_BATCH, batch_readahead=2, fragment_readahead=1
+        )
+        for batch in scanned:
+            try:
+                yield to_storage(batch, columns)
+            except FlowError as exc:  # the driver would keep nothing but its text
+                refused.append(exc)
+                raise
+
+    reader = pa.RecordBatchReader.from_batches(storage_schema(columns), stored())
+    try:
+        with adbc.connect(str(file), autocommit=True) as session, session.cursor() as cursor:
+            cursor.execute("PRAGMA journal_mode = OFF")
+            cursor.execute("PRAGMA synchronous = OFF")
+            cursor.adbc_ingest("rows", reader, mode="append")
+    except Exception as exc:
+        raise (refused[0] if refused else translate(exc)) from exc

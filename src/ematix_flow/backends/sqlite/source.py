@@ -1,0 +1,198 @@
+"""Reading SQLite: declared types checked against what is really stored, then Arrow batches by ADBC in one task."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.sqlite import values
+from ematix_flow.backends.sqlite.dialect import SqliteDialect
+from ematix_flow.backends.sqlite.errors import translate
+from ematix_flow.backends.sqlite.session import connect_source, database_path, source_uri
+from ematix_flow.backends.sqlite.storage import BLOB, INTEGER, REAL, TEXT, from_storage, storage_class
+from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.types import BigInt, Bytes, ColumnType, Double, Text
+from ematix_flow.families.carry import carrying
+from ematix_flow.families.frames import arrow_schema, spark_schema
+from ematix_flow.families.sql.linear import clean
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import BadValue, FlowError, PlanError, RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.declare.connections import SQLiteConnection
+
+_DIALECT = SqliteDialect()
+_VIEW = "flow_source"
+_INTEGERS = ("small_int", "integer", "big_int")
+_EXACT_IN_DOUBLE = 2**53
+_ROWS_PER_BATCH = 16_384
+# One typed row before all others: ADBC takes a column's type from the first rows, and those may be NULL.
+_FIRST_ROW: dict[str, tuple[str, object]] = {INTEGER: ("0", 0), REAL: ("0.5", 0.5), TEXT: ("'flow'", "flow"), BLOB: ("x'f0'", b"\xf0")}
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a column really holds."""
+
+    integers: bool
+    reals: bool
+    texts: bool
+    blobs: bool
+    wide_integers: bool
+    misfits: bool
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.integers or self.reals or self.texts or self.blobs)
+
+    @property
+    def only_blobs(self) -> bool:
+        return self.blobs and not (self.integers or self.reals or self.texts)
+
+
+class SqliteSource:
+    """Reads queries of one SQLite connection."""
+
+    def __init__(self, connection: SQLiteConnection) -> None:
+        self._connection = connection
+        database_path(connection)
+
+    def plan(self, query: str, *, parallelism: int) -> ReadPlan:
+        """Describe the result by its declared types, and by one pass over what is stored."""
+        query = clean(query)
+        with connect_source(self._connection) as session:
+            declared = _describe(session, query)
+            rows, found = _examine(session, declared)
+        columns = tuple(
+            SourceColumn(name, native or "(no type)", _type_of(name, native, item))
+            for (name, native), item in zip(declared, found)
+        )
+        return ReadPlan(query, columns, 1, "SQLite is read by one task", rows, True)
+
+    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
+        """The query from a watermark on; values are compared in their canonical form."""
+        if column.type is None:
+            return None
+        name = _DIALECT.quote(column.name)
+        stored = values.canonical(name, column.type) if storage_class(column.type) == TEXT else name
+        if column.type.kind == "numeric":  # text does not sort like numbers; rounding keeps the order
+            stored, literal = f"CAST({stored} AS REAL)", f"CAST({_DIALECT.text_literal(value)} AS REAL)"
+        else:
+            literal = _DIALECT.watermark_literal(value, column.type)
+        return f"SELECT * FROM (\n{clean(query)}\n) AS q WHERE {stored} >= {literal} OR {name} IS NULL"
+
+    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        """One task, one statement: SQLite shows it one state of the database from its first row to its last."""
+        carried = [(column.name, column.type or Text()) for column in plan.columns]
+        work = carrying(_reader(source_uri(self._connection), _transport(plan.query, carried), carried), _translate)
+        return spark.range(0, 1, 1, 1).mapInArrow(work, spark_schema(carried))
+
+
+def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
+    session.execute("PRAGMA query_only = OFF")  # a temporary view counts as writing
+    session.execute(f"CREATE TEMP VIEW {_VIEW} AS {query}")
+    session.execute("PRAGMA query_only = ON")
+    described = [(str(row[1]), str(row[2] or "")) for row in session.rows(f"PRAGMA temp.table_info({_VIEW})")]
+    names = {name for name, _ in described}
+    twice = sorted({found[1] for name in names if (found := re.match(r"(.+):\d+$", name)) and found[1] in names})
+    if twice:
+        raise PlanError(f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS")
+    return described
+
+
+def _examine(session: SqlSession, declared: list[tuple[str, str]]) -> tuple[int, list[_Found]]:
+    tests = [test for name, native in declared for test in _tests(_DIALECT.quote(name), _DIALECT.parse_type(native))]
+    total, *answers = session.rows(f"SELECT COUNT(*), {', '.join(tests)} FROM temp.{_VIEW}")[0]
+    width = len(tests) // len(declared)
+    found = [_Found(*(bool(item) for item in answers[at : at + width])) for at in range(0, len(answers), width)]
+    return int(total), found
+
+
+def _tests(name: str, declared: ColumnType | None) -> list[str]:
+    classes = [f"MAX(typeof({name}) = '{storage}')" for storage in (INTEGER, REAL, TEXT, BLOB)]
+    wide = f"MAX(typeof({name}) = 'integer' AND abs({name} / 2) > {_EXACT_IN_DOUBLE // 2})"
+    misfit = f"MAX({name} IS NOT NULL AND NOT {values.fits(name, declared)})" if declared else "0"
+    return [*classes, wide, misfit]
+
+
+def _type_of(name: str, native: str, found: _Found) -> ColumnType:
+    """The declared type when every value is one of it; otherwise the narrowest type that loses nothing."""
+    declared = _DIALECT.parse_type(native)
+    if found.is_empty:
+        return declared or Text()
+    if found.only_blobs:
+        return Bytes()
+    if found.blobs and not (isinstance(declared, Bytes) and not found.misfits):
+        raise BadValue(
+            f"column {name!r} holds binary values beside others", hint=f"say which is meant: CAST({name} AS BLOB) or AS TEXT"
+        )
+    if declared is not None and not found.misfits:
+        return declared
+    if not found.reals and not found.texts and (declared is None or declared.kind in _INTEGERS):
+        return BigInt()
+    if declared is None and not found.texts and not found.wide_integers:
+        return Double()
+    return Text()
+
+
+def _transport(query: str, carried: list[tuple[str, ColumnType]]) -> str:
+    first = ", ".join(f"{_FIRST_ROW[storage_class(kind)][0]} AS c{index}" for index, (_, kind) in enumerate(carried))
+    rest = ", ".join(_expression(_DIALECT.quote(name), kind) for name, kind in carried)
+    return f"SELECT {first} UNION ALL SELECT {rest} FROM (\n{query}\n) AS q"
+
+
+def _expression(name: str, column_type: ColumnType) -> str:
+    """The canonical value; one that came in between plan and read and is of another class stops the read."""
+    if column_type.kind in ("text", "string"):
+        return f"CASE typeof({name}) WHEN 'text' THEN {name} WHEN 'blob' THEN {_mismatch(name)} ELSE {values.as_text(name)} END"
+    return (
+        f"CASE WHEN {name} IS NULL THEN NULL WHEN {values.fits(name, column_type)} THEN {values.canonical(name, column_type)} "
+        f"ELSE {_mismatch(name)} END"
+    )
+
+
+def _mismatch(name: str) -> str:
+    return values.MISMATCH.format(value=name)
+
+
+def _translate(exc: Exception) -> FlowError:
+    import pyarrow as pa
+
+    if isinstance(exc, pa.ArrowInvalid):
+        return BadValue(f"{exc} (SQLite)", hint="the source changed while it was planned, or holds a value of another type")
+    return translate(exc)
+
+
+def _reader(uri: str, query: str, carried: list[tuple[str, ColumnType]]) -> Any:
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        import adbc_driver_sqlite.dbapi as adbc
+        import pyarrow as pa
+
+        for _ in batches:
+            pass
+        schema = arrow_schema(carried)
+        with adbc.connect(uri) as session, session.cursor() as cursor:
+            cursor.execute("PRAGMA query_only = ON")
+            cursor.execute("PRAGMA busy_timeout = 10000")
+            cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_ROWS_PER_BATCH)})
+            cursor.execute(query)
+            is_first = True
+            for found in cursor.fetch_record_batch():
+                rows = _without_first_row(found, carried) if is_first else found
+                is_first = False
+                arrays = [from_storage(rows.column(index), kind) for index, (_, kind) in enumerate(carried)]
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+    return read
+
+
+def _without_first_row(batch: Any, carried: list[tuple[str, ColumnType]]) -> Any:
+    first = [column[0].as_py() for column in batch.columns]
+    if first != [_FIRST_ROW[storage_class(kind)][1] for _, kind in carried]:
+        raise RunFailed("SQLite gave the rows of a UNION ALL in another order than they were asked for")
+    return batch.slice(1)

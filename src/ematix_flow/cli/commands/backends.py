@@ -1,0 +1,66 @@
+"""`flow backends`: the systems this can read and write, from their manifests."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+
+if TYPE_CHECKING:
+    from ematix_flow.contract.backend import Backend
+
+_HEADER = ("NAME", "SYSTEM", "READ", "STRATEGIES", "DELIVERY", "INSTALL")
+_ORDER = ("append", "truncate", "merge", "scd2")
+
+
+@click.command("backends", cls=FlowCommand)
+@click.pass_obj
+def command(output: Output) -> None:
+    """The systems this can read and write."""
+    from ematix_flow.backends.catalog import all_backends
+
+    found = all_backends()
+    if output.json:
+        output.document([_described(backend) for backend in found])
+        return
+    output.table([_row(backend) for backend in found], header=_HEADER)
+    if output.verbose:
+        for backend in found:
+            for note in backend.notes:
+                output.data(f"{backend.name}: {note}")
+
+
+def _described(backend: Backend) -> dict[str, Any]:
+    return {
+        "name": backend.name,
+        "title": backend.title,
+        "kinds": [str(getattr(kind, "kind", kind.__name__)) for kind in backend.connection_types],
+        "reads": backend.batch_source is not None,
+        "strategies": _strategies(backend),
+        "delivery": backend.delivery if backend.batch_sink is not None else None,
+        "runs_inside": backend.identity is not None,
+        "jars": list(backend.jars),
+        "extra": backend.extra,
+        "notes": list(backend.notes),
+    }
+
+
+def _strategies(backend: Backend) -> list[str]:
+    if backend.batch_sink is None:
+        return []
+    return sorted(backend.strategies, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
+
+
+def _row(backend: Backend) -> tuple[str, ...]:
+    told = _described(backend)
+    return (
+        backend.name,
+        backend.title,
+        "yes" if told["reads"] else "-",
+        ", ".join(told["strategies"]) or "-",
+        told["delivery"] or "-",
+        f"ematix-flow-spark[{backend.extra}]" if backend.extra else "included",
+    )

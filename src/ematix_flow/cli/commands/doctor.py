@@ -1,0 +1,111 @@
+"""`flow doctor`: is everything there that a run needs?"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterator
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import module_option, run_log_options
+from ematix_flow.cli.health import HealthReport, Skip, check_connection, examine, worst
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.foundation.errors import FlowError, RunFailed
+
+_HEADER = ("NAME", "KIND", "STATUS", "MS", "DETAIL")
+_OLDEST_PYTHON = (3, 10)
+
+
+@click.command("doctor", cls=FlowCommand)
+@module_option
+@run_log_options
+@click.pass_obj
+def command(output: Output, module: str | None, run_log_choice: RunLogChoice) -> int:
+    """Is everything there that a run needs? Python, Java, Spark, jars, run log, module and connections."""
+    reports = list(_examined(module, run_log_choice))
+    if output.json:
+        output.document([report.to_dict() for report in reports])
+    else:
+        output.table([_row(report) for report in reports], header=_HEADER)
+        for report in reports:
+            if report.is_fail and report.hint:
+                output.talk(f"next for {report.name}: {report.hint}")
+    return worst(reports)
+
+
+def _examined(module: str | None, run_log: RunLogChoice) -> Iterator[HealthReport]:
+    yield examine("python", "program", _python)
+    yield examine("java", "program", _java)
+    yield examine("pyspark", "package", _pyspark)
+    yield examine("jars", "cache", _jars)
+    yield examine("run log", "history", lambda: _run_log(run_log))
+    yield examine("module", "pipelines", lambda: _module(module))
+    from ematix_flow.config.resolve import list_entries
+
+    try:
+        entries = list_entries()
+    except FlowError as error:
+        yield HealthReport("connections", "config", "fail", error.what, hint=error.hint, exit_code=error.exit_code)
+        return
+    for entry in entries:
+        yield check_connection(entry.name)
+
+
+def _python() -> str:
+    if sys.version_info < _OLDEST_PYTHON:
+        raise RunFailed(f"Python {platform.python_version()} is too old", hint="use Python 3.10 or newer")
+    return platform.python_version()
+
+
+def _java() -> str:
+    from ematix_flow.engine.java import find_java, java_version
+
+    program = find_java()
+    return f"{java_version(program)} at {program}"
+
+
+def _pyspark() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("pyspark")
+    except PackageNotFoundError:
+        raise RunFailed("pyspark is not installed", hint="pip install ematix-flow-spark") from None
+
+
+def _jars() -> str:
+    from ematix_flow.engine.jars import cache_folder, read_lock
+
+    folder = cache_folder()
+    wanted = {jar.file_name for jars in read_lock().values() for jar in jars}
+    there = {name for name in wanted if (folder / name).is_file()}
+    if there != wanted:
+        raise Skip(f"{len(there)} of {len(wanted)} in {folder}; the others are fetched when they are first needed")
+    return f"{len(wanted)} in {folder}"
+
+
+def _run_log(choice: RunLogChoice) -> str:
+    from ematix_flow.runlog.urls import from_url
+
+    if choice.off:
+        raise Skip("switched off")
+    from_url(choice.address).close()
+    return choice.shown()
+
+
+def _module(asked: str | None) -> str:
+    from ematix_flow.declare import registry
+
+    if asked is None and modules.wanted_by_default() is None:
+        raise Skip("no module named; pass --module to check one")
+    loaded = modules.load(asked)
+    count = len(registry.pipelines())
+    return f"{loaded.name}: {count} {'pipeline' if count == 1 else 'pipelines'}, no circles"
+
+
+def _row(report: HealthReport) -> tuple[str, ...]:
+    return report.name, report.kind, report.status, str(report.elapsed_ms), report.detail.splitlines()[0]

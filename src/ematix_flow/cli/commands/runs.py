@@ -1,0 +1,139 @@
+"""`flow runs`: the history."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from ematix_flow.cli.flags import run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
+from ematix_flow.cli.moments import duration, local
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.vital import DIED, shown_status
+from ematix_flow.foundation.errors import UnknownName
+from ematix_flow.runlog.records import STATUSES, RunRecord
+
+_HERE = "ematix_flow.cli.commands.runs"
+_HEADER = ("RUN", "PIPELINE", "STATUS", "STARTED", "TOOK", "ROWS")
+_SHORT_ID = 8
+_COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_closed", "rows_deleted", "rows_unchanged")
+
+
+@click.command(
+    "runs",
+    cls=FlowGroup,
+    invoke_without_command=True,
+    lazy={
+        "list": Lazy(_HERE, "recent runs, the newest first", attribute="list_command"),
+        "show": Lazy(_HERE, "everything about one run", attribute="show_command"),
+    },
+)
+@click.pass_context
+def group(ctx: click.Context) -> None:
+    """The run history."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_command)
+
+
+@click.command("list", cls=FlowCommand)
+@click.option("-p", "--pipeline", help="only runs of this pipeline")
+@click.option("--status", type=click.Choice(STATUSES), help="only runs with this status")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="at most so many")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="leave out the newest so many")
+@run_log_options
+@click.pass_obj
+def list_command(output: Output, pipeline: str | None, status: str | None, limit: int, offset: int,
+                 run_log_choice: RunLogChoice) -> None:  # fmt: skip
+    """Recent runs, the newest first."""
+    run_log = run_log_choice.for_reading()
+    records, total = run_log.list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
+    run_log.close()
+    if output.json:
+        runs = [{**record.to_summary_dict(), "status": shown_status(record)} for record in records]
+        output.document({"runs": runs, "total": total, "limit": limit, "offset": offset})
+        return
+    if not records:
+        output.talk(f"no runs in {run_log_choice.shown()}" if not total else f"no more than {total} runs")
+        return
+    output.table([_row(record) for record in records], header=_HEADER)
+    if total > offset + len(records):
+        output.talk(f"{len(records)} of {total} runs; more with --limit or --offset")
+
+
+@click.command("show", cls=FlowCommand)
+@click.argument("run", metavar="RUN")
+@run_log_options
+@click.pass_obj
+def show_command(output: Output, run: str, run_log_choice: RunLogChoice) -> None:
+    """Everything about one run; the first letters of its id are enough."""
+    run_log = run_log_choice.for_reading()
+    record = run_log.get_run(run)
+    run_log.close()
+    if record is None:
+        raise UnknownName(f"no run is called {run!r} in {run_log_choice.shown()}", hint="see them all: flow runs list")
+    if output.json:
+        output.document({**record.to_detail_dict(), "status": shown_status(record)})
+        return
+    for line in _details(record):
+        output.data(line)
+
+
+def _row(record: RunRecord) -> tuple[str, ...]:
+    return (
+        record.run_id[:_SHORT_ID],
+        record.pipeline,
+        shown_status(record),
+        local(record.started_at),
+        duration(record.duration_ms),
+        _rows(record),
+    )
+
+
+def _rows(record: RunRecord) -> str:
+    """What a listing says of the rows: the counts of all targets together."""
+    if record.error_summary:
+        return record.error_summary.splitlines()[0]
+    sums = {word: sum(int(target.get(word) or 0) for target in _targets(record)) for word in _COUNTS}
+    told = [f"{number:,} {word.removeprefix('rows_')}" for word, number in sums.items() if number]
+    return ", ".join(told) or "-"
+
+
+def _targets(record: RunRecord) -> list[dict[str, Any]]:
+    found = record.extras.get("targets")
+    return [target for target in found if isinstance(target, dict)] if isinstance(found, list) else []
+
+
+def _details(record: RunRecord) -> list[str]:
+    status = shown_status(record)
+    facts = [
+        ("run", record.run_id),
+        ("pipeline", record.pipeline),
+        ("status", f"{status}: its process ended without a word" if status == DIED else status),
+        ("kind", record.kind),
+        ("attempt", str(record.attempt)),
+        ("started", local(record.started_at)),
+        ("finished", local(record.finished_at) if record.finished_at else "-"),
+        ("took", duration(record.duration_ms)),
+        ("failed at", record.failed_step or ""),
+        ("watermark", record.failed_watermark or ""),
+        ("error", record.error_summary or ""),
+        *_error_facts(record),
+    ]
+    lines = [f"{name:<10}{text}" for name, text in facts if text]
+    for target in _targets(record):
+        counted = ", ".join(f"{target[word]:,} {word.removeprefix('rows_')}" for word in _COUNTS if target.get(word))
+        lines.append(f"{'target':<10}{target.get('table')} on {target.get('connection')}: {target.get('mode')}, "
+                     f"{counted or 'no rows'}")  # fmt: skip
+        for name in ("watermark", "error"):
+            if target.get(name):
+                lines.append(f"{'':<10}{name} {target[name]}")
+    return lines
+
+
+def _error_facts(record: RunRecord) -> list[tuple[str, str]]:
+    error = record.extras.get("error")
+    if not isinstance(error, dict):
+        return []
+    return [("where", str(error.get("where") or "")), ("hint", str(error.get("hint") or ""))]

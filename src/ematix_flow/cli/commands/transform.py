@@ -1,0 +1,69 @@
+"""`flow transform`: named transforms by themselves."""
+
+from __future__ import annotations
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import module_option
+from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
+from ematix_flow.cli.output import Output
+from ematix_flow.declare import registry
+
+_HERE = "ematix_flow.cli.commands.transform"
+
+
+@click.command(
+    "transform",
+    cls=FlowGroup,
+    invoke_without_command=True,
+    lazy={
+        "list": Lazy(_HERE, "the transforms of a module", attribute="list_command"),
+        "run": Lazy(_HERE, "run one transform now", attribute="run_command"),
+    },
+)
+@click.pass_context
+def group(ctx: click.Context) -> None:
+    """List and run named transforms."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_command)
+
+
+@click.command("list", cls=FlowCommand)
+@module_option
+@click.pass_obj
+def list_command(output: Output, module: str | None) -> None:
+    """The transforms of a module."""
+    loaded = modules.load(module)
+    found = sorted(registry.transforms().values(), key=lambda transform: transform.name)
+    if output.json:
+        output.document(
+            [
+                {"name": one.name, "schedule": one.schedule, "where": str(one.where) if one.where else None}
+                for one in found
+            ]
+        )
+        return
+    if not found:
+        output.talk(f"{loaded.name} declares no transforms; decorate a function with @ematix.transform(…)")
+    for one in found:
+        output.data(f"{one.name}\t{one.schedule or '(unscheduled)'}")
+
+
+@click.command("run", cls=FlowCommand)
+@click.argument("name")
+@module_option
+@click.pass_obj
+def run_command(output: Output, name: str, module: str | None) -> None:
+    """Run one transform now."""
+    modules.load(module)
+    registry.get_transform(name)
+    from ematix_flow.engine import batch
+
+    with modules.talk_only():
+        result = batch.run_transform(name)
+    if output.json:
+        output.document(result)
+        return
+    measured = ", ".join(f"{key} {value}" for key, value in (result.get("metrics") or {}).items())
+    output.data(f"{name}: {result['status']}" + (f" ({measured})" if measured else ""))

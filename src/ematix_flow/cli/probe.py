@@ -1,0 +1,106 @@
+"""Asks one connection whether it answers, in the way of its kind."""
+
+from __future__ import annotations
+
+import os
+import socket
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from ematix_flow.cli.health import Skip
+from ematix_flow.declare.connections import (
+    Connection,
+    DeltaLocalConnection,
+    FileDatabaseConnection,
+    ObjectStoreLocalConnection,
+)
+from ematix_flow.foundation.errors import ConfigError, PermissionDenied, Unreachable, Unsupported
+
+TIMEOUT_SECONDS = 3.0
+_URL_FIELDS = ("url", "amqp_url", "endpoint")
+_DEFAULT_PORTS = {"http": 80, "https": 443, "amqp": 5672, "amqps": 5671}
+
+
+def probe(connection: Connection) -> str:
+    """What was found, in a few words; an error when it does not answer."""
+    ready = connection.resolved()
+    if isinstance(ready, (DeltaLocalConnection, ObjectStoreLocalConnection)):
+        return _folder(Path(ready.path), connection)
+    if isinstance(ready, FileDatabaseConnection) and ready.path != ":memory:" and not Path(ready.path).exists():
+        return _absent(Path(ready.path), connection)
+    return _answers(connection) or _accepts(ready)
+
+
+def _answers(connection: Connection) -> str:
+    """Ask the system itself; empty when no backend knows how."""
+    from ematix_flow.backends.catalog import backend_for
+
+    try:
+        backend = backend_for(connection)
+    except Unsupported:
+        return ""
+    if backend.client is None:
+        return ""
+    with closing(backend.client(connection)) as session:
+        session.query("SELECT 1")
+    return connection.label
+
+
+def _accepts(ready: Connection) -> str:
+    """Whether anybody listens where the connection points."""
+    place = address_of(ready)
+    if place is None:
+        raise Skip(f"a {ready.kind} connection cannot be checked from here")
+    host, port = place
+    try:
+        with socket.create_connection((host, port), timeout=TIMEOUT_SECONDS):
+            return f"{host}:{port} accepts connections"
+    except OSError as error:
+        raise Unreachable(
+            f"nobody answers at {host}:{port}: {error.strerror or error}",
+            hint="is the server up, and does the network let you through?",
+            connection=ready.name,
+        ) from None
+
+
+def address_of(ready: Connection) -> tuple[str, int] | None:
+    """Host and port of a resolved connection, where its fields say them.
+
+    >>> from ematix_flow.declare.connections import KafkaConnection
+    >>> address_of(KafkaConnection("events", bootstrap_servers="broker1:9093,broker2:9093"))
+    ('broker1', 9093)
+    """
+    fields: dict[str, Any] = {name: getattr(ready, name) for name in ready.field_names()}
+    if fields.get("bootstrap_servers"):
+        host, _, port = fields["bootstrap_servers"].split(",")[0].strip().rpartition(":")
+        return (host, int(port)) if host and port.isdigit() else (port, 9092)
+    if fields.get("host") and fields.get("port"):
+        return str(fields["host"]), int(fields["port"])
+    url = next((str(fields[name]) for name in _URL_FIELDS if fields.get(name)), "")
+    parts = urlsplit(url)
+    port_number = parts.port or _DEFAULT_PORTS.get(parts.scheme)
+    return (parts.hostname, port_number) if parts.hostname and port_number else None
+
+
+def _folder(path: Path, connection: Connection) -> str:
+    if not path.exists():
+        return _absent(path, connection)
+    if not path.is_dir():
+        raise ConfigError(f"{path} is a file, and {connection.name!r} needs a folder", where=connection.declared_at)
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise PermissionDenied(f"the folder {path} may not be read", hint=f"check its rights: ls -ld {path}")
+    return connection.label if os.access(path, os.W_OK) else f"{connection.label}, read only"
+
+
+def _absent(path: Path, connection: Connection) -> str:
+    """Not there yet is fine where it can be made."""
+    home = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
+    if not os.access(home, os.W_OK | os.X_OK):
+        raise PermissionDenied(
+            f"{path} is not there, and {home} lets nobody make it",
+            hint="correct the path, or the rights of that folder",
+            connection=connection.name,
+        )
+    return f"{connection.label} is not there yet; the first load makes it"

@@ -1,0 +1,31 @@
+"""The module that crash tests run in a process of its own; the environment says which target."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from ematix_flow import BigInt, DeltaLocalConnection, DuckDBConnection, PostgresConnection, Text, ematix
+
+_KIND, _PLACE = os.environ["CRASH_TARGET"].split("|")
+_MAKE = {
+    "postgres": lambda: PostgresConnection(name="crash", url=_PLACE),
+    "duckdb": lambda: DuckDBConnection(name="crash", path=_PLACE),
+    "delta": lambda: DeltaLocalConnection(name="crash", path=_PLACE),
+}
+CONNECTION = _MAKE[_KIND]()
+ROWS = 2000
+
+
+@ematix.table(schema=os.environ.get("CRASH_SCHEMA", "crash"))
+class Numbers:
+    """Rows without a key: a doubled row would show."""
+
+    n: BigInt
+    text: Text
+
+
+@ematix.pipeline(target=Numbers, target_connection=CONNECTION, mode="append")
+def append_numbers(spark: Any) -> Any:
+    """The same rows on every run."""
+    return spark.range(0, ROWS, 1, 4).selectExpr("id AS n", "concat('row ', id) AS text")
