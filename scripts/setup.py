@@ -98,7 +98,11 @@ def has_modules(*names: str) -> bool:
 def install_packages() -> None:
     LOG.write_text("", encoding="utf-8")
     blocks = lock_blocks()
-    say(f"installing {len(blocks)} locked packages (Spark is large: minutes the first time)")
+    is_first = not any(VENV.glob("lib/*/site-packages/pyspark"))
+    say(
+        f"installing {len(blocks)} locked packages"
+        + (" (Spark is large: this takes minutes, once)" if is_first else "")
+    )
     tools = VENV / "build-tools.lock"
     tools.write_text("".join(blocks[name] for name in BUILD_TOOLS), encoding="utf-8")
     pip("install", "--require-hashes", "--no-deps", "-r", str(tools))
@@ -131,7 +135,8 @@ def pip(*words: str) -> None:
             say(f"  still installing, {elapsed():.0f} s")
     if code != 0:
         tail = LOG.read_text(encoding="utf-8", errors="replace").splitlines()[-25:]
-        give_up("\n".join([*tail, f"pip could not install the locked packages; all it said is in {LOG}"]))
+        advice = f"the locked packages could not be installed: is the package index reachable? The whole log: {LOG}"
+        give_up("\n".join([*tail, advice]))
 
 
 def provide_java() -> None:

@@ -59,19 +59,26 @@ __all__ = [
     "MySQLConnection", "Numeric", "ObjectStoreLocalConnection", "ObjectStoreS3Connection", "PostgresConnection",
     "PubSubConnection", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection", "SchemaRegistryConnection",
     "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "__version__",
-    "connect", "ematix", "get_connection", "natural_key", "nullable", "pk", "register_connection",
+    "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable", "pk", "register_connection",
     "registered_connections", "spark_session",
 ]  # fmt: skip
 
 
+_DOORS = ("_core", "config", "connections", "normalize", "pipeline", "preview", "run_log", "secrets", "transforms")
+
+
 def __getattr__(name: str) -> object:
-    # These two pull in drivers and Spark; they load when somebody asks for them.
+    # What stands here pulls in more than a declaration needs; it loads when somebody asks for it.
     if name == "connect":
-        from ematix_flow.engine.handle import connect
+        from ematix_flow.live import connect
 
         return connect
     if name == "spark_session":
         from ematix_flow.engine.session import spark_session
 
         return spark_session
+    if name in _DOORS:
+        import importlib
+
+        return importlib.import_module(f"ematix_flow.{name}")
     raise AttributeError(f"module 'ematix_flow' has no attribute {name!r}")

@@ -36,8 +36,8 @@ class Pipeline:
 
     @property
     def target(self) -> str:
-        """The (first) target's table name."""
-        return self.spec.loads[0].table.qualified
+        """The (first) target's table name; empty for a plain function."""
+        return self.spec.loads[0].table.qualified if self.spec.loads else ""
 
     def __call__(self) -> Any:
         return self.sync()

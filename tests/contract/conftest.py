@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -11,6 +12,10 @@ from ematix_flow.backends.catalog import all_backends
 from ematix_flow.engine.session import spark_session
 from tests.harness import HARNESSES, open_harness
 from tests.harness.base import Harness
+
+# Small tasks end before a second compiler pays off, and two cores have other work.
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+Systems = Callable[[str], Harness]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -29,11 +34,25 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def harness(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
-    """The system, opened once per worker."""
-    opened = open_harness(request.param, request, tmp_path_factory.mktemp(request.param.replace("-", "_")))
-    yield opened
-    opened.close()
+def systems(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Systems]:
+    """Any system by name, opened once per worker."""
+    opened: dict[str, Harness] = {}
+
+    with ExitStack() as open_until:
+
+        def system(name: str) -> Harness:
+            if name not in opened:
+                opened[name] = open_harness(name, request, tmp_path_factory.mktemp(name.replace("-", "_")))
+                open_until.callback(opened[name].close)
+            return opened[name]
+
+        yield system
+
+
+@pytest.fixture(scope="session")
+def harness(request: pytest.FixtureRequest, systems: Systems) -> Harness:
+    """The system under test."""
+    return systems(request.param)
 
 
 @pytest.fixture(scope="session")
@@ -44,11 +63,13 @@ def spark() -> Any:
 
 @pytest.fixture(autouse=True, scope="session")
 def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Run log and Spark's log stay out of the person's home; the session starts once, with all jars."""
+    """Run log, stages and Spark's log stay out of the person's folders; the session starts once, with all jars."""
     patch = pytest.MonkeyPatch()
     home = tmp_path_factory.mktemp("home")
     patch.setenv("EMATIX_FLOW_LOGS_DIR", str(home / "logs"))
     patch.setenv("EMATIX_FLOW_RUN_LOG_PATH", str(home / "run_log.db"))
+    patch.setenv("EMATIX_FLOW_STAGE_DIR", str(home / "stage"))
+    patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
     spark_session({"delta"})
     yield
     patch.undo()

@@ -14,6 +14,7 @@ from ematix_flow.engine.result import Result
 from ematix_flow.families.frames import pairs, spark_schema
 from tests.harness.base import Harness, Row
 
+ROWS_OF_ONE_TASK = 8
 _numbers = itertools.count(1)
 
 
@@ -41,12 +42,10 @@ def pipeline_of(
 ) -> Any:
     """A pipeline whose source is a dataframe of these rows; one name per target unless told."""
     spec = target.spec()
-    accept = {key: options.pop(key) for key in ("source_spec",) if key in options}
-    given: TableSpec = accept.get("source_spec", spec)
     kept = list(rows)
 
     def source(spark: Any) -> Any:
-        return frame(spark, given, kept)
+        return frame(spark, spec, kept)
 
     decorate = ematix.pipeline(
         target=target, target_connection=harness.connection, name=name or f"load_{spec.schema}_{spec.name}", **options
@@ -55,13 +54,10 @@ def pipeline_of(
 
 
 def frame(spark: Any, spec: TableSpec, rows: Sequence[Row]) -> Any:
-    """A dataframe with the declared types."""
-    data = [tuple(_naive_utc(row[name]) for name in spec.column_names) for row in rows]
-    return spark.createDataFrame(data, spark_schema(pairs(spec.columns)))
-
-
-def _naive_utc(value: Any) -> Any:
-    return value
+    """A dataframe with the declared types; a handful of rows is one task, more are several."""
+    data = [tuple(row[name] for name in spec.column_names) for row in rows]
+    made = spark.createDataFrame(data, spark_schema(pairs(spec.columns)))
+    return made if len(data) > ROWS_OF_ONE_TASK else made.coalesce(1)
 
 
 def columns(rows: Iterable[Row], names: Sequence[str]) -> list[tuple[Any, ...]]:

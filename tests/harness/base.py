@@ -55,7 +55,9 @@ def canonical(value: Any, column_type: ColumnType | None) -> Any:
     if value is None or column_type is None:
         return value
     kind = column_type.kind
-    if kind in ("json", "jsonb"):
+    if kind == "json":  # kept as it was written
+        return value.decode() if isinstance(value, bytes) else value
+    if kind == "jsonb":
         return json.loads(value) if isinstance(value, (str, bytes)) else value
     if kind == "uuid":
         return str(value if isinstance(value, uuid.UUID) else uuid.UUID(str(value)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ematix_flow.cli.module import Loaded
+from ematix_flow.cli.names import name_of
 from ematix_flow.cli.steps import doing
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.errors import (
@@ -18,6 +19,7 @@ from ematix_flow.foundation.errors import (
     UnknownConnection,
 )
 
+SHORT_ID = 8
 # From here on the publish may have happened, and only the target knows.
 _AFTER_STAGE = ("publish", "settle")
 
@@ -28,7 +30,7 @@ def aftermath(error: Exception, spec: PipelineSpec, *, run_id: str, loads: bool)
         return ("nothing was changed",)
     parts = [_loaded(error)]
     if run_id:
-        parts.append(f"run {run_id}")
+        parts.append(f"run {short(run_id)}")
     if not isinstance(error, LeaseHeld):
         retryable = isinstance(error, FlowError) and error.retryable
         reason = "" if retryable else " (not retried: it will not heal by itself)"
@@ -36,26 +38,26 @@ def aftermath(error: Exception, spec: PipelineSpec, *, run_id: str, loads: bool)
     return tuple(parts)
 
 
-def next_command(error: Exception, spec: PipelineSpec, module: Loaded, *, run_id: str) -> str:
+def next_command(
+    error: Exception, spec: PipelineSpec, module: Loaded, *, run_id: str = "", run_log_option: str = ""
+) -> str:
     """What to type now."""
     tail = f"{module.option}{spec.name}"
     if isinstance(error, Brake):
-        wanted = error.facts.get("deletes", error.facts.get("accept_deletes"))
-        return f"flow run {tail} --accept-deletes {wanted if wanted is not None else 'N'}"
+        return f"flow run {tail} --accept-deletes {error.facts.get('planned', 'N')}"
     if isinstance(error, LeaseHeld):
-        return f"flow runs list --pipeline {spec.name}"
+        return f"flow runs list --pipeline {spec.name}{run_log_option}"
     if isinstance(error, UnknownConnection):
         return "flow connections list"
     if isinstance(error, (ConnectionFailed, ConfigError)):
-        name = error.facts.get("connection")
-        return f"flow connections check {name}" if name else "flow doctor"
+        return f"flow connections check {module.option}{_connections(error, spec)}"
     if isinstance(error, DataError):
         return f"flow preview {tail} --rows 5"
     if isinstance(error, PartialFailure) or (isinstance(error, FlowError) and error.retryable):
         return f"flow run {tail}"
     if isinstance(error, (PlanError, DeclarationError)):
         return f"flow validate {tail}"
-    return f"flow runs show {run_id}" if run_id else f"flow run {tail} --verbose"
+    return f"flow runs show {short(run_id)}{run_log_option}" if run_id else f"flow run {tail} --verbose"
 
 
 def interrupted(name: str, step: str, *, loads: bool) -> str:
@@ -66,6 +68,20 @@ def interrupted(name: str, step: str, *, loads: bool) -> str:
     if loads and step.startswith("transform"):
         return f"{when}: the load itself is there"
     return f"{when}: nothing was loaded"
+
+
+def short(run_id: str) -> str:
+    """So much of a run's id as people need to write."""
+    return run_id[:SHORT_ID]
+
+
+def _connections(error: FlowError, spec: PipelineSpec) -> str:
+    """The connection at fault, or all that the pipeline uses."""
+    if error.facts.get("connection"):
+        return str(error.facts["connection"])
+    sources = spec.source_connection if isinstance(spec.source_connection, (list, tuple)) else [spec.source_connection]
+    named = [*sources, *(load.connection for load in spec.loads)]
+    return " ".join(dict.fromkeys(name_of(connection) for connection in named if connection is not None))
 
 
 def _loaded(error: Exception) -> str:

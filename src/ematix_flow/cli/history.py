@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 
 from ematix_flow.cli.output import Output
@@ -25,6 +26,13 @@ class RunLogChoice:
     def address(self) -> str:
         """Where the run log is."""
         return self.url or self.path or default_address()
+
+    @property
+    def option(self) -> str:
+        """The option that leads another command to the same run log; empty when it finds it by itself."""
+        if self.url:
+            return f" --run-log {shlex.quote(mask(self.url))}"
+        return f" --run-log-path {shlex.quote(self.path)}" if self.path else ""
 
     def for_writing(self, output: Output) -> RunLog | None:
         """The run log, or None with a warning when it cannot be opened: the work matters more than its history."""

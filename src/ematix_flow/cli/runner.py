@@ -31,6 +31,7 @@ class Runner:
     output: Output
     module: Loaded
     run_log: RunLog | None = None
+    run_log_option: str = ""
     width: int = 0
     loads: bool = True
     """Whether the work changes targets; a rehearsal does not."""
@@ -68,7 +69,7 @@ class Runner:
             subject=spec.name,
             step="" if partly is not None else doing(step or progress.step),
             aftermath=aftermath(error, spec, run_id=run_id, loads=self.loads),
-            next_command=next_command(error, spec, self.module, run_id=run_id),
+            next_command=next_command(error, spec, self.module, run_id=run_id, run_log_option=self.run_log_option),
         )
         if not self.output.json:
             failure.show(error, self.output, about)

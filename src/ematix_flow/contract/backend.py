@@ -97,6 +97,7 @@ class Backend:
     dialect: str = ""
     strategies: frozenset[str] = frozenset()
     delivery: str = EFFECTIVELY_ONCE
+    published_by: str = "one transaction"
     jars: tuple[str, ...] = ()
     extra: str | None = None
     batch_source: Callable[[Any], BatchSource] | None = None

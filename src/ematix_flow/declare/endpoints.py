@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.table import ManagedTable
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.location import caller
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -74,7 +75,11 @@ class Target:
     column_map: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        _check_file_options(self)
+        try:
+            _check_file_options(self)
+        except DeclarationError as exc:
+            exc.at(caller())
+            raise
 
     @property
     def target_class(self) -> type[ManagedTable] | None:

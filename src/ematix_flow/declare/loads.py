@@ -155,7 +155,8 @@ def resolve_keys(spec: TableSpec, asked: Sequence[str] | None, where: Location |
         )
     if primary and found != primary:
         text = f"{spec.qualified}: merging on {', '.join(found)} ({reason}), which is not the pk() {', '.join(primary)}"
-        warnings.warn(f"{text}; pass keys= to silence this", UserWarning, stacklevel=7)
+        place = where or Location("<unknown>", 0)
+        warnings.warn_explicit(f"{text}; pass keys= to silence this", UserWarning, place.file, place.line)
     return found, reason
 
 

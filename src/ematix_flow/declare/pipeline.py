@@ -10,7 +10,7 @@ from typing import Any
 from ematix_flow.declare.loads import LoadSpec, incremental_from, load_for
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.strategy import Incremental
-from ematix_flow.foundation.errors import DeclarationError, UnknownKeyword
+from ematix_flow.foundation.errors import DeclarationError, FlowError, UnknownKeyword
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import nearest
 
@@ -30,6 +30,7 @@ class PipelineSpec:
     name: str
     function: Callable[..., Any]
     loads: tuple[LoadSpec, ...]
+    """Its targets; none for a plain function that does the work itself."""
     source_connection: Any = None
     source_table: str | None = None
     column_map: Mapping[str, str] = field(default_factory=dict)
@@ -52,8 +53,10 @@ class PipelineSpec:
 
     def overridden(self, overrides: Mapping[str, Any] | None) -> PipelineSpec:
         """The same declaration with some keywords said differently for one run."""
-        if not overrides or self.options is None:
+        if not overrides:
             return self
+        if self.options is None:
+            raise PipelineError(f"{self.name} is a plain function, which takes no keywords", where=self.where)
         checked = PipelineOptions.parse({"name": self.name, **overrides}, self.where)
         changed = {key: getattr(checked, key) for key in ("name", *overrides)}
         return pipeline_from(self.function, replace(self.options, **changed), self.where)
@@ -123,7 +126,7 @@ def pipeline_from(function: Callable[..., Any], options: PipelineOptions, where:
     """Build and check the declaration."""
     try:
         return _build(function, options, where)
-    except DeclarationError as exc:
+    except FlowError as exc:
         exc.at(where)
         raise
 
@@ -150,21 +153,55 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
         column_map=dict(options.column_map or {}),
         schedule=options.schedule,
         timezone=options.timezone,
-        depends_on=tuple(options.depends_on or ()),
+        depends_on=several(options.depends_on),
         upstream_freshness_secs=options.upstream_freshness_secs,
         retry=RetryPolicy.parse(options.retry),
         incremental=incremental_from(options, loads),
         on_drift=options.on_drift,
         force_path=options.force_path,
         continue_on_failure=options.continue_on_failure,
-        transforms_pre=tuple(options.transforms_pre or ()),
-        transforms_post=tuple(options.transforms_post or ()),
+        transforms_pre=several(options.transforms_pre),
+        transforms_post=several(options.transforms_post),
         continue_on_failure_post=options.continue_on_failure_post,
         fan_out=fan_out,
         quality=quality,
         where=where,
         options=options,
     )
+
+
+def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | None = None,
+                   depends_on: Sequence[str] | None = None, upstream_freshness_secs: int | None = None,
+                   retry: Mapping[str, Any] | None = None, timezone: str | None = None,
+                   where: Location | None = None) -> PipelineSpec:  # fmt: skip
+    """A function that does the whole work itself and only wants to be known, scheduled and run."""
+    try:
+        if not callable(function) or positional_parameters(function):
+            raise PipelineError(f"{name}: a plain pipeline is a function without arguments")
+        if timezone is not None:
+            _check_timezone(timezone)
+        policy = RetryPolicy.parse(retry)
+    except DeclarationError as exc:
+        exc.at(where)
+        raise
+    return PipelineSpec(
+        name=name,
+        function=function,
+        loads=(),
+        schedule=schedule,
+        timezone=timezone,
+        depends_on=several(depends_on),
+        upstream_freshness_secs=upstream_freshness_secs,
+        retry=policy,
+        where=where,
+    )
+
+
+def several(given: Any) -> tuple[Any, ...]:
+    """What was given as a list; one alone counts as a list of one."""
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else (given,)
 
 
 def _check_choices(options: PipelineOptions) -> None:
@@ -176,11 +213,17 @@ def _check_choices(options: PipelineOptions) -> None:
         raise DeclarationError("max_delete_fraction is a share between 0 and 1")
     if options.source_table is not None and options.source_table.count(".") != 1:
         raise DeclarationError(f"source_table={options.source_table!r} must be schema.table")
-    for transform in options.transforms_pre or ():
+    for transform in several(options.transforms_pre):
         if not hasattr(transform, "pre_transform"):
             raise PipelineError(
                 f"transforms_pre does not take {transform!r}",
                 hint="use deduplicate_by, filter_where, limit or sample_pct",
+            )
+    for transform in several(options.transforms_post):
+        if not isinstance(transform, str) and not callable(transform) and not hasattr(transform, "name"):
+            raise PipelineError(
+                f"transforms_post does not take {transform!r}",
+                hint='use SQL, a function of (conn) or (conn, parent), or ematix.transform_ref("name")',
             )
     if options.timezone is not None:
         _check_timezone(options.timezone)
@@ -212,13 +255,16 @@ def _check_arity(function: Callable[..., Any], options: PipelineOptions) -> None
             f"{function.__name__} takes {len(names)} arguments",
             hint="take none, (conn), (source, target) and optionally spark",
         )
-    if not positional_parameters(function) and options.source_table is None and _returns_nothing(function):
+    if not positional_parameters(function) and options.source_table is None and returns_nothing(function):
         raise PipelineError(
             f"{function.__name__} takes no argument and returns nothing",
             hint='name the source: source_table="raw.customers"',
         )
 
 
-def _returns_nothing(function: Callable[..., Any]) -> bool:
+def returns_nothing(function: Callable[..., Any]) -> bool:
+    """Whether the body is only `pass`, `...` or a docstring."""
     code = getattr(function, "__code__", None)
-    return code is not None and code.co_consts in ((None,), ()) and not code.co_names
+    if code is None or code.co_names or code.co_freevars:
+        return False
+    return all(constant is None or constant == function.__doc__ for constant in code.co_consts)

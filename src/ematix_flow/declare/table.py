@@ -78,7 +78,7 @@ class ManagedTable:
         super().__init_subclass__(**kwargs)
         if cls.__dict__.get("__abstract__"):
             return
-        where = caller()
+        where = cls.__dict__.get("__where__") or caller()
         if not getattr(cls, "__schema__", None):
             raise TableError(f"{cls.__name__} names no schema", where=where, hint='add __schema__ = "analytics"')
         if not cls.__dict__.get("__tablename__"):
@@ -151,10 +151,10 @@ def table(*, schema: str, name: str | None = None) -> Callable[[type], type[Mana
         body = {key: value for key, value in vars(cls).items() if key not in ("__dict__", "__weakref__")}
         body["__schema__"] = schema
         body["__tablename__"] = name or snake_case(cls.__name__)
+        body["__where__"] = where
         made: type[ManagedTable] = types.new_class(
             cls.__name__, (ManagedTable,), exec_body=lambda space: space.update(body)
         )
-        made.__where__ = where
         return made
 
     return decorate

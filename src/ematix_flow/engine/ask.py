@@ -95,6 +95,20 @@ def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], op
     connections = [source, _declared(spec.loads[0].connection)]
     for name, declared in zip(plain, connections, strict=False):
         given[name] = open_until.enter_context(Connection(declared))
+    return _answer(spec, given)
+
+
+def plain_answer(spec: PipelineSpec) -> Mapping[str, Any]:
+    """What a plain function returns when it has done its work."""
+    answer = _answer(spec, {})
+    if answer is not None and not isinstance(answer, Mapping):
+        raise RunFailed(
+            f"{spec.name} returned {type(answer).__name__}", where=spec.where, hint="return a dict, or nothing"
+        )
+    return answer or {}
+
+
+def _answer(spec: PipelineSpec, given: Mapping[str, Any]) -> Any:
     try:
         answer = spec.function(**given)
         return asyncio.run(answer) if inspect.iscoroutine(answer) else answer

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine import lease, post, spark_errors
-from ematix_flow.engine.ask import NoSource, QuerySource, ask
+from ematix_flow.engine.ask import NoSource, QuerySource, ask, plain_answer
 from ematix_flow.engine.context import RunContext, open_context
 from ematix_flow.engine.reading import Reading, plan_reading
 from ematix_flow.engine.result import Event, Listener, Result, TargetResult
@@ -68,6 +68,8 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, emit: Listener, 
          rehearsal: bool = False) -> Result:  # fmt: skip
     began = time.monotonic()
     emit = _timed(emit, began)
+    if not spec.loads and not rehearsal:
+        return Result(spec.name, run_id, "success", seconds=time.monotonic() - began, value=plain_answer(spec))
     with source_of(spec, emit) as (context, reading):
         if isinstance(reading, NoSource):
             return Result(spec.name, run_id, "success", seconds=time.monotonic() - began, value=reading.value)

@@ -15,10 +15,14 @@ from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine.ask import source_connection
 from ematix_flow.engine.session import spark_session
-from ematix_flow.foundation.errors import FlowError, Unsupported
+from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class PlainFunction(PlanError, TypeError):
+    """A plain function has no plan: only it knows what it does."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,12 @@ class RunContext:
 
 def open_context(spec: PipelineSpec) -> RunContext:
     """Resolve names, find backends, refuse what is not offered."""
+    if not spec.loads:
+        raise PlainFunction(
+            f"{spec.name} is a plain function: there is no plan to show or rehearse",
+            where=spec.where,
+            hint="run it, or declare the load with @ematix.pipeline",
+        )
     try:
         source = source_connection(spec)
         source_backend = backend_for(source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ematix_flow.backends.catalog import backend_for
@@ -10,6 +10,7 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, SqlClient
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.table import ManagedTable, TableSpec
+from ematix_flow.declare.table_data import as_table
 from ematix_flow.foundation.errors import Unsupported
 from ematix_flow.planning.drift import plan_ddl, settle_drift
 
@@ -82,9 +83,11 @@ class Connection:
         names = ("kind", "host", "port", "dbname", "user") if len(parts) == 5 else ("kind", "path")
         return dict(zip(names, parts, strict=False))
 
-    def ensure_table(self, table: TableSpec | type[ManagedTable], on_drift: str = "error") -> dict[str, Any]:
+    def ensure_table(
+        self, table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str, on_drift: str = "error"
+    ) -> dict[str, Any]:
         """Create or migrate a table; says what was done."""
-        spec = table if isinstance(table, TableSpec) else table.spec()
+        spec = as_table(table)
         shape = TargetShape(spec, spec)
         if self.backend.ddl is None:
             raise Unsupported(f"{self.backend.title} has no tables to create")

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ematix_flow.declare import registry
+from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.registry import TransformRef, TransformSpec
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.handle import Connection, connect
@@ -79,6 +80,8 @@ def _run_one(target: LoadContext, transform: Any, about: ParentContext, run_name
         if known is None:
             return run_named(transform.name)
         return call_transform(known, about, default=target.connection)
+    if isinstance(getattr(transform, "spec", None), PipelineSpec):
+        return run_named(transform.spec.name)
     if callable(transform):
         return _call(transform, target.connection, about)
     raise TypeError(f"transforms_post does not take {transform!r}")

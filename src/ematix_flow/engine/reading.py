@@ -80,10 +80,10 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
 
 def sql_location(context: RunContext) -> Any:
     """The place to show for an error in the source's SQL: the function."""
-    from ematix_flow.foundation.location import Location
+    from ematix_flow.foundation.location import Location, is_ours
 
     code = getattr(context.spec.function, "__code__", None)
-    if code is None:
+    if code is None or is_ours(code.co_filename):
         return context.spec.where
     lines = [line for _, _, line in code.co_lines() if line is not None]
     return Location(code.co_filename, max(lines)) if lines else context.spec.where

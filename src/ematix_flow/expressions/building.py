@@ -105,6 +105,9 @@ def _text_step(marker: said.Normalizer, x: Expression) -> Expression:
 
 def _parsing(marker: said.Normalizer, x: Expression) -> Expression:
     text = _text(x)
+    match marker, kind_of(x):
+        case (said.ParseTimestamp(default=value), "timestamp_tz") | (said.ParseDate(default=value), "date"):
+            return x if value is None else Coalesce(x, Literal(value))
     match marker:
         case said.ParseTimestamp():
             branches = calendar.instant_branches(text, marker.wanted())

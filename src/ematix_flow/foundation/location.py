@@ -31,12 +31,17 @@ class Location:
         return f"{self.file if shown.startswith('..') else shown}:{self.line}"
 
 
+def is_ours(filename: str) -> bool:
+    """Whether a file belongs to this package."""
+    return filename.startswith(_PACKAGE)
+
+
 def caller() -> Location | None:
     """The nearest frame outside this package: the line the user wrote."""
     frame = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
-        ours = filename.startswith(_PACKAGE) or str(frame.f_globals.get("__name__", "")).startswith("ematix_flow.")
+        ours = is_ours(filename) or str(frame.f_globals.get("__name__", "")).startswith("ematix_flow.")
         if not ours and not filename.startswith("<frozen"):
             return Location(filename, frame.f_lineno)
         next_frame = frame.f_back

@@ -84,7 +84,9 @@ def translate_login(exc: Exception) -> FlowError:
     """An error of opening a connection: there, an unknown database is the connection's fault."""
     number, text = _parts(exc)
     if number == UNKNOWN_DATABASE:
-        return ConnectionFailed(f"{mask(text)} (MySQL {number})", hint="check the database name in the connection's url")
+        return ConnectionFailed(
+            f"{mask(text)} (MySQL {number})", hint="check the database name in the connection's url"
+        )
     return translate(exc)
 
 

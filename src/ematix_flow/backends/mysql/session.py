@@ -1,9 +1,9 @@
-"""Sessions with MySQL and MariaDB: strict, in UTC, one statement sees what others committed."""
+"""Sessions with MySQL and MariaDB: strict, in UTC, each statement sees what others committed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -12,16 +12,26 @@ from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError
 
 if TYPE_CHECKING:
+    import ssl
+
     from ematix_flow.declare.connections import MySQLConnection
 
 CONNECT_TIMEOUT_SECONDS = 10
-# Modes of the server stay, because people's queries may need them; backslashes must mean what our literals say.
+# The server's own modes stay, because people's queries may need them; backslashes must mean what our literals say.
+_MODES = "STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 SETTINGS = (
-    "SET time_zone = '+00:00', max_error_count = 64, sql_mode = CONCAT(REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ''), "
-    "',STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO')",
+    "SET time_zone = '+00:00', max_error_count = 64",
+    f"SET sql_mode = CONCAT(REPLACE(@@sql_mode, 'NO_BACKSLASH_ESCAPES', ''), ',{_MODES}')",
     "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED",
 )
-_TLS_MODES = {"required": True, "verify_ca": True, "verify_identity": True, "preferred": False, "disabled": False}
+# Keys differ by case, accents and trailing blanks: the collation must compare bytes and must not pad.
+# MySQL before 8.0.17 has none that does both; there, only spellings that Unicode calls equivalent are one key.
+_MARIADB_COLLATION = "utf8mb4_nopad_bin"
+_MYSQL_COLLATION = "utf8mb4_0900_bin"
+_OLD_MYSQL_COLLATION = "utf8mb4_0900_as_cs"
+_ENCRYPTED = ("required", "verify_ca", "verify_identity")
+_TLS_MODES = ("disabled", "preferred", *_ENCRYPTED)
+_TLS_PARAMETERS = ("ssl_ca", "ssl_mode", "sslmode")
 
 
 @dataclass(frozen=True)
@@ -31,21 +41,23 @@ class Access:
     host: str
     port: int
     user: str
-    password: str
+    password: str = field(repr=False)
     database: str
     timeout: int
-    tls: bool
-    tls_options: Mapping[str, Any]
+    tls_mode: str
+    tls_ca: str | None
 
-    def __repr__(self) -> str:
-        return f"Access({self.user}@{self.host}:{self.port}/{self.database})"
+    @property
+    def encrypted(self) -> bool:
+        """Whether nothing may travel in the clear."""
+        return self.tls_mode in _ENCRYPTED
 
     @property
     def url(self) -> str:
-        """For connectorx, which has no TLS; the socket beside a loopback address is another login."""
-        login = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
+        """For connectorx, which has no TLS; the socket beside a loopback address would be another login."""
+        user = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"mysql://{login}@{host}:{self.port}/{quote(self.database, safe='')}?prefer_socket=false"
+        return f"mysql://{user}@{host}:{self.port}/{quote(self.database, safe='')}?prefer_socket=false"
 
 
 class MySqlSession(SqlSession):
@@ -65,21 +77,14 @@ def access(connection: MySQLConnection) -> Access:
     """The connection with every secret in place; hand it to drivers only."""
     address = connection.resolved().address
     given = {name.replace("-", "_"): value for name, value in address.params.items()}
-    unknown = sorted(name for name in given if name.startswith("ssl") and name not in ("ssl_ca", "ssl_mode", "sslmode"))
-    if unknown:
-        raise ConfigError(f"{connection.label}: {', '.join(unknown)} is not understood", hint="use ssl_ca or ssl_mode")
     mode = (given.get("ssl_mode") or given.get("sslmode") or "").lower().replace("-", "_")
-    if mode and mode not in _TLS_MODES:
-        raise ConfigError(f"{connection.label}: ssl_mode={mode} is not known", hint=f"one of {', '.join(_TLS_MODES)}")
-    options: dict[str, Any] = {}
-    if given.get("ssl_ca"):
-        options = {"ssl_ca": given["ssl_ca"], "ssl_verify_cert": True}
-    elif _TLS_MODES.get(mode, False):
-        options = {"ssl_verify_cert": mode != "required"}
-    if mode == "verify_identity":
-        options["ssl_verify_identity"] = True
-    elif mode == "disabled":
-        options = {"ssl_disabled": True}
+    unknown = [name for name in given if name.startswith("ssl") and name not in _TLS_PARAMETERS]
+    if unknown or (mode and mode not in _TLS_MODES):
+        wrong = unknown[0] if unknown else f"ssl_mode={mode}"
+        raise ConfigError(
+            f"{connection.label}: {wrong} is not understood",
+            hint=f"use ssl_ca, or ssl_mode with {', '.join(_TLS_MODES)}",
+        )
     return Access(
         host=address.host,
         port=address.port,
@@ -87,8 +92,8 @@ def access(connection: MySQLConnection) -> Access:
         password=address.password,
         database=address.database,
         timeout=int(given.get("connect_timeout") or CONNECT_TIMEOUT_SECONDS),
-        tls=bool(options) and mode != "disabled",
-        tls_options=options,
+        tls_mode=mode or ("verify_ca" if given.get("ssl_ca") else ""),
+        tls_ca=given.get("ssl_ca"),
     )
 
 
@@ -104,13 +109,14 @@ def login(who: Access, **options: Any) -> Any:
             host=who.host,
             port=who.port,
             user=who.user,
-            password=who.password,
+            password=who.password.encode(),
             database=who.database or None,
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=who.timeout,
             client_flag=CLIENT.FOUND_ROWS,  # an UPDATE counts the rows it met, as everywhere else
-            **who.tls_options,
+            ssl=_tls(who),
+            ssl_disabled=who.tls_mode == "disabled",
             **options,
         )
         for setting in SETTINGS:
@@ -118,6 +124,18 @@ def login(who: Access, **options: Any) -> Any:
     except (pymysql.MySQLError, OSError, RuntimeError) as exc:
         raise translate_login(exc) from exc
     return raw
+
+
+def _tls(who: Access) -> ssl.SSLContext | None:
+    if not who.encrypted:
+        return None
+    import ssl
+
+    context = ssl.create_default_context(cafile=who.tls_ca)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # certificates that servers make for themselves are not that strict
+    context.check_hostname = who.tls_mode == "verify_identity"
+    context.verify_mode = ssl.CERT_NONE if who.tls_mode == "required" else ssl.CERT_REQUIRED
+    return context
 
 
 def connect(connection: MySQLConnection) -> SqlSession:
@@ -129,3 +147,13 @@ def identity(connection: MySQLConnection) -> tuple[str, ...]:
     """Host, port, database and user: the same means the same database."""
     who = access(connection)
     return ("mysql", who.host, str(who.port), who.database, who.user)
+
+
+def collation_of(connection: MySQLConnection) -> str:
+    """The collation that new tables get on this server."""
+    with connect(connection) as session:
+        version = str(session.scalar("SELECT VERSION()"))
+    if "MariaDB" in version:
+        return _MARIADB_COLLATION
+    numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+    return _MYSQL_COLLATION if numbers >= (8, 0, 17) else _OLD_MYSQL_COLLATION

@@ -21,6 +21,10 @@ from ematix_flow.foundation.errors import (
 from ematix_flow.foundation.redact import mask
 
 _SQL = "try the query in the sqlite3 shell, or: flow validate NAME"
+_WRITTEN_WRONG = (
+    r"syntax error|incomplete input|no such function|wrong number of arguments|misuse of|ambiguous column|unrecognized token|"
+    r"one statement at a time|do not have the same number|circular reference|no tables specified|parameters are not allowed"
+)
 _SIGNS: tuple[tuple[str, type[FlowError], str], ...] = (
     (r"is locked|database is busy", Unreachable, "another program is writing the database; run again when it is done"),
     (r"no such table", MissingTable, "check the table name; a schema is a prefix here: analytics.events is analytics_events"),
@@ -33,9 +37,7 @@ _SIGNS: tuple[tuple[str, type[FlowError], str], ...] = (
     (r"UNIQUE constraint", DuplicateKeys, 'use mode="merge", or remove the rows that are already there'),
     (r"blob too big", BadValue, "the source changed while it was planned, or a value is larger than SQLite allows; run again"),
     (r"integer overflow|datatype mismatch|malformed JSON", BadValue, "look at the value in the source"),
-    (r"syntax error|incomplete input|no such function|wrong number of arguments|misuse of|ambiguous column|unrecognized token"
-     r"|one statement at a time|do not have the same number|circular reference|no tables specified|parameters are not allowed",
-     SqlError, _SQL),
+    (_WRITTEN_WRONG, SqlError, _SQL),
     (r"disk I/O error", Unreachable, "the disk did not answer; run again"),
 )  # fmt: skip
 

@@ -10,6 +10,7 @@ import os
 import sqlite3
 import struct
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -76,6 +77,12 @@ def source_uri(connection: SQLiteConnection) -> str:
             f"there is no SQLite database at {path}", hint=f"check path= of connection {connection.name!r}"
         )
     return _uri(path, "rw")
+
+
+def require_adbc() -> None:
+    """Rows travel by ADBC; say so before anything is opened."""
+    if find_spec("adbc_driver_sqlite") is None:
+        raise ConfigError("SQLite needs adbc-driver-sqlite", hint='pip install "ematix-flow-spark[sqlite]"')
 
 
 def identity(connection: SQLiteConnection) -> tuple[str, ...]:

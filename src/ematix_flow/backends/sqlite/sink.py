@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.sqlite import values
 from ematix_flow.backends.sqlite.dialect import EXACT_DIGITS, SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
-from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, connect_target, database_path
+from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, connect_target, database_path, require_adbc
 from ematix_flow.backends.sqlite.storage import storage_schema, to_storage
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.strategy import Merge, Scd2
@@ -46,6 +46,7 @@ class SqliteSink(SqlSink):
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Tasks write Parquet in parallel; this process streams it into the stage's own database file."""
+        require_adbc()
         written = parquet_stage.write_stage(frame, job, owner=self._owner)
         file = self._create_stage(job)
         _ingest(str(written.location), file, job)

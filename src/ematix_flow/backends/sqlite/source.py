@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.sqlite import values
 from ematix_flow.backends.sqlite.dialect import SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
-from ematix_flow.backends.sqlite.session import connect_source, database_path, source_uri
+from ematix_flow.backends.sqlite.session import connect_source, database_path, require_adbc, source_uri
 from ematix_flow.backends.sqlite.storage import BLOB, INTEGER, REAL, TEXT, from_storage, storage_class
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import BigInt, Bytes, ColumnType, Double, Text
@@ -70,7 +70,7 @@ class SqliteSource:
             rows, found = _examine(session, declared)
         columns = tuple(
             SourceColumn(name, native or "(no type)", _type_of(name, native, item))
-            for (name, native), item in zip(declared, found)
+            for (name, native), item in zip(declared, found, strict=True)
         )
         return ReadPlan(query, columns, 1, "SQLite is read by one task", rows, True)
 
@@ -88,6 +88,7 @@ class SqliteSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task, one statement: SQLite shows it one state of the database from its first row to its last."""
+        require_adbc()
         carried = [(column.name, column.type or Text()) for column in plan.columns]
         work = carrying(_reader(source_uri(self._connection), _transport(plan.query, carried), carried), _translate)
         return spark.range(0, 1, 1, 1).mapInArrow(work, spark_schema(carried))

@@ -6,7 +6,6 @@ Other spellings that people store (a `T`, no seconds, another offset, fewer digi
 
 from __future__ import annotations
 
-from ematix_flow.backends.sqlite.dialect import EXACT_DIGITS
 from ematix_flow.declare.types import ColumnType, Numeric
 
 _RANGES = {"small_int": 2**15, "integer": 2**31, "big_int": None}
@@ -47,6 +46,8 @@ def _fits(value: str, column_type: ColumnType) -> str:
 def is_valid(value: str, column_type: ColumnType) -> str:
     """Stricter than `fits`: also what only the declaration asks for."""
     kind = column_type.kind
+    if isinstance(column_type, Numeric):
+        return _rounds_to(value, column_type)
     if kind in ("json", "jsonb"):
         return f"({fits(value, column_type)} AND json_valid({value}))"
     if kind == "uuid":
@@ -80,8 +81,7 @@ def stored(value: str, column_type: ColumnType) -> str:
     if kind == "float":
         return f"flow_float32({value})"
     if isinstance(column_type, Numeric):
-        number = canonical(value, column_type)
-        return value if column_type.precision <= EXACT_DIGITS else f"flow_decimal({number}, {column_type.scale})"
+        return f"flow_decimal({value}, {column_type.scale})"
     return as_text(value) if kind in ("text", "string") else canonical(value, column_type)
 
 
@@ -97,11 +97,27 @@ def _is_decimal(value: str, column_type: Numeric) -> str:
     number = f"round({value}, {scale}) = {value} AND abs({value}) < 1e{whole}"
     digits = f"ltrim({value}, '-')"
     point = f"instr({digits} || '.', '.')"
-    text = (
-        f"{digits} GLOB '[0-9]*' AND {digits} NOT GLOB '*[^0-9.]*' AND {digits} NOT GLOB '*.*.*' AND {value} NOT GLOB '--*' "
-        f"AND {point} - 1 <= {max(whole, 1)} AND length({digits}) - {point} <= {scale}"
-    )
+    text = f"{_is_plain(value)} AND {point} - 1 <= {max(whole, 1)} AND length({digits}) - {point} <= {scale}"
     return f"CASE typeof({value}) WHEN 'integer' THEN {number} WHEN 'real' THEN {number} WHEN 'text' THEN {text} END"
+
+
+def _rounds_to(value: str, column_type: Numeric) -> str:
+    """Whether a number has a place in the type once it is rounded to its scale, as every database rounds it."""
+    scale, whole = column_type.scale, column_type.precision - column_type.scale
+    digits = f"ltrim(flow_decimal({value}, {scale}), '-')"
+    short = f"length({digits}) <= {max(whole, 1) + (scale + 1 if scale else 0)}"
+    if whole == 0:
+        short += f" AND {digits} GLOB '0*'"
+    number = f"abs({value}) < 1e39 AND {short}"
+    text = f"{_is_plain(value)} AND {short}"
+    cases = f"CASE typeof({value}) WHEN 'integer' THEN {number} WHEN 'real' THEN {number} WHEN 'text' THEN {text} END"
+    return f"coalesce({cases}, 0)"
+
+
+def _is_plain(value: str) -> str:
+    digits = f"ltrim({value}, '-')"
+    shape = f"{digits} GLOB '[0-9]*' AND {digits} NOT GLOB '*[^0-9.]*' AND {digits} NOT GLOB '*.*.*'"
+    return f"{shape} AND {value} NOT GLOB '--*'"
 
 
 def _zone(value: str) -> str:

@@ -9,6 +9,7 @@ import click
 from ematix_flow.cli import module as modules
 from ematix_flow.cli.flags import module_option
 from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.names import name_of
 from ematix_flow.cli.output import Output
 from ematix_flow.declare import registry
 from ematix_flow.declare.loads import LoadSpec
@@ -67,8 +68,3 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     targets = ", ".join(f"{one['mode']} → {one['table']} ({one['connection']})" for one in entry.get("targets", ()))
     after = f"after {', '.join(entry['depends_on'])}" if entry.get("depends_on") else ""
     return entry["name"], entry["kind"], entry["schedule"] or "(unscheduled)", "  ".join(filter(None, (targets, after)))
-
-
-def name_of(connection: object) -> str:
-    """A connection's name, whether it is one or only its name."""
-    return connection if isinstance(connection, str) else str(getattr(connection, "name", connection))

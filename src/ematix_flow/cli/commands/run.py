@@ -43,6 +43,7 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
         output=output,
         module=loaded,
         run_log=run_log,
+        run_log_option=run_log_choice.option,
         width=report.widest([spec.name for spec in specs]),
     )
     try:
@@ -50,11 +51,12 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     finally:
         if run_log is not None:
             run_log.close()
-    _conclude(outcome, output, engine_seconds=session.start_seconds(), has_history=run_log is not None)
+    history = f"flow runs list{run_log_choice.option}" if run_log is not None else ""
+    _conclude(outcome, output, engine_seconds=session.start_seconds(), history=history)
     return outcome.exit_code
 
 
-def _conclude(outcome: Outcome, output: Output, *, engine_seconds: float | None, has_history: bool) -> None:
+def _conclude(outcome: Outcome, output: Output, *, engine_seconds: float | None, history: str) -> None:
     if output.json:
         output.document(outcome.to_dict())
         return
@@ -64,4 +66,4 @@ def _conclude(outcome: Outcome, output: Output, *, engine_seconds: float | None,
         skipped=len(outcome.skipped),
         engine_seconds=engine_seconds,
     )
-    output.talk(f"{told} · history: flow runs list" if has_history else told)
+    output.talk(f"{told} · history: {history}" if history else told)

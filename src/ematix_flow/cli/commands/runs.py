@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from ematix_flow.cli.advice import short
 from ematix_flow.cli.flags import run_log_options
 from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
@@ -17,7 +18,6 @@ from ematix_flow.runlog.records import STATUSES, RunRecord
 
 _HERE = "ematix_flow.cli.commands.runs"
 _HEADER = ("RUN", "PIPELINE", "STATUS", "STARTED", "TOOK", "ROWS")
-_SHORT_ID = 8
 _COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_closed", "rows_deleted", "rows_unchanged")
 
 
@@ -82,7 +82,7 @@ def show_command(output: Output, run: str, run_log_choice: RunLogChoice) -> None
 
 def _row(record: RunRecord) -> tuple[str, ...]:
     return (
-        record.run_id[:_SHORT_ID],
+        short(record.run_id),
         record.pipeline,
         shown_status(record),
         local(record.started_at),

@@ -69,5 +69,5 @@ def _insert_new_copies(session: SqlSession, writing: Writing, seen: str) -> int:
     source = writing.dialect.temporary("flow_boundary")
     inserted = session.execute(writing.insert(values, source=source, where=f"NOT EXISTS ({present})"))
     for name in ("flow_boundary", "flow_present"):
-        session.execute(f"DROP TABLE {writing.dialect.temporary(name)}")
+        session.execute(writing.dialect.drop_temporary(name))
     return inserted

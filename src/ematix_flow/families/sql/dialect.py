@@ -112,6 +112,10 @@ class SqlDialect(ABC):
         """Keep a query's result for this session."""
         return f"CREATE TEMPORARY TABLE {self.quote(name)} AS {query}"
 
+    def drop_temporary(self, name: str) -> str:
+        """Forget it; must not end the transaction."""
+        return f"DROP TABLE {self.temporary(name)}"
+
     def create_table(self, relation: str, columns: Sequence[Column], *, primary_key: Sequence[str],
                      unique: Sequence[Sequence[str]] = ()) -> str:  # fmt: skip
         """A table with its keys."""

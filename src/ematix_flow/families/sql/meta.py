@@ -135,7 +135,7 @@ class Meta:
     def watermark(self, writer: str, column: str) -> str | None:
         """The last watermark of this writer on this column."""
         value = self.session.scalar(
-            f"SELECT last_value FROM {self.name(WATERMARKS)} WHERE pipeline_name = {self.d.text_literal(writer)} "
+            f"SELECT {self.d.quote('last_value')} FROM {self.name(WATERMARKS)} WHERE pipeline_name = {self.d.text_literal(writer)} "
             f"AND column_name = {self.d.text_literal(column)}"
         )
         return None if value is None else str(value)

@@ -81,7 +81,7 @@ class RebuildingDdl(SqlDdl):
         relaxed = {step.column.name for step in steps if isinstance(step, DropNotNull)}
         kept = [replace(column, nullable=column.nullable or column.name in relaxed) for column in layout.columns]
         natives = [d.type_sql(changed[column.name]) if column.name in changed else column.native for column in kept]
-        lines = [_line(d.quote(column.name), native, column) for column, native in zip(kept, natives)]
+        lines = [_line(d.quote(column.name), native, column) for column, native in zip(kept, natives, strict=True)]
         lines += [f"{d.quote(step.column.name)} {d.type_sql(step.column)}" for step in steps if isinstance(step, AddColumn)]
         if layout.primary_key:
             lines.append(f"PRIMARY KEY ({d.names(layout.primary_key)})")

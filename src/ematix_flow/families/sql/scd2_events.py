@@ -64,7 +64,7 @@ def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged
     counts = _apply(session, writing, strategy)
     expired = expire(session, writing, strategy)
     for name in (_TOUCHED, _VERSIONS):
-        session.execute(f"DROP TABLE {writing.dialect.temporary(name)}")
+        session.execute(writing.dialect.drop_temporary(name))
     return replace(counts, read=staged, unchanged=staged - new, closed=counts.closed + expired, deleted=hard_deleted)
 
 

@@ -1,0 +1,28 @@
+"""DuckDB: batch both ways through Parquet, opened only while it works, effectively-once writes."""
+
+from __future__ import annotations
+
+from ematix_flow.backends.duckdb.ddl import DuckdbDdl
+from ematix_flow.backends.duckdb.session import connect, identity
+from ematix_flow.backends.duckdb.sink import DuckdbSink
+from ematix_flow.backends.duckdb.source import DuckdbSource
+from ematix_flow.contract.backend import Backend
+from ematix_flow.declare.connections import DuckDBConnection
+
+backend = Backend(
+    name="duckdb",
+    title="DuckDB",
+    connection_types=(DuckDBConnection,),
+    dialect="duckdb",
+    strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    extra="duckdb",
+    batch_source=DuckdbSource,
+    batch_sink=DuckdbSink,
+    ddl=DuckdbDdl,
+    client=connect,
+    identity=identity,
+    notes=(
+        "one process at a time may write the file; a run opens it late and closes it early",
+        "DuckDB keeps no length of a text: String[n] is checked at every load",
+    ),
+)

@@ -1,0 +1,73 @@
+"""Writing DuckDB: Spark's tasks write Parquet, this process alone opens the file and takes it over in one transaction."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.duckdb.dialect import DuckdbDialect
+from ematix_flow.backends.duckdb.session import catalog_name, connect_target, database_path
+from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.declare.types import Column
+from ematix_flow.families import parquet_stage
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.sink import SqlSink
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import DuckDBConnection
+
+_VIEW = "flow_stage"
+
+
+class DuckdbSink(SqlSink):
+    """Stages as Parquet files, read in place."""
+
+    def __init__(self, connection: DuckDBConnection) -> None:
+        path = database_path(connection)
+        self._connection = connection
+        self._owner = f"duckdb-{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+        self.dialect = DuckdbDialect(catalog_name(path))
+
+    def connect(self) -> SqlSession:
+        return connect_target(self._connection)
+
+    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Every task writes its own Parquet file; the database is not touched."""
+        written = parquet_stage.write_stage(frame, job, owner=self._owner)
+        return Stage(self._select(job, str(written.location)), written.rows, written.location)
+
+    def stage_query(self, job: WriteJob, query: str) -> Stage:
+        """Fill a table beside the target, inside DuckDB."""
+        relation = self.dialect.relation(self.dialect.meta_schema, _table_name(job.run_id))
+        chosen = ", ".join(self._cast(column) for column in job.shape.declared.columns)
+        with self.connect() as session:
+            session.execute(self.dialect.create_schema(self.dialect.meta_schema) or "SELECT 1")
+            rows = session.execute(f"CREATE OR REPLACE TABLE {relation} AS SELECT {chosen} FROM (\n{query}\n) AS q")
+        return Stage(relation, rows)
+
+    def open_stage(self, session: SqlSession, stage: Stage) -> str:
+        """The Parquet files under one name, columns typed as the target's."""
+        if stage.location is None:
+            return stage.relation
+        session.execute(f"CREATE OR REPLACE TEMPORARY VIEW {_VIEW} AS {stage.relation}")
+        return f"temp.{_VIEW}"
+
+    def drop_stage(self, session: SqlSession, run_id: str) -> None:
+        session.execute(f"DROP TABLE IF EXISTS {self.dialect.relation(self.dialect.meta_schema, _table_name(run_id))}")
+        parquet_stage.drop_stage_dir(run_id, self._owner)
+
+    def _select(self, job: WriteJob, folder: str) -> str:
+        chosen = ", ".join(self._cast(column) for column in job.shape.declared.columns)
+        files = self.dialect.text_literal(f"{glob.escape(folder)}/*.parquet")
+        return f"SELECT {chosen} FROM read_parquet({files})"
+
+    def _cast(self, column: Column) -> str:
+        name = self.dialect.quote(column.name)
+        return f"CAST({name} AS {self.dialect.type_sql(column)}) AS {name}"
+
+
+def _table_name(run_id: str) -> str:
+    return f"stage_{run_id.replace('-', '')}"

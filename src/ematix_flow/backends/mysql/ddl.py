@@ -1,0 +1,117 @@
+"""Tables of MySQL and MariaDB: what is there, and how it is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.mysql.dialect import LONGEST_VARCHAR, MySqlDialect
+from ematix_flow.backends.mysql.session import collation_of, connect
+from ematix_flow.contract.ddl import ChangeType, ColumnState, DdlStep, TableState
+from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.types import Column, ColumnType, String
+from ematix_flow.families.sql.ddl import SqlDdl
+from ematix_flow.families.sql.session import SqlSession
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import MySQLConnection
+
+# One native type serves several declared ones: which of them a column is, only the declaration knows.
+_SAME_STORAGE = (
+    frozenset({"timestamp", "timestamp_tz"}),
+    frozenset({"json", "jsonb"}),
+    frozenset({"json", "text"}),
+)
+
+
+class MySqlDdl(SqlDdl):
+    """Inspects through information_schema."""
+
+    def __init__(self, connection: MySQLConnection) -> None:
+        self._connection = connection
+        self.dialect: MySqlDialect = MySqlDialect(lambda: collation_of(connection))
+
+    def connect(self) -> SqlSession:
+        return connect(self._connection)
+
+    def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
+        """What `inspect` reports for a column created from this declaration."""
+        stored = super().stored_type(shape, column)
+        if stored is None or _same_storage(stored, column.type) or isinstance(column.type, String):
+            return column.type
+        return stored
+
+    def inspect(self, shape: TargetShape) -> TableState | None:
+        literal, table = self.dialect.text_literal, shape.table
+        place = f"table_schema = {literal(table.schema) if table.schema else 'DATABASE()'}"
+        named = f"{place} AND table_name = {literal(table.name)}"
+        with self.connect() as session:
+            found = session.rows(f"SELECT table_rows, table_collation FROM information_schema.tables WHERE {named}")
+            if not found:
+                return None
+            rows, collation = found[0]
+            columns = session.rows(
+                "SELECT column_name, column_type, is_nullable, character_set_name, collation_name "
+                f"FROM information_schema.columns WHERE {named} ORDER BY ordinal_position"
+            )
+            key = session.rows(
+                "SELECT column_name FROM information_schema.statistics "
+                f"WHERE {named} AND index_name = 'PRIMARY' ORDER BY seq_in_index"
+            )
+            documents = _json_columns(session, f"constraint_schema = {place.split(' = ')[1]}", literal(table.name))
+        wanted = {column.name: self.stored_type(shape, column) for column in table.columns}
+        states = tuple(
+            self._state(
+                str(name),
+                "json" if str(name) in documents else str(kind),
+                nullable == "YES",
+                f" CHARACTER SET {charset} COLLATE {order}" if order not in (None, collation) else "",
+                wanted.get(str(name)),
+            )
+            for name, kind, nullable, charset, order in columns
+        )
+        return TableState(states, tuple(str(row[0]) for row in key), int(rows) if rows else None)
+
+    def _state(self, name: str, kind: str, nullable: bool, collation: str, wanted: ColumnType | None) -> ColumnState:
+        found = self.dialect.parse_type(kind)
+        if found is not None and wanted is not None and (_same_storage(found, wanted) or _long_text(found, wanted)):
+            found = wanted
+        return ColumnState(name, kind + ("" if kind == "json" else collation), found, nullable)
+
+    def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
+        """The steps as SQL; a changed column keeps its NULL or NOT NULL, which MODIFY would otherwise decide anew."""
+        keyed = {name for group in (shape.table.primary_key, *shape.table.unique) for name in group}
+        ready = [
+            ChangeType(
+                replace(step.column, nullable=step.before.nullable, primary_key=step.column.name in keyed), step.before
+            )
+            if isinstance(step, ChangeType)
+            else step
+            for step in steps
+        ]
+        return super().statements(shape, ready)
+
+
+def _same_storage(one: ColumnType, other: ColumnType) -> bool:
+    return any({one.kind, other.kind} <= group for group in _SAME_STORAGE)
+
+
+def _long_text(found: ColumnType, wanted: ColumnType) -> bool:
+    """A String longer than any VARCHAR is kept as LONGTEXT; its length is checked before every load."""
+    return found.kind == "text" and isinstance(wanted, String) and wanted.length > LONGEST_VARCHAR
+
+
+def _json_columns(session: SqlSession, schema: str, table: str) -> set[str]:
+    """MariaDB's JSON is LONGTEXT with a check."""
+    if "MariaDB" not in str(session.scalar("SELECT VERSION()")):
+        return set()
+    checks = session.rows(
+        f"SELECT check_clause FROM information_schema.check_constraints WHERE {schema} AND table_name = {table}"
+    )
+    clauses = [str(row[0]).lower() for row in checks]
+    return {
+        clause[len("json_valid(`") : -2]
+        for clause in clauses
+        if clause.startswith("json_valid(`") and clause.endswith("`)")
+    }

@@ -1,0 +1,199 @@
+"""SQL of MySQL 8 and MariaDB; `/*M! … */` is read by MariaDB only, `/*!80000 … */` by MySQL only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from functools import cached_property
+
+from ematix_flow.declare.types import (
+    JSONB,
+    UUID,
+    BigInt,
+    Boolean,
+    Bytes,
+    Column,
+    ColumnType,
+    Date,
+    Double,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    String,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
+from ematix_flow.families.sql.dialect import SqlDialect
+
+LONGEST_VARCHAR = 16383  # 65535 bytes of utf8mb4
+KEY_LENGTH = 255
+_TYPES = {
+    "small_int": "smallint", "integer": "int", "big_int": "bigint", "float": "float", "double": "double",
+    "boolean": "tinyint(1)", "text": "longtext", "date": "date", "timestamp": "datetime(6)",
+    "timestamp_tz": "datetime(6)",  # a TIMESTAMP ends in 2038
+    "json": "longtext",  # the JSON type reorders keys and rounds numbers: it keeps a document by meaning only
+    "jsonb": "json", "uuid": "char(36) CHARACTER SET ascii COLLATE ascii_bin", "bytes": "longblob",
+}  # fmt: skip
+_NATIVE: dict[str, ColumnType] = {
+    "smallint": SmallInt(), "int": Integer(), "bigint": BigInt(), "float": Float(), "double": Double(),
+    "tinyint(1)": Boolean(), "tinytext": Text(), "text": Text(), "mediumtext": Text(), "longtext": Text(),
+    "date": Date(), "datetime(6)": Timestamp(), "timestamp(6)": TimestampTZ(), "json": JSONB(), "char(36)": UUID(),
+    "tinyblob": Bytes(), "blob": Bytes(), "mediumblob": Bytes(), "longblob": Bytes(),
+}  # fmt: skip
+_SHAPE = re.compile(r"^([a-z]+)(?:\((\d+)(?:,(\d+))?\))?( unsigned)?")
+_WIDTHS_OF_NO_MEANING = ("smallint", "int", "bigint")
+_TEXTS = ("text", "string", "json")
+_NUMBERS = ("small_int", "integer", "big_int", "float", "double", "numeric")
+
+
+def _portable_collation() -> str:
+    return "utf8mb4_bin"
+
+
+class MySqlDialect(SqlDialect):
+    """MySQL 8.0 and MariaDB 10.7, and later."""
+
+    name = "mysql"
+
+    def __init__(self, collation: Callable[[], str] = _portable_collation) -> None:
+        self._ask_collation = collation
+
+    @cached_property
+    def collation(self) -> str:
+        """The collation new tables get: the server's nearest to comparing bytes."""
+        return self._ask_collation()
+
+    def quote(self, identifier: str) -> str:
+        return "`" + identifier.replace("`", "``") + "`"
+
+    def text_literal(self, value: str) -> str:
+        return "'" + value.replace("\\", "\\\\").replace("'", "''") + "'"
+
+    def type_sql(self, column: Column, *, key: bool = False) -> str:
+        match column.type:
+            case Numeric(precision=precision, scale=scale):
+                return f"decimal({precision},{scale})"
+            case String(length=length):
+                return f"varchar({length})" if length <= LONGEST_VARCHAR else "longtext"
+            case Text() if key:
+                return f"varchar({KEY_LENGTH})"
+            case Bytes() if key:
+                return f"varbinary({KEY_LENGTH})"
+        return _TYPES[column.type.kind]
+
+    def parse_type(self, native: str) -> ColumnType | None:
+        """Only types that keep every value exactly: no unsigned numbers, no CHAR, no seconds without fractions."""
+        found = _SHAPE.match(native.lower().strip())
+        if found is None:
+            return None
+        base, first, second, unsigned = found.groups()
+        if unsigned:
+            return None
+        if base == "varchar":
+            return String(int(first))
+        if base == "varbinary":
+            return Bytes()
+        if base == "decimal":
+            return Numeric(int(first), int(second or 0)) if int(first) <= 38 else None
+        if first is None or base in _WIDTHS_OF_NO_MEANING:
+            return _NATIVE.get(base)
+        return _NATIVE.get(f"{base}({first})") if second is None else None
+
+    def table_suffix(self) -> str:
+        return f" ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE {self.collation}"
+
+    def concat(self, parts: Sequence[str]) -> str:
+        return f"CONCAT({', '.join(parts)})"
+
+    def length(self, expression: str) -> str:
+        return f"CHAR_LENGTH({expression})"
+
+    def sha256(self, text: str) -> str:
+        return f"UNHEX(SHA2({text}, 256))"
+
+    def as_text(self, expression: str, column_type: ColumnType) -> str:
+        kind = column_type.kind
+        if kind in _TEXTS:
+            return f"CONVERT({expression} USING utf8mb4) COLLATE utf8mb4_bin"
+        if kind == "jsonb":
+            by_meaning = f"/*M! JSON_NORMALIZE( */ /*!80000 CAST( */ {expression} /*M! ) */ /*!80000 AS JSON) */"
+            return f"CONVERT({by_meaning} USING utf8mb4) COLLATE utf8mb4_bin"
+        if kind == "bytes":
+            return f"HEX({expression})"
+        if kind == "float":  # as text a FLOAT has six digits, a DOUBLE all of them
+            return f"CAST({expression} + 0e0 AS CHAR)"
+        return f"CAST({expression} AS CHAR)"
+
+    def equal(self, left: str, right: str, column: Column) -> str:
+        sign = "<=>" if column.nullable else "="
+        test = f"{left} {sign} {right}"
+        if column.type.kind in _TEXTS:  # the plain test finds the index, the bytes are what counts
+            return f"({test} AND {self._bytes(left, column.type)} {sign} {self._bytes(right, column.type)})"
+        return test
+
+    def differs(self, left: str, right: str, column: Column) -> str:
+        if column.type.kind in (*_TEXTS, "jsonb"):
+            left, right = self._bytes(left, column.type), self._bytes(right, column.type)
+        return f"NOT ({left} <=> {right})"
+
+    def _bytes(self, expression: str, column_type: ColumnType) -> str:
+        """A text as bytes: no collation makes two of them equal, no blank at the end is lost."""
+        return f"CAST({self.as_text(expression, column_type)} AS BINARY)"
+
+    def instant(self, moment: datetime) -> str:
+        utc = moment.astimezone(timezone.utc).replace(tzinfo=None)
+        return f"TIMESTAMP'{utc.isoformat(sep=' ', timespec='microseconds')}'"
+
+    def plus(self, instant: str, span: timedelta) -> str:
+        return f"({instant} + INTERVAL {span // timedelta(microseconds=1)} MICROSECOND)"
+
+    def to_instant(self, expression: str, column_type: ColumnType) -> str:
+        return f"CAST({expression} AS DATETIME(6))"
+
+    def update_from(self, relation: str, stage: str, *, on: str, sets: Mapping[str, str], where: str | None) -> str:
+        assignments = ", ".join(f"{relation}.{self.quote(name)} = {value}" for name, value in sets.items())
+        condition = f" WHERE {where}" if where else ""
+        return f"UPDATE {relation} JOIN {stage} AS s ON {on} SET {assignments}{condition}"
+
+    def temporary(self, name: str) -> str:
+        return self.relation(self.meta_schema, name)  # a connection may have chosen no database
+
+    def create_temporary(self, name: str, query: str) -> str:
+        return f"CREATE TEMPORARY TABLE {self.temporary(name)} AS {query}"
+
+    def drop_temporary(self, name: str) -> str:
+        return f"DROP TEMPORARY TABLE {self.temporary(name)}"
+
+    def change_type(self, relation: str, column: Column) -> list[str] | None:
+        return [
+            self.modify(relation, column.name, self.type_sql(column, key=column.primary_key), nullable=column.nullable)
+        ]
+
+    def drop_not_null(self, relation: str, column: str, native: str) -> list[str] | None:
+        return [self.modify(relation, column, native, nullable=True)]
+
+    def modify(self, relation: str, column: str, native: str, *, nullable: bool) -> str:
+        """The statement that gives a column another type or lets it be NULL."""
+        return (
+            f"ALTER TABLE {relation} MODIFY COLUMN {self.quote(column)} {native} {'NULL' if nullable else 'NOT NULL'}"
+        )
+
+    def watermark_literal(self, value: str, column_type: ColumnType) -> str:
+        kind = column_type.kind
+        if kind in _NUMBERS:
+            return value
+        if kind == "date":
+            return f"DATE'{value}'"
+        if kind in ("timestamp", "timestamp_tz"):
+            moment = datetime.fromisoformat(value)
+            return self.instant(moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc))
+        return self.text_literal(value)
+
+    def watermark_text(self, expression: str, column_type: ColumnType) -> str:
+        if column_type.kind in ("timestamp", "timestamp_tz"):
+            zone = "+00:00" if column_type.kind == "timestamp_tz" else ""
+            return f"DATE_FORMAT({expression}, '%Y-%m-%d %H:%i:%s.%f{zone}')"
+        return self.as_text(expression, column_type)

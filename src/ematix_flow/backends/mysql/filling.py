@@ -1,0 +1,119 @@
+"""Puts rows into a stage from inside a Spark task: LOAD DATA LOCAL from a file, or INSERT statements of many rows."""
+
+from __future__ import annotations
+
+import tempfile
+from abc import ABC, abstractmethod
+from typing import Any
+
+from ematix_flow.backends.mysql.dialect import MySqlDialect
+from ematix_flow.backends.mysql.errors import translate
+from ematix_flow.backends.mysql.rendering import pieces, rows_as_text
+from ematix_flow.backends.mysql.session import Access, login
+from ematix_flow.declare.types import ColumnType
+from ematix_flow.foundation.errors import BadValue, RunFailed
+
+ATTEMPT = "_flow_attempt"
+_FILE_BYTES = 64 * 1024 * 1024
+_STATEMENT_BYTES = 1024 * 1024
+_DIALECT = MySqlDialect()
+
+
+class Filling(ABC):
+    """One task's connection to its stage."""
+
+    def __init__(self, who: Access, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
+        self._relation = relation
+        self._columns = columns
+        self._attempt = attempt
+        self._raw = login(who, local_infile=True)
+
+    @abstractmethod
+    def add(self, batch: Any) -> None:
+        """Take a batch; it may still be on its way when this returns."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """Everything that was taken is in the stage."""
+
+    def close(self) -> None:
+        """End the connection."""
+        self._raw.close()
+
+    def _execute(self, statement: str | bytes) -> tuple[int, int]:
+        """Rows affected and warnings given."""
+        with self._raw.cursor() as cursor:
+            cursor.execute(statement)
+            return cursor.rowcount, cursor.warning_count
+
+
+class Inserting(Filling):
+    """For servers that read no files of their clients, which is how MySQL 8 is delivered."""
+
+    def __init__(self, who: Access, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
+        super().__init__(who, relation, columns, attempt)
+        with self._raw.cursor() as cursor:
+            cursor.execute("SELECT @@max_allowed_packet")
+            self._largest = min(_STATEMENT_BYTES, int(cursor.fetchone()[0]) // 2)
+        names = _DIALECT.names([name for name, _ in columns])
+        self._head = f"INSERT INTO {relation} ({names}, {ATTEMPT}) VALUES ".encode()
+
+    def add(self, batch: Any) -> None:
+        rows = rows_as_text(batch, self._columns, begin="(", end=f",{self._attempt}),", hex_mark="x")
+        for piece in pieces(rows, self._largest):
+            if piece:
+                self._execute(self._head + bytes(piece[:-1]))
+
+    def finish(self) -> None:
+        return  # every batch is in the stage already
+
+
+class Loading(Filling):
+    """LOCAL turns the server's errors into warnings, so one warning or one row less ends the load."""
+
+    def __init__(self, who: Access, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
+        super().__init__(who, relation, columns, attempt)
+        self._file = tempfile.NamedTemporaryFile(prefix="ematix-flow-")  # noqa: SIM115 - lives as long as this object
+        self._rows = 0
+
+    def add(self, batch: Any) -> None:
+        rows = rows_as_text(batch, self._columns, begin="", end=f",{self._attempt}\n", hex_mark="")
+        for piece in pieces(rows, _FILE_BYTES):
+            self._file.write(piece)
+        self._rows += batch.num_rows
+        if self._file.tell() >= _FILE_BYTES:
+            self.finish()
+
+    def finish(self) -> None:
+        if self._rows == 0:
+            return
+        self._file.flush()
+        loaded, warnings = self._execute(self._statement())
+        if warnings:
+            level, number, text = next(iter(self._raw.show_warnings()), ("Warning", 0, "a value did not fit"))
+            raise translate(_Warned(int(number), str(text))) if number else BadValue(f"{text} ({level})")
+        if loaded != self._rows:
+            raise RunFailed(f"the server took {loaded} of {self._rows} rows of a stage", hint="see the server's log")
+        self._file.seek(0)
+        self._file.truncate()
+        self._rows = 0
+
+    def _statement(self) -> str:
+        holders = [f"@flow_{index}" if kind.kind == "bytes" else _DIALECT.quote(name)
+                   for index, (name, kind) in enumerate(self._columns)]  # fmt: skip
+        decoded = [f"{_DIALECT.quote(name)} = UNHEX(@flow_{index})"
+                   for index, (name, kind) in enumerate(self._columns) if kind.kind == "bytes"]  # fmt: skip
+        return (
+            f"LOAD DATA LOCAL INFILE {_DIALECT.text_literal(self._file.name)} INTO TABLE {self._relation} "
+            "CHARACTER SET utf8mb4 FIELDS TERMINATED BY ',' OPTIONALLY ENCLOSED BY '\\'' ESCAPED BY '\\\\' "
+            f"LINES TERMINATED BY '\\n' ({', '.join(holders)}, {ATTEMPT})"
+            + (f" SET {', '.join(decoded)}" if decoded else "")
+        )
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Warned(Exception):
+    """A warning of the server in the shape of a driver's error."""

@@ -1,0 +1,113 @@
+"""Cuts a query of one table into parts by ranges of its integer primary key, as even as the index can tell."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ematix_flow.backends.mysql.dialect import MySqlDialect
+from ematix_flow.families.sql.linear import LinearQuery, linear
+from ematix_flow.families.sql.session import SqlSession
+
+LARGEST_PART_ROWS = 200_000  # a task holds at most one part in memory
+LARGEST_PART_BYTES = 64 * 1024 * 1024
+SMALLEST_PART_ROWS = 50_000  # below that, another connection costs more than it saves
+_QUESTIONS = 1_000
+_INTEGERS = ("tinyint", "smallint", "mediumint", "int", "bigint")
+_DIALECT = MySqlDialect()
+
+
+@dataclass(frozen=True)
+class _Key:
+    table: str
+    column: str
+    row_bytes: int
+
+
+def parts_of(session: SqlSession, query: str, parallelism: int) -> tuple[tuple[str, ...], str]:
+    """The queries of the parts, and why these."""
+    parsed = linear(query, "mysql")
+    if parsed is None:
+        return (query,), "not a plain query of one table"
+    key = _leading_key(session, parsed)
+    if key is None:
+        return (query,), f"{parsed.table} has no integer primary key"
+    low, high = session.rows(f"SELECT MIN({key.column}), MAX({key.column}) FROM {key.table}")[0]
+    if low is None:
+        return (query,), "empty"
+    edges = _edges(session, key, int(low), int(high), parallelism)
+    if not edges:
+        return (query,), "too small to split"
+    column = f"{_DIALECT.quote(parsed.alias)}.{key.column}"
+    starts, stops = [None, *edges], [*edges, None]  # open at both ends: rows added meanwhile belong to a part
+    parts = tuple(
+        parsed.where(" AND ".join(_conditions(column, start, stop))) for start, stop in zip(starts, stops, strict=True)
+    )
+    return parts, f"{len(parts)} ranges of {parsed.table}.{key.column.strip('`')}"
+
+
+def _conditions(column: str, start: int | None, stop: int | None) -> list[str]:
+    return [f"{column} {sign} {edge}" for sign, edge in ((">=", start), ("<", stop)) if edge is not None]
+
+
+def _leading_key(session: SqlSession, parsed: LinearQuery) -> _Key | None:
+    schema = _DIALECT.text_literal(parsed.schema) if parsed.schema else "DATABASE()"
+    found = session.rows(
+        "SELECT k.column_name, c.data_type, t.avg_row_length FROM information_schema.statistics AS k "
+        "JOIN information_schema.columns AS c ON c.table_schema = k.table_schema AND c.table_name = k.table_name "
+        "AND c.column_name = k.column_name "
+        "JOIN information_schema.tables AS t ON t.table_schema = k.table_schema AND t.table_name = k.table_name "
+        f"WHERE k.table_schema = {schema} AND k.table_name = {_DIALECT.text_literal(parsed.table)} "
+        "AND k.index_name = 'PRIMARY' AND k.seq_in_index = 1 AND t.engine = 'InnoDB'"
+    )
+    if not found or str(found[0][1]).lower() not in _INTEGERS:
+        return None
+    column, _, row_bytes = found[0]
+    return _Key(_DIALECT.relation(parsed.schema, parsed.table), _DIALECT.quote(str(column)), int(row_bytes or 0))
+
+
+def _edges(session: SqlSession, key: _Key, low: int, high: int, parallelism: int) -> list[int]:
+    """Halve the key range until the index expects no more rows in a piece than a part may have."""
+
+    def expected(start: int, stop: int) -> int:
+        return _expected(session, f"SELECT 1 FROM {key.table} WHERE {key.column} >= {start} AND {key.column} < {stop}")
+
+    total = expected(low, high + 1)
+    largest = min(LARGEST_PART_ROWS, LARGEST_PART_BYTES // max(key.row_bytes, 1))
+    wanted = max(1, min(max(total // max(parallelism, 1), SMALLEST_PART_ROWS), largest))
+    waiting, leaves, asked = [(low, high + 1, total)], [], 0
+    while waiting:
+        start, stop, rows = waiting.pop()
+        if rows <= wanted or stop - start < 2 or asked > _QUESTIONS:
+            leaves.append((start, rows))
+            continue
+        middle = (start + stop) // 2
+        asked += 2
+        waiting += [(middle, stop, expected(middle, stop)), (start, middle, expected(start, middle))]
+    return _joined(leaves, wanted)
+
+
+def _joined(leaves: list[tuple[int, int]], wanted: int) -> list[int]:
+    """Where parts begin, the first excepted: small neighbours become one."""
+    edges: list[int] = []
+    filled = 0
+    for index, (start, rows) in enumerate(leaves):
+        if index and filled + rows > wanted:
+            edges.append(start)
+            filled = 0
+        filled += rows
+    return edges
+
+
+def estimate(session: SqlSession, query: str) -> int | None:
+    """Rows the optimizer expects of a query, None when it does not say."""
+    return _expected(session, query) or None
+
+
+def _expected(session: SqlSession, query: str) -> int:
+    names, lines = session.query(f"EXPLAIN FORMAT=TRADITIONAL {query}")
+    rows, share = names.index("rows"), names.index("filtered") if "filtered" in names else None
+    product = 1.0
+    for line in lines:
+        if int(line[0] or 0) == 1 and line[rows] is not None:
+            product *= int(line[rows]) * (float(line[share] or 100) / 100 if share is not None else 1)
+    return round(product) if any(line[rows] is not None for line in lines) else 0

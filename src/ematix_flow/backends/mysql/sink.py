@@ -1,0 +1,169 @@
+"""Writing MySQL and MariaDB: every task fills a stage, the driver publishes it in one transaction."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.mysql.dialect import MySqlDialect
+from ematix_flow.backends.mysql.errors import translate
+from ematix_flow.backends.mysql.filling import ATTEMPT, Inserting, Loading
+from ematix_flow.backends.mysql.session import Access, access, collation_of, connect
+from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.types import Column, ColumnType
+from ematix_flow.families.carry import carrying
+from ematix_flow.families.frames import pairs
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.sink import SqlSink
+from ematix_flow.foundation import fault
+from ematix_flow.foundation.errors import Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import MySQLConnection
+
+_TEXTS = ("text", "string", "json", "jsonb")
+_INDEXED_CHARACTERS = 100
+
+
+class MySqlSink(SqlSink):
+    """Stages by LOAD DATA LOCAL where the server allows it, by long INSERT statements elsewhere."""
+
+    def __init__(self, connection: MySQLConnection) -> None:
+        self._connection = connection
+        self.dialect: MySqlDialect = MySqlDialect(lambda: collation_of(connection))
+
+    def connect(self) -> SqlSession:
+        return connect(self._connection)
+
+    def _relation(self, run_id: str) -> str:
+        return self.dialect.relation(self.dialect.meta_schema, f"stage_{run_id.replace('-', '')}")
+
+    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Rows from every task; an attempt that lost its race is removed before anybody reads the stage."""
+        relation = self._relation(job.run_id)
+        columns = job.shape.declared.columns
+        with self.connect() as session:
+            self._create_stage(session, job, relation)
+            from_files = bool(session.scalar("SELECT @@GLOBAL.local_infile"))
+        carried = frame.selectExpr(*(_to_carrier(column) for column in columns))
+        work = _writer(access(self._connection), relation, pairs(columns), from_files=from_files)
+        outcome = carried.mapInArrow(carrying(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        rows = sum(row["rows"] for row in outcome)
+        with self.connect() as session:
+            if int(session.scalar(f"SELECT COUNT(*) FROM {relation}")) != rows:
+                winners = ", ".join(str(row["attempt"]) for row in outcome) or "NULL"
+                session.execute(f"DELETE FROM {relation} WHERE {ATTEMPT} NOT IN ({winners})")
+            self._index_stage(session, job, relation)
+        return Stage(relation, rows)
+
+    def stage_query(self, job: WriteJob, query: str) -> Stage:
+        """Fill the stage inside the database."""
+        relation = self._relation(job.run_id)
+        columns = job.shape.declared.columns
+        names = self.dialect.names([column.name for column in columns])
+        chosen = ", ".join(_checked(self.dialect.quote(column.name), column) for column in columns)
+        with self.connect() as session:
+            self._create_stage(session, job, relation)
+            rows = session.execute(f"INSERT INTO {relation} ({names}) SELECT {chosen} FROM (\n{query}\n) AS q")
+            self._index_stage(session, job, relation)
+        return Stage(relation, rows)
+
+    def _create_stage(self, session: SqlSession, job: WriteJob, relation: str) -> None:
+        collations = self._target_collations(session, job)
+        lines = []
+        for column in job.shape.declared.columns:
+            name = self.dialect.quote(column.name)
+            # Long enough for what the target refuses: lengths are checked on the stage, with a better message.
+            kind = "longtext" if column.type.kind in _TEXTS else self.dialect.type_sql(column)
+            lines.append(f"{name} {kind}{collations.get(column.name, '')}")
+        lines.append(f"{ATTEMPT} bigint")
+        session.execute(f"CREATE TABLE {relation} ({', '.join(lines)}){self.dialect.table_suffix()}")
+
+    def _target_collations(self, session: SqlSession, job: WriteJob) -> dict[str, str]:
+        """Keys are compared through the target's index only where both sides have its collation."""
+        table, literal = job.shape.table, self.dialect.text_literal
+        schema = literal(table.schema) if table.schema else "DATABASE()"
+        place = f"table_schema = {schema} AND table_name = {literal(table.name)}"
+        engine = session.scalar(f"SELECT engine FROM information_schema.tables WHERE {place}")
+        if engine is not None and str(engine).lower() != "innodb":
+            raise Unsupported(
+                f"{table.qualified} is a {engine} table, which cannot be loaded in one transaction",
+                hint=f"ALTER TABLE {self.dialect.relation(table.schema, table.name)} ENGINE=InnoDB",
+            )
+        found = session.rows(
+            "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
+            f"WHERE {place} AND collation_name IS NOT NULL"
+        )
+        keys = _keys(job)
+        return {str(n): f" CHARACTER SET {c} COLLATE {o}" for n, c, o in found if n in keys}
+
+    def _index_stage(self, session: SqlSession, job: WriteJob, relation: str) -> None:
+        """Without an index on the keys every lookup from the target's side would read the whole stage."""
+        columns = [job.shape.declared.column(name) for name in _keys(job)]
+        if not columns:
+            return
+        parts = ", ".join(
+            self.dialect.quote(column.name)
+            + (f"({_INDEXED_CHARACTERS})" if column.type.kind in (*_TEXTS, "bytes") else "")
+            for column in columns
+        )
+        session.execute(f"ALTER TABLE {relation} ADD INDEX flow_keys ({parts})")
+        session.rows(f"ANALYZE TABLE {relation}")
+
+    def drop_stage(self, session: SqlSession, run_id: str) -> None:
+        session.execute(f"DROP TABLE IF EXISTS {self._relation(run_id)}")
+
+
+def _keys(job: WriteJob) -> tuple[str, ...]:
+    if isinstance(job.strategy, (Merge, Scd2)):
+        return job.strategy.keys
+    return job.shape.declared.primary_key if job.incremental else ()
+
+
+def _to_carrier(column: Column) -> str:
+    name = f"`{column.name.replace('`', '``')}`"
+    if column.type.kind == "bytes":
+        return f"hex({name}) AS {name}"
+    if column.type.kind == "uuid":
+        digits = f"lower(replace({name}, '-', ''))"
+        cut = ", ".join(
+            f"substr({digits}, {start}, {count})" for start, count in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
+        )
+        return f"IF({name} IS NULL, NULL, concat_ws('-', {cut})) AS {name}"
+    return name
+
+
+def _checked(name: str, column: Column) -> str:
+    """A column of a query as the stage takes it: what MySQL would accept with a shrug is made an error."""
+    if column.type.kind == "boolean":
+        return (
+            f"CASE WHEN {name} IS NULL OR {name} IN (0, 1) THEN {name} ELSE CONCAT({name}, ' is neither 0 nor 1') END"
+        )
+    return f"LOWER({name})" if column.type.kind == "uuid" else name
+
+
+def _writer(who: Access, relation: str, columns: list[tuple[str, ColumnType]], *, from_files: bool) -> Any:
+    driver = os.getpid()
+
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        attempt = context.taskAttemptId() if context else 0
+        kind = Loading if from_files else Inserting
+        counted = 0
+        with closing(kind(who, relation, columns, attempt)) as filling:
+            for batch in batches:
+                filling.add(batch)
+                counted += batch.num_rows
+                fault.point("mid_stage", victim=driver)
+            filling.finish()
+        yield pa.RecordBatch.from_pydict({"attempt": [attempt], "rows": [counted]})
+
+    return write

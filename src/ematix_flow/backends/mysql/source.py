@@ -1,0 +1,81 @@
+"""Reading MySQL and MariaDB: Arrow batches by connectorx, cut by ranges of an integer primary key."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.mysql.dialect import MySqlDialect
+from ematix_flow.backends.mysql.errors import DUPLICATE_COLUMN, number_of, translate
+from ematix_flow.backends.mysql.fields import describe, expression
+from ematix_flow.backends.mysql.parts import estimate, parts_of
+from ematix_flow.backends.mysql.session import access, connect
+from ematix_flow.backends.mysql.transport import reader
+from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.types import ColumnType, Text
+from ematix_flow.families.carry import carrying
+from ematix_flow.families.frames import spark_schema
+from ematix_flow.families.sql.linear import clean
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import FlowError, PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.declare.connections import MySQLConnection
+
+_DIALECT = MySqlDialect()
+
+
+@dataclass(frozen=True)
+class MySqlReadPlan(ReadPlan):
+    """The plan, with the queries of its parts."""
+
+    parts: tuple[str, ...] = ()
+
+
+class MySqlSource:
+    """Reads queries of one MySQL or MariaDB connection."""
+
+    def __init__(self, connection: MySQLConnection) -> None:
+        self._connection = connection
+
+    def plan(self, query: str, *, parallelism: int) -> MySqlReadPlan:
+        """Describe the result; cut a query of one large table by its primary key."""
+        query = clean(query)
+        with connect(self._connection) as session:
+            columns = _columns(session, query)
+            parts, reason = parts_of(session, query, parallelism)
+            rows = estimate(session, query)
+        # Connections cannot share a snapshot, so parts may see different moments.
+        return MySqlReadPlan(query, columns, len(parts), reason, rows, len(parts) == 1, parts)
+
+    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
+        """The query from a watermark on."""
+        if column.type is None:
+            return None
+        return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
+
+    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        """One task per part."""
+        parts = plan.parts if isinstance(plan, MySqlReadPlan) else (plan.query,)
+        chosen = ", ".join(f"{expression(column)} AS {_DIALECT.quote(column.name)}" for column in plan.columns)
+        queries = [f"SELECT {chosen} FROM (\n{part}\n) AS q" for part in parts]
+        carried = [(column.name, carrier(column)) for column in plan.columns]
+        work = carrying(reader(access(self._connection), queries, carried), translate)
+        return spark.range(0, len(queries), 1, len(queries)).mapInArrow(work, spark_schema(carried))
+
+
+def carrier(column: SourceColumn) -> ColumnType:
+    """The type a column travels in."""
+    return column.type or Text()
+
+
+def _columns(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
+    try:
+        return describe(session, f"SELECT * FROM (\n{query}\n) AS q LIMIT 0")
+    except FlowError as exc:
+        if number_of(exc.__cause__) == DUPLICATE_COLUMN:
+            raise PlanError(f"the query gives a column twice: {exc.what}", hint="name them apart with AS") from exc
+        raise

@@ -1,0 +1,94 @@
+"""Rows on their way from the server into a Spark task, as Arrow batches of exactly the promised types."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from ematix_flow.backends.mysql.session import SETTINGS, Access, login
+from ematix_flow.declare.types import ColumnType
+from ematix_flow.families.frames import arrow_schema
+from ematix_flow.foundation.errors import BadValue
+
+BATCH_ROWS = 20_000
+
+
+def reader(who: Access, queries: list[str], carried: list[tuple[str, ColumnType]]) -> Any:
+    """The work of a task: it receives numbers of queries and gives their rows."""
+
+    def read(batches: Iterator[Any]) -> Iterator[Any]:
+        fetch = _fetch_encrypted if who.encrypted else _fetch
+        schema = arrow_schema(carried)
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                for found in fetch(who, queries[number]):
+                    yield _to_schema(found, schema)
+
+    return read
+
+
+def _fetch(who: Access, query: str) -> Iterator[Any]:
+    for name, value in (("RUST_LOG", "off"), ("RUST_BACKTRACE", "0")):
+        os.environ.setdefault(name, value)
+    import connectorx
+
+    try:
+        yield from connectorx.read_sql(
+            who.url, query, return_type="arrow_stream", batch_size=BATCH_ROWS, pre_execution_query=list(SETTINGS)
+        )
+    except BaseException as exc:
+        if type(exc).__name__ != "PanicException":  # how connectorx ends a stream that the server broke off
+            raise
+        raise RuntimeError(str(exc)) from None
+
+
+def _fetch_encrypted(who: Access, query: str) -> Iterator[Any]:
+    """connectorx speaks no TLS: PyMySQL is slower, and gives every value as the server's text."""
+    import pyarrow as pa
+    from pymysql.cursors import SSCursor
+
+    raw = login(who, conv={}, cursorclass=SSCursor)
+    try:
+        with raw.cursor() as cursor:
+            cursor.execute(query)
+            names = [item[0] for item in cursor.description]
+            while rows := cursor.fetchmany(BATCH_ROWS):
+                yield pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
+    finally:
+        raw.close()
+
+
+def _to_schema(batch: Any, schema: Any) -> Any:
+    import pyarrow as pa
+
+    columns = []
+    for index, field in enumerate(schema):
+        try:
+            columns.append(_converted(batch.column(index), field.type))
+        except pa.ArrowInvalid as exc:
+            raise BadValue(
+                f"{field.name} has a value that cannot leave MySQL: {exc}",
+                hint=f"cast it in the query, for example NULLIF(`{field.name}`, …) for zero dates or CAST(… AS SIGNED)",
+            ) from exc
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _converted(column: Any, wanted: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if column.type == wanted:
+        return column
+    if pa.types.is_decimal(wanted):  # a text with more digits than fit would wrap around without a word
+        return column.cast(pa.decimal256(76, wanted.scale)).cast(wanted)
+    if pa.types.is_timestamp(wanted):
+        return column.cast(pa.timestamp("us")).cast(wanted)
+    if pa.types.is_boolean(wanted):
+        number = column.cast(pa.int64())
+        if pc.any(pc.invert(pc.is_in(number, pa.array([0, 1, None], pa.int64())))).as_py():
+            raise pa.ArrowInvalid("a tinyint(1) or bit(1) that is neither 0 nor 1")
+        return number.cast(wanted)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), wanted)
+    return column.cast(wanted)

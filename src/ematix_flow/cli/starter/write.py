@@ -1,0 +1,45 @@
+"""Writes the project, without touching what is already there."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from pathlib import Path
+
+from ematix_flow.cli.starter.shop import make_shop
+from ematix_flow.foundation.errors import FlowError, PermissionDenied
+
+TEMPLATES = {
+    "pipelines.py": "pipelines.py.txt",
+    ".ematix-flow.toml": "connections.toml.txt",
+    "README.md": "README.md.txt",
+    ".gitignore": "gitignore.txt",
+}
+DATA = "data"
+
+
+class AlreadyThere(FlowError, FileExistsError):
+    """A file that would be overwritten."""
+
+    exit_code = 2
+
+
+def scaffold_project(target_dir: Path, *, force: bool = False) -> list[Path]:
+    """Write the project into the folder; gives its files back. An AlreadyThere when one exists, unless `force`."""
+    found = [name for name in (*TEMPLATES, DATA) if (target_dir / name).exists()]
+    if found and not force:
+        raise AlreadyThere(
+            f"{target_dir} already has {', '.join(found)}", hint="choose another folder, or pass --force to overwrite"
+        )
+    try:
+        target_dir.mkdir(parents=True, exist_ok=True)
+        written = [_write(target_dir / name, template) for name, template in TEMPLATES.items()]
+        return [*written, *make_shop(target_dir / DATA)]
+    except OSError as error:
+        raise PermissionDenied(
+            f"{target_dir} cannot be written: {error.strerror or error}", hint="choose a folder you may write to"
+        ) from error
+
+
+def _write(path: Path, template: str) -> Path:
+    path.write_text((files(__package__) / "templates" / template).read_text(encoding="utf-8"), encoding="utf-8")
+    return path

@@ -1,0 +1,70 @@
+"""Tables as plain data: what `_to_spec()` wrote becomes a table again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ematix_flow.declare.table import ManagedTable, TableError, TableSpec
+from ematix_flow.declare.types import PLAIN_TYPES, Column, ColumnType, Numeric, String
+from ematix_flow.foundation.names import did_you_mean
+
+_KINDS = {kind.kind: kind for kind in PLAIN_TYPES}
+
+
+def as_table(table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str) -> TableSpec:
+    """A table from its class, its frozen value, its plain data or that data as JSON.
+
+    >>> as_table({"schema": "raw", "name": "ids", "columns": [{"name": "id", "type": {"kind": "big_int"}}]}).columns
+    (Column(type=BigInt, nullable=True, primary_key=False, name='id', normalizers=()),)
+    """
+    if isinstance(table, TableSpec):
+        return table
+    if isinstance(table, type) and issubclass(table, ManagedTable):
+        return table.spec()
+    if isinstance(table, str):
+        try:
+            table = json.loads(table)
+        except ValueError as exc:
+            raise TableError(f"the table is no JSON: {exc}", hint="json.dumps(Table._to_spec()) makes it") from exc
+    if not isinstance(table, Mapping):
+        raise TableError(f"{table!r} is not a table", hint="pass a ManagedTable class or what its _to_spec() returns")
+    return _read(table)
+
+
+def _read(data: Mapping[str, Any]) -> TableSpec:
+    for key in ("schema", "name", "columns"):
+        if not data.get(key):
+            raise TableError(f"the table's data has no {key!r}", hint="compare it with Table._to_spec()")
+    return TableSpec(
+        schema=str(data["schema"]),
+        name=str(data["name"]),
+        columns=tuple(_column(column) for column in data["columns"]),
+        unique=tuple(_names(group) for group in data.get("unique_constraints") or ()),
+    )
+
+
+def _names(group: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(name) for name in group)
+
+
+def _column(data: Mapping[str, Any]) -> Column:
+    name = str(data.get("name", ""))
+    return Column(
+        type=_type(name, data.get("type") or {}),
+        nullable=bool(data.get("nullable", True)),
+        primary_key=bool(data.get("primary_key", False)),
+        name=name,
+    )
+
+
+def _type(column: str, data: Mapping[str, Any]) -> ColumnType:
+    kind = str(data.get("kind", ""))
+    if kind == String.kind:
+        return String(int(data["length"]))
+    if kind == Numeric.kind:
+        return Numeric(int(data["precision"]), int(data["scale"]))
+    if kind not in _KINDS:
+        raise TableError(f"column {column!r} is of kind {kind!r}, which is not known", hint=did_you_mean(kind, _KINDS))
+    return _KINDS[kind]()

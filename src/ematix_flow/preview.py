@@ -1,0 +1,16 @@
+"""Plans of a run, told before it is done."""
+
+from __future__ import annotations
+
+from ematix_flow.engine.preview import Preview, TargetPlan, ValidateResult, preview, validate
+
+PreviewResult = Preview
+
+__all__ = ["PreviewResult", "TargetPlan", "ValidateResult", "preview", "render_text", "validate"]
+
+
+def render_text(result: Preview, *, verbose: bool = False, use_color: bool = False) -> str:
+    """The plan as a few aligned lines; `verbose` adds the statements that will change the schema."""
+    title, *lines = result.to_text().splitlines()
+    shown = [line for line in lines if verbose or not line.startswith("  ddl ")]
+    return "\n".join([f"\x1b[1m{title}\x1b[0m" if use_color else title, *shown])
