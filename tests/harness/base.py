@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -12,7 +13,7 @@ from typing import Any
 
 from ematix_flow.declare.connections import Connection
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.declare.types import ColumnType, Numeric
+from ematix_flow.declare.types import ColumnType
 
 Row = dict[str, Any]
 
@@ -65,8 +66,10 @@ def canonical(value: Any, column_type: ColumnType | None) -> Any:
         return bool(value)
     if kind == "bytes":
         return bytes(value)
-    if isinstance(column_type, Numeric):
-        return Decimal(str(value)).quantize(Decimal(1).scaleb(-column_type.scale))
+    if kind == "float":  # clients show the shortest text that means this number
+        return struct.unpack("f", struct.pack("f", value))[0]
+    if kind == "numeric":
+        return Decimal(str(value))
     if kind in ("timestamp", "timestamp_tz"):
         moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
         if kind == "timestamp":

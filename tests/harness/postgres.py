@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import psycopg
-from psycopg.types.json import Json, set_json_loads
+from psycopg.types.json import set_json_loads
 
 from ematix_flow import PostgresConnection
-from ematix_flow.declare.types import ColumnType
 from tests.harness.databases import DatabaseHarness, new_database, with_database
 
 
@@ -52,11 +51,6 @@ class PostgresHarness(DatabaseHarness):
     def fill(self, sql: str, rows: Sequence[Sequence[Any]]) -> None:
         with self._client.cursor() as cursor:
             cursor.executemany(sql.encode(), rows)
-
-    def given(self, value: Any, column_type: ColumnType) -> Any:
-        if column_type.kind in ("json", "jsonb") and value is not None:
-            return Json(value)
-        return value
 
     def close(self) -> None:
         self._client.close()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ematix_flow import SQLiteConnection
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.declare.types import ColumnType
+from ematix_flow.declare.types import ColumnType, Numeric
 from tests.harness.databases import DatabaseHarness
 
 
@@ -45,6 +45,11 @@ class SqliteHarness(DatabaseHarness):
 
     def relation(self, schema: str, table: str) -> str:
         return f'"{schema}_{table}"'
+
+    def native(self, column_type: ColumnType) -> str:
+        """A DECIMAL column would round long numbers to 15 digits, so people keep those as text."""
+        long = isinstance(column_type, Numeric) and column_type.precision > 15
+        return "TEXT" if long else super().native(column_type)
 
     def create_schema(self, schema: str) -> None:
         """A schema is only a prefix here."""

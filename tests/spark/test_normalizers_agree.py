@@ -14,7 +14,6 @@ from decimal import Decimal
 from typing import Any
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
@@ -47,12 +46,7 @@ from ematix_flow.normalize import (
 )
 from tests.spark import oracle
 from tests.spark.engines import (
-    DuckDBEngine,
     Engine,
-    MySQLEngine,
-    PostgresEngine,
-    SparkEngine,
-    SQLiteEngine,
     canonical,
     micros,
 )
@@ -152,15 +146,6 @@ TEXT_CHAINS: list[Chain] = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def engines(spark: Any, postgres_url: str, mariadb_url: str, mysql8_url: str) -> list[Engine]:
-    mysqls = [MySQLEngine(mariadb_url, "mariadb"), MySQLEngine(mysql8_url, "mysql8")]
-    for engine in mysqls:
-        engine.cursor.execute("CREATE DATABASE IF NOT EXISTS normalizers")
-        engine.cursor.execute("USE normalizers")
-    return [SparkEngine(spark), PostgresEngine(postgres_url), *mysqls, SQLiteEngine(), DuckDBEngine()]
-
-
 def _agree(engines: list[Engine], chains: list[Chain], kind: str, inputs: list[Any], **knows: Any) -> None:
     kinds = [_kind(markers, kind) for markers, _ in chains]
     expected = [[canonical(meaning(value), of) for (_, meaning), of in zip(chains, kinds, strict=True)] for value in inputs]
@@ -249,6 +234,12 @@ NUMBERS: list[Chain] = [
     ([default(0.25)], lambda x: 0.25 if x is None else x),
     ([nullif(0.5), default(-7)], lambda x: -7 if x in (None, 0.5) else x),
 ]
+
+
+@_properties
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=40, max_size=60))
+def test_any_double_is_rounded_clamped_and_replaced_alike(engines: list[Engine], doubles: list[float]) -> None:
+    _agree(engines, NUMBERS, "double", [value + 0.0 for value in doubles])
 
 
 def test_doubles_are_rounded_clamped_and_replaced_alike(engines: list[Engine]) -> None:

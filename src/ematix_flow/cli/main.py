@@ -83,11 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _never_fail_on_a_character(stream)
     try:
         code = root.main(given, prog_name="flow", standalone_mode=False, obj=output)
-        sys.stdout.flush()
-        return code if isinstance(code, int) else exit_codes.OK
-    except BrokenPipeError:
-        _stop_writing()
-        return exit_codes.BROKEN_PIPE
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
@@ -96,6 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return failure.show(error, output)
     except (Exception, KeyboardInterrupt) as error:
         return failure.show(error, output)
+    if code:
+        return int(code)
+    return exit_codes.BROKEN_PIPE if output.reader_left else exit_codes.OK
 
 
 def _show_version(ctx: click.Context) -> None:
@@ -123,9 +121,3 @@ def _never_fail_on_a_character(stream: TextIO) -> None:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")
-
-
-def _stop_writing() -> None:
-    """The reader has left; Python would complain once more when it flushes at its end."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, sys.stdout.fileno())

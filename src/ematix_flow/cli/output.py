@@ -21,6 +21,7 @@ class Output:
         self.json = os.environ.get("FLOW_OUTPUT", "").lower() == "json"
         self.verbose = False
         self.progress = True
+        self.reader_left = False
         self.colored = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
     @property
@@ -30,7 +31,7 @@ class Output:
 
     def data(self, text: str) -> None:
         """What was asked for."""
-        click.echo(mask(text))
+        self._write(mask(text))
 
     def talk(self, text: str) -> None:
         """What a person may like to know; silent in front of a program."""
@@ -43,7 +44,7 @@ class Output:
 
     def document(self, value: object) -> None:
         """One JSON document."""
-        click.echo(json_module.dumps(masked(value), indent=2, ensure_ascii=False, default=str))
+        self._write(json_module.dumps(masked(value), indent=2, ensure_ascii=False, default=str))
 
     def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Aligned columns."""
@@ -54,6 +55,14 @@ class Output:
         """The text in a colour, where colours are seen."""
         stream = sys.stderr if err else sys.stdout
         return click.style(text, fg=color) if self.colored and stream.isatty() else text
+
+    def _write(self, text: str) -> None:
+        """Write to stdout; work that has begun goes on when its reader leaves."""
+        try:
+            click.echo(text)
+        except BrokenPipeError:
+            self.reader_left = True
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
     def be_verbose(self) -> None:
         """Show log lines on stderr, without secrets."""

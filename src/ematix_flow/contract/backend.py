@@ -52,7 +52,10 @@ class BatchSink(Protocol):
     """Writes one load: open, stage, publish in one step, settle the history."""
 
     def begin(self, job: WriteJob) -> Opening:
-        """Issue the commit token, read the watermark, settle what a dead run left."""
+        """Issue the commit token, read the watermark, settle what a dead run left.
+
+        A rehearsal is opened before the table is there.
+        """
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Fill a stage from Spark; nothing is visible yet."""

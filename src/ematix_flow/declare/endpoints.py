@@ -100,7 +100,8 @@ class Target:
 
 
 def _check_file_options(target: Target) -> None:
-    file_format = getattr(target.connection, "format", None)
+    # A connection given by name tells its format when the run is planned.
+    file_format = None if isinstance(target.connection, str) else getattr(target.connection, "format", None)
     if target.parquet_compression is not None:
         if target.parquet_compression not in PARQUET_COMPRESSIONS:
             raise DeclarationError(

@@ -58,7 +58,7 @@ class PipelineSpec:
         if self.options is None:
             raise PipelineError(f"{self.name} is a plain function, which takes no keywords", where=self.where)
         checked = PipelineOptions.parse({"name": self.name, **overrides}, self.where)
-        changed = {key: getattr(checked, key) for key in ("name", *overrides)}
+        changed = {key: getattr(checked, key) for key in ("name", *(_ALIASES.get(key, key) for key in overrides))}
         return pipeline_from(self.function, replace(self.options, **changed), self.where)
 
     def writer(self, load: LoadSpec) -> str:

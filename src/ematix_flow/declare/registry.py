@@ -137,11 +137,11 @@ def order(names: Iterable[str]) -> list[str]:
             )
         path.append(name)
         for upstream in _pipelines[name].spec.depends_on:
-            if upstream in _pipelines and upstream in wanted:
+            if upstream in _pipelines:  # also one that is not wanted: it may stand between two that are
                 visit(upstream)
         path.pop()
         done.append(name)
 
     for name in wanted:
         visit(name)
-    return done
+    return [name for name in done if name in wanted]

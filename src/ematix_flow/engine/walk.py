@@ -123,8 +123,7 @@ class Walk:
         loading.notes = tuple(str(step) for step in steps) + tuple(f"drift: {text}" for text in warned)
         if not self.rehearsal:
             target.ddl.apply(target.shape, steps)
-        if not (self.rehearsal and loading.creates):
-            loading.opening = target.sink.begin(loading.job)
+        loading.opening = target.sink.begin(loading.job)
 
     def _shared_frame(self, reading: Reading, loadings: list[Loading]) -> DataFrame | None:
         """The source as one frame, when any target takes its rows from Spark; read once for all of them."""
@@ -164,7 +163,9 @@ class Walk:
 
     def _write(self, loading: Loading, reading: Reading, frame: DataFrame | None) -> None:
         opening = loading.opening
-        if opening is not None and opening.recovered is not None and self._is_recovered(loading):
+        if opening is None:
+            raise RunFailed("the target was not opened")
+        if opening.recovered is not None and self._is_recovered(loading):
             loading.result = opening.recovered
             loading.notes += (
                 f"already published by run {opening.recovered.run_id}, which died before it could say so",
@@ -174,15 +175,14 @@ class Walk:
         fault.point("before_stage")
         self._say("stage", loading.target.load.table.qualified)
         stage = self._stage(loading, reading, frame)
-        self._say("publish", str(opening.commit) if opening else "", rows=stage.rows)
+        self._say("publish", str(opening.commit), rows=stage.rows)
         fault.point("before_publish")
-        if opening is None:  # a rehearsal of a table that does not exist yet: every row would be new
-            loading.result = WriteResult(
-                self.run_id, _no_commit(loading.job), Counts(read=stage.rows, inserted=stage.rows)
-            )
-            return
-        loading.result = loading.target.sink.publish(loading.job, stage, opening)
-        fault.point("after_publish")
+        if self.rehearsal and loading.creates:  # there is no table yet: every row would be new
+            counts = Counts(read=stage.rows, inserted=stage.rows)
+            loading.result = WriteResult(loading.job.run_id, opening.commit, counts)
+        else:
+            loading.result = loading.target.sink.publish(loading.job, stage, opening)
+            fault.point("after_publish")
         self._say("settle")
         loading.target.sink.settle(loading.job, opening, loading.result, None)
 
@@ -201,12 +201,6 @@ class Walk:
         table, total = loading.target.load.table.qualified, reading.plan.estimated_rows if reading.plan else None
         with ticking(self._progress, lambda rows: self._say("stage", table, rows=rows, total=total)):
             return loading.target.sink.stage(loading.job, ready)
-
-
-def _no_commit(job: WriteJob) -> Any:
-    from ematix_flow.contract.write import Commit
-
-    return Commit(job.writer, 1)
 
 
 def outcome(loading: Loading, reading: Reading) -> TargetResult:

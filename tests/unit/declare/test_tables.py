@@ -105,7 +105,7 @@ def test_every_way_to_say_null_makes_a_nullable_column() -> None:
         number: Numeric[5, 1] | None
         optional: Optional[Text]  # noqa: UP045 - the old spelling is what is tested
         optional_sized: Optional[String[9]]  # noqa: UP045
-        reversed_order: None | BigInt
+        reversed_order: None | BigInt  # noqa: RUF036
         marked: Annotated[Text, nullable()]
         inside: Annotated[String[9] | None, lower(), trim()]
         required: Text

@@ -38,7 +38,9 @@ def test_an_absolute_path_is_understood_behind_any_number_of_slashes(here: Path,
     assert path_of(f"{scheme}{here}/run_log.db").resolve() == here / "run_log.db"
 
 
-@pytest.mark.parametrize("url", ["sqlite:///logs/run_log.db", "sqlite://logs/run_log.db", "sqlite:///logs/run%5Flog.db"])
+@pytest.mark.parametrize(
+    "url", ["sqlite:///logs/run_log.db", "sqlite://logs/run_log.db", "sqlite:///logs/run%5Flog.db"]
+)
 def test_a_relative_path_stays_below_the_working_directory(here: Path, url: str) -> None:
     assert path_of(url).resolve() == here / "logs" / "run_log.db"
 
@@ -47,7 +49,9 @@ def test_memory_keeps_nothing_between_logs() -> None:
     assert isinstance(from_url("memory://"), InMemoryRunLog)
 
 
-@pytest.mark.parametrize("url", ["postgres://u:hunter22@h/d", "mysql://h/d", "duckdb:///x", "s3://b/p", "azureblob://a/b"])
+@pytest.mark.parametrize(
+    "url", ["postgres://u:hunter22@h/d", "mysql://h/d", "duckdb:///x", "s3://b/p", "azureblob://a/b"]
+)
 def test_a_store_that_is_not_offered_is_refused_with_a_sentence(url: str) -> None:
     with pytest.raises(Unsupported, match="is not offered") as caught:
         from_url(url)

@@ -41,7 +41,9 @@ def test_processes_that_make_and_fill_one_file_at_once_lose_nothing(tmp_path: Pa
     path, start = tmp_path / "new" / "run_log.db", time.time() + 1.5
     workers = [
         subprocess.Popen(
-            [sys.executable, "-c", WORKER, str(path), str(number), str(start)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [sys.executable, "-c", WORKER, str(path), str(number), str(start)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
         )
         for number in range(5)
     ]

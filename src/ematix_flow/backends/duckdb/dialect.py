@@ -57,13 +57,15 @@ class DuckdbDialect(SqlDialect):
         return Numeric(int(found[1]), int(found[2])) if found else _NATIVE.get(native)
 
     def relation(self, schema: str, table: str) -> str:
-        plain = super().relation(schema, table)
-        # In analytics.duckdb the name analytics.events could mean the schema or the file, and DuckDB refuses to choose.
-        is_ambiguous = bool(schema) and schema.lower() == self._catalog.lower()
-        return f"{self.quote(self._catalog)}.{plain}" if is_ambiguous else plain
+        return f"{self._schema(schema)}.{self.quote(table)}" if schema else self.quote(table)
 
     def create_schema(self, schema: str) -> str | None:
-        return f"CREATE SCHEMA IF NOT EXISTS {self.quote(schema)}" if schema not in ("", "main") else None
+        return f"CREATE SCHEMA IF NOT EXISTS {self._schema(schema)}" if schema not in ("", "main") else None
+
+    def _schema(self, schema: str) -> str:
+        # In analytics.duckdb the name analytics.events could mean the schema or the file, and DuckDB refuses to choose.
+        is_ambiguous = schema.lower() == self._catalog.lower()
+        return f"{self.quote(self._catalog)}.{self.quote(schema)}" if is_ambiguous else self.quote(schema)
 
     def sha256(self, text: str) -> str:
         return f"unhex(sha256({text}))"

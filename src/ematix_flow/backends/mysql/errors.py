@@ -25,6 +25,7 @@ from ematix_flow.foundation.redact import mask
 
 UNKNOWN_DATABASE = 1049
 DUPLICATE_COLUMN = 1060
+SYNTAX = 1064
 _CHECK = "flow connections check NAME"
 _Meaning = tuple[type[FlowError], str]
 
@@ -46,7 +47,7 @@ _BY_NUMBER = _table(
     ((1054,), MissingColumn, "check the column name"),
     ((1044, 1142, 1143, 1227, 1370, 1410), PermissionDenied, "grant the right to this login, or use another one"),
     ((1290, 1792, 1836), PermissionDenied, "this server only reads; connect to the one that writes"),
-    ((1052, 1055, 1056, 1064, 1066, 1109, 1111, 1140, 1149, 1221, 1222, 1241, 1242, 1247, 1248, 1267, 1271, 1305, 1582),
+    ((1052, 1055, 1056, SYNTAX, 1066, 1109, 1111, 1140, 1149, 1221, 1222, 1241, 1242, 1247, 1248, 1267, 1271, 1305, 1582),
      SqlError, "try the query in the mysql client, or: flow validate NAME"),
     ((1021, 1026, 1114, 3675), StorageFull, "free space on the database server and run again"),
     ((1048, 1263, 1364), NullViolation, "declare the column `| None`, or give it a default(...)"),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.mysql.dialect import MySqlDialect
-from ematix_flow.backends.mysql.errors import DUPLICATE_COLUMN, number_of, translate
+from ematix_flow.backends.mysql.errors import DUPLICATE_COLUMN, SYNTAX, number_of, translate
 from ematix_flow.backends.mysql.fields import describe, expression
 from ematix_flow.backends.mysql.parts import estimate, parts_of
 from ematix_flow.backends.mysql.session import access, connect
@@ -76,6 +76,9 @@ def _columns(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
     try:
         return describe(session, f"SELECT * FROM (\n{query}\n) AS q LIMIT 0")
     except FlowError as exc:
-        if number_of(exc.__cause__) == DUPLICATE_COLUMN:
+        number = number_of(exc.__cause__)
+        if number == DUPLICATE_COLUMN:
             raise PlanError(f"the query gives a column twice: {exc.what}", hint="name them apart with AS") from exc
+        if number == SYNTAX:  # about the query as it was written, not about what we put around it
+            session.execute(f"PREPARE flow_query FROM {_DIALECT.text_literal(query)}")
         raise

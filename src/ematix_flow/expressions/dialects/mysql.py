@@ -53,12 +53,15 @@ class MySQLRenderer(Renderer):
         return f"({x} REGEXP {self.literal(whole(pattern))})"
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
-        """Both servers replace all matches, so a single one is searched with all around it; early 8.0 gives UTF-16."""
-        pattern, replacement = expression.pattern.write("icu_pcre"), expression.replacement
+        """Both servers replace all matches, so a single one is searched with all around it.
+
+        MySQL 8.0.15 gives UTF-16 back, and dies of an empty text that follows a replaced one.
+        """
+        x, pattern, replacement = self.render(expression.of), expression.pattern.write("icu_pcre"), expression.replacement
         if not expression.everywhere:
             pattern, replacement = first_only(expression.pattern, replacement, flavour="icu_pcre")
-        arguments = [self.render(expression.of), self.literal(pattern), self._replacement(replacement)]
-        return self.as_text(f"REGEXP_REPLACE({', '.join(arguments)})")
+        replaced = self.as_text(f"REGEXP_REPLACE({x}, {self.literal(pattern)}, {self._replacement(replacement)})")
+        return f"CASE WHEN CHAR_LENGTH({x}) = 0 THEN {x} ELSE {replaced} END"
 
     def _replacement(self, replacement: Replacement) -> str:
         if not replacement.takes_groups:
@@ -102,7 +105,7 @@ class MySQLRenderer(Renderer):
         if unit == "milliseconds":
             return f"CAST(LEFT(CAST({x} AS CHAR), 23) AS DATETIME(6))"
         if unit == "week":
-            return f"CAST(DATE_SUB(DATE({x}), INTERVAL WEEKDAY({x}) DAY) AS DATETIME(6))"
+            return f"CAST(FROM_DAYS(TO_DAYS({x}) - WEEKDAY({x})) AS DATETIME(6))"
         if unit == "quarter":
             month = f"ELT(QUARTER({x}), '-01-01', '-04-01', '-07-01', '-10-01')"
             return f"CAST(CONCAT(LEFT(CAST({x} AS CHAR), 4), {month}) AS DATETIME(6))"

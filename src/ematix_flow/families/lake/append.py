@@ -1,0 +1,64 @@
+"""append and truncate; an incremental append loads a row at or before the watermark only if it is not there yet."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.write import Counts
+from ematix_flow.families.lake.change import Change, StageFolder, image, new_row
+from ematix_flow.families.lake.columns import Words, watermark_literal
+from ematix_flow.families.lake.session import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: StageFolder, *, staged: int,
+           watermark: str | None) -> Change:  # fmt: skip
+    """The stage, or what of it is new."""
+    incremental = words.job.incremental
+    if incremental is None or watermark is None or target is None:
+        return Change("append", _rows(stage, words), Counts(read=staged, inserted=staged))
+    mark = watermark_literal(watermark, words.column(incremental.column).type)
+    column = quote(incremental.column)
+    seen = f"({column} IS NULL OR {column} <= {mark})"
+    later = stage.where(f"NOT {seen}")
+    find = _new_by_key if words.job.shape.declared.primary_key else _new_copies
+    # The boundary is small; what follows it goes straight from the stage into the table.
+    boundary = folder.keep("boundary", find(stage.where(seen), target.where(seen), words))
+    inserted = later.count() + boundary.count()
+    rows = _rows(later.unionByName(boundary), words)
+    return Change("append", rows, Counts(read=staged, inserted=inserted, unchanged=staged - inserted))
+
+
+def truncate(stage: DataFrame, target: DataFrame | None, words: Words, *, staged: int) -> Change:
+    """Replace every row."""
+    deleted = target.count() if target is not None else 0
+    return Change("overwrite", _rows(stage, words), Counts(read=staged, inserted=staged, deleted=deleted))
+
+
+def _rows(stage: DataFrame, words: Words) -> DataFrame:
+    return stage.alias("s").selectExpr(*image(words, new_row(words)))
+
+
+def _new_by_key(boundary: DataFrame, present: DataFrame, words: Words) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    keys = words.job.shape.declared.primary_key
+    known = present.selectExpr(*(quote(key) for key in keys)).alias("t")
+    return boundary.alias("s").join(known, F.expr(words.equal(keys)), "left_anti")
+
+
+def _new_copies(boundary: DataFrame, present: DataFrame, words: Words) -> DataFrame:
+    """Without a key, equal rows are counted: as many copies are new as the target lacks."""
+    hashed = words.row_hash(words.declared)
+    numbered = boundary.alias("s").selectExpr(
+        "s.*",
+        f"{hashed} AS flow_hash",
+        f"row_number() OVER (PARTITION BY {hashed} ORDER BY {hashed}) AS flow_copy",
+    )
+    copies = (
+        present.alias("s").selectExpr(f"{hashed} AS flow_present").groupBy("flow_present").count()
+    )
+    joined = numbered.join(copies, numbered["flow_hash"] == copies["flow_present"], "left")
+    return joined.where("`count` IS NULL OR flow_copy > `count`").selectExpr(*(quote(name) for name in words.declared))

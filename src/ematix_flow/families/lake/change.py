@@ -1,0 +1,89 @@
+"""What a load will do to a table, worked out in full before the table is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.write import Counts
+from ematix_flow.families.frames import spark_type
+from ematix_flow.families.lake.columns import Words
+from ematix_flow.families.lake.place import uri
+from ematix_flow.families.lake.session import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ACTION = "flow_action"
+WRITE, DELETE = "'write'", "'delete'"
+_FLAGS = ("inserted", "updated", "closed", "deleted", "missing")
+
+
+@dataclass(frozen=True)
+class Change:
+    """Rows to append, rows to replace the table with, or actions to merge by the `match` columns."""
+
+    how: str
+    frame: DataFrame
+    counts: Counts
+    match: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StageFolder:
+    """The folder of one run and one table: staged rows and what is worked out from them, as Parquet."""
+
+    path: Path
+
+    def keep(self, name: str, frame: DataFrame) -> DataFrame:
+        """Write a frame once and read it from there on."""
+        where = uri(self.path / name)
+        frame.write.mode("overwrite").parquet(where)
+        return frame.sparkSession.read.schema(frame.schema).parquet(where)
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What kept actions add up to."""
+
+    inserted: int
+    updated: int
+    closed: int
+    deleted: int
+    missing: int
+
+    @classmethod
+    def of(cls, actions: DataFrame) -> Tally:
+        """One small aggregate."""
+        row = actions.selectExpr(*(f"coalesce(sum({_flag(name)}), 0) AS `{name}`" for name in _FLAGS)).collect()[0]
+        return cls(**{name: int(row[name]) for name in _FLAGS})
+
+
+def image(words: Words, values: Mapping[str, str]) -> list[str]:
+    """Expressions of a whole target row; columns without a value are NULL."""
+    return [
+        f"CAST({values.get(name, 'NULL')} AS {spark_type(words.column(name).type)}) AS {quote(name)}"
+        for name in words.table
+    ]
+
+
+def action(kind: str, flags: Mapping[str, str]) -> list[str]:
+    """Expressions that say what happens to a row and what it counts as; `kind` is SQL."""
+    made = [f"{kind} AS {ACTION}"]
+    return made + [f"CAST(coalesce({flags.get(name, 'false')}, false) AS INT) AS {_flag(name)}" for name in _FLAGS]
+
+
+def row_of(alias: str, words: Words) -> dict[str, str]:
+    """The values of a target row as they are."""
+    return {name: f"{alias}.{quote(name)}" for name in words.table}
+
+
+def new_row(words: Words, **values: str) -> dict[str, str]:
+    """The values of a row that comes from the stage."""
+    return {name: f"s.{quote(name)}" for name in words.declared} | values | words.metadata()
+
+
+def _flag(name: str) -> str:
+    return f"flow_{name}"

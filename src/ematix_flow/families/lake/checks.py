@@ -1,0 +1,124 @@
+"""What must hold for staged rows before they are published, counted in one pass over the stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.types import Column, String
+from ematix_flow.families.lake.columns import watermark_text
+from ematix_flow.families.lake.place import explained, write_atomically
+from ematix_flow.families.lake.session import quote
+from ematix_flow.foundation.errors import DataError, DuplicateKeys, NullViolation, TextTooLong
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+
+_SAMPLES = 5
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a stage holds: rows, rows that break a promise, and the new watermark."""
+
+    rows: int = 0
+    broken: dict[str, int] = field(default_factory=dict)
+    watermark: str | None = None
+    null_watermarks: int = 0
+
+    def write(self, path: Path) -> None:
+        """Keep them beside the stage."""
+        write_atomically(path, json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: Path) -> Facts:
+        """The facts of a stage."""
+        with explained(path):
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def gather(frame: DataFrame, job: WriteJob) -> Facts:
+    """Count the stage; one pass."""
+    tests = _tests(job)
+    sums = [f"count_if({test}) AS `n{index}`" for index, (_, _, test) in enumerate(tests)]
+    mark = "CAST(NULL AS STRING)", "0L"
+    if job.incremental is not None:
+        column = job.shape.declared.column(job.incremental.column)
+        mark = watermark_text(f"max({quote(column.name)})", column.type), f"count_if({quote(column.name)} IS NULL)"
+    row = frame.selectExpr("count(*) AS `n`", *sums, f"{mark[0]} AS `mark`", f"{mark[1]} AS `nulls`").collect()[0]
+    broken = {f"{kind}:{column.name}": int(row[f"n{index}"]) for index, (kind, column, _) in enumerate(tests)}
+    return Facts(int(row["n"]), {name: count for name, count in broken.items() if count}, row["mark"], int(row["nulls"]))
+
+
+def refuse_broken(facts: Facts, frame: DataFrame, job: WriteJob) -> None:
+    """Stop when rows break the table's promise."""
+    for kind, column, test in _tests(job):
+        count = facts.broken.get(f"{kind}:{column.name}", 0)
+        if count:
+            raise _broken(frame, job, kind, column, test, count)
+
+
+def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
+    """Refuse two rows of one batch with the same key."""
+    names = [quote(key) for key in keys]
+    twice = frame.selectExpr(*names).groupBy(*names).count().where("`count` > 1")
+    found = twice.limit(_SAMPLES).collect()
+    if not found:
+        return
+    totals = twice.selectExpr("count(*) AS `keys`", "sum(`count`) AS `rows`").collect()[0]
+    raise DuplicateKeys(
+        f"{totals['keys']} key(s) of {job.shape.declared.qualified} appear more than once in this batch "
+        f"({totals['rows']} rows): {_show(keys, [tuple(row)[:-1] for row in found])}; nothing was loaded",
+        hint=f"keep one row per key: transforms_pre=[deduplicate_by({', '.join(repr(key) for key in keys)}, order_by=\"… desc\")]",
+        keys=int(totals["keys"]),
+        rows=int(totals["rows"]),
+    )
+
+
+def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
+    tests: list[tuple[str, Column, str]] = []
+    event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
+    for column in job.shape.declared.columns:
+        name = quote(column.name)
+        if not column.nullable or column.primary_key or column.name == event:
+            tests.append(("null", column, f"{name} IS NULL"))
+        if isinstance(column.type, String):
+            tests.append(("long", column, f"char_length({name}) > {column.type.length}"))
+    return tests
+
+
+def _broken(frame: DataFrame, job: WriteJob, kind: str, column: Column, test: str, count: int) -> DataError:
+    table = job.shape.declared.qualified
+    samples = _sample_keys(frame, job, test)
+    if kind == "null":
+        return NullViolation(
+            f"{count} row(s) have NULL in {table}.{column.name}, which is NOT NULL{samples}; nothing was loaded",
+            hint=f"declare it `| None`, give it a default(...) or filter the rows: filter_where(\"{column.name} IS NOT NULL\")",
+            column=column.name,
+            rows=count,
+        )
+    length = column.type.to_spec()["length"]
+    return TextTooLong(
+        f"{count} row(s) have more than {length} characters in {table}.{column.name}{samples}; nothing was loaded",
+        hint=f"declare a longer String, or cut with truncate({length})",
+        column=column.name,
+        rows=count,
+    )
+
+
+def _sample_keys(frame: DataFrame, job: WriteJob, test: str) -> str:
+    keys = job.strategy.keys if isinstance(job.strategy, (Merge, Scd2)) else job.shape.declared.primary_key
+    if not keys:
+        return ""
+    found = frame.where(test).selectExpr(*(quote(key) for key in keys)).limit(_SAMPLES).collect()
+    return f" (for example {_show(keys, [tuple(row) for row in found])})"
+
+
+def _show(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row)) for row in rows)

@@ -1,0 +1,110 @@
+"""Errors of Spark, Delta and the file system in the product's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ematix_flow.families.carry import unpack
+from ematix_flow.foundation.errors import (
+    BadValue,
+    DriftError,
+    DuplicateKeys,
+    FlowError,
+    LeaseHeld,
+    MissingColumn,
+    MissingTable,
+    NullViolation,
+    PermissionDenied,
+    RunFailed,
+    SqlError,
+    StorageFull,
+    Unsupported,
+)
+from ematix_flow.foundation.redact import mask
+
+_CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*(.*?)(?:\s*SQLSTATE: \w+|\n|$)", re.DOTALL)
+_KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
+    ("UNRESOLVED_COLUMN", MissingColumn, "check the column name"),
+    ("FIELD_NOT_FOUND", MissingColumn, "check the column name"),
+    ("TABLE_OR_VIEW_NOT_FOUND", MissingTable, "check the table name"),
+    ("PATH_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
+    ("DELTA_MISSING_DELTA_TABLE", MissingTable, "check the table name and the connection's path"),
+    ("DELTA_TABLE_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
+    ("DELTA_PATH_DOES_NOT_EXIST", MissingTable, "check the table name and the connection's path"),
+    ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", NullViolation, "declare the column `| None`, or give it a default(...)"),
+    ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE", DuplicateKeys, "the table holds a key twice: remove one"),
+    ("DELTA_CONCURRENT", LeaseHeld, "another writer changed the table meanwhile: run it again"),
+    ("DELTA_METADATA_CHANGED", LeaseHeld, "another writer changed the table meanwhile: run it again"),
+    ("DELTA_PROTOCOL_CHANGED", LeaseHeld, "another writer changed the table meanwhile: run it again"),
+    ("DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME", Unsupported, "rename the column: letters, digits and _ are always fine"),
+    ("DELTA_UNSUPPORTED", Unsupported, "copy the table by hand, or declare what is there"),
+    ("NOT_SUPPORTED_CHANGE_COLUMN", Unsupported, "copy the table by hand, or declare what is there"),
+    ("DELTA_FAILED_TO_MERGE_FIELDS", DriftError, "compare the table with its declaration: flow preview NAME"),
+    ("DELTA_SCHEMA", DriftError, "compare the table with its declaration: flow preview NAME"),
+    ("CANNOT_PARSE", BadValue, "look at the value in the source, or parse it with a normalizer"),
+    ("CAST_", BadValue, "look at the value in the source, or parse it with a normalizer"),
+    ("NUMERIC_VALUE_OUT_OF_RANGE", BadValue, "look at the value in the source, or declare a larger type"),
+    ("MALFORMED_", BadValue, "look at that record in the file; short rows are taken with truncated_rows_ok=True"),
+    ("FAILED_READ_FILE", BadValue, "look at that file: it does not have the connection's format"),
+    ("UNABLE_TO_INFER_SCHEMA", MissingTable, "the folder holds no data yet"),
+    ("PARSE_SYNTAX_ERROR", SqlError, "lakes and files are queried in Spark SQL"),
+    ("DATATYPE_MISMATCH", SqlError, "lakes and files are queried in Spark SQL"),
+    ("UNRESOLVED_ROUTINE", SqlError, "lakes and files are queried in Spark SQL"),
+    ("AMBIGUOUS_REFERENCE", SqlError, "name the table with the column"),
+    ("MISSING_GROUP_BY", SqlError, "lakes and files are queried in Spark SQL"),
+    ("MISSING_AGGREGATION", SqlError, "lakes and files are queried in Spark SQL"),
+)
+
+
+def translate(exc: Exception) -> FlowError | None:
+    """The error in our words, None when it says nothing we know."""
+    said = str(exc)
+    carried = unpack(said)
+    if carried is not None:
+        return carried
+    if "No space left on device" in said:
+        return StorageFull("no space left on the lake's disk", hint="free space on that disk and run again")
+    if "Permission denied" in said or "AccessControlException" in said:
+        found = re.search(r"(/\S+)[^\n]*Permission denied", said)
+        where = f" for {found.group(1).rstrip(':')}" if found else ""
+        return PermissionDenied(f"permission denied{where}", hint="give this user the right to read and write there")
+    for condition, message in _CONDITION.findall(said):
+        for start, kind, hint in _KNOWN:
+            if condition.startswith(start):
+                return kind(mask(" ".join(message.split())) or condition, hint=hint)
+    return None
+
+
+@contextmanager
+def translating(what: str) -> Iterator[None]:
+    """Every error that leaves is one of ours."""
+    try:
+        yield
+    except FlowError:
+        raise
+    except OSError:
+        raise
+    except Exception as exc:
+        raise translate(exc) or RunFailed(f"{what} failed: {_first_line(exc)}", hint="see the log of this run") from exc
+
+
+@contextmanager
+def recognising() -> Iterator[None]:
+    """Errors we know become ours; the others may belong to the source, and pass as they are."""
+    try:
+        yield
+    except FlowError:
+        raise
+    except Exception as exc:
+        known = translate(exc)
+        if known is None:
+            raise
+        raise known from exc
+
+
+def _first_line(exc: Exception) -> str:
+    lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
+    said = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0] if lines else ""
+    return mask(said.removeprefix(": ")[:300]) or type(exc).__name__

@@ -1,0 +1,186 @@
+"""Where a lake keeps things: tables, stages and the product's own state below one root, and how folders change places."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from urllib.parse import quote
+
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PermissionDenied, RunFailed, StorageFull
+
+STATE_FOLDER = "_ematix_flow"
+_LONGEST_NAME = 180
+_AT_FDCWD = -100
+_RENAME_EXCHANGE = 2
+
+
+@dataclass(frozen=True)
+class Place:
+    """The root of one lake on this machine; every path the family uses is made here."""
+
+    root: Path
+
+    @classmethod
+    def of(cls, path: str) -> Place:
+        """The place a connection's path names."""
+        return cls(Path(path).expanduser().absolute())
+
+    def table(self, schema: str, name: str) -> Path:
+        """The folder of a table."""
+        return self.root / schema / name if schema else self.root / name
+
+    def state(self, *parts: str) -> Path:
+        """A path of the product's own."""
+        return self.root.joinpath(STATE_FOLDER, *(safe_name(part) for part in parts))
+
+    def stage(self, run_id: str, table: str) -> Path:
+        """Where one run keeps the rows of one table before they are published."""
+        return self.state("stage", run_id, table)
+
+    @contextmanager
+    def locked(self, table: str) -> Iterator[None]:
+        """One publish per table at a time, among all processes of this machine."""
+        try:
+            import fcntl
+        except ImportError:  # Windows has no flock; Delta's own log still refuses a second commit of one version
+            yield
+            return
+        path = self.state("locks", table)
+        with explained(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(handle)
+
+
+def uri(path: Path) -> str:
+    """The path as Spark must be told, whatever its default file system is."""
+    return f"file:{path}"
+
+
+def safe_name(name: str) -> str:
+    """A file name for any text: readable where it can be, never two texts for one name.
+
+    >>> safe_name("orders.daily"), safe_name("a/b")
+    ('orders.daily', 'a%2Fb')
+    """
+    escaped = quote(name, safe=" .,=+@-_()")
+    if escaped in (".", ".."):
+        escaped = escaped.replace(".", "%2E")
+    if len(escaped) <= _LONGEST_NAME:
+        return escaped
+    return f"{escaped[:100]}~{sha256(name.encode()).hexdigest()[:32]}"
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Readers see the old text or the new one, also after a power cut."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8") as out:
+                out.write(text)
+                out.flush()
+                os.fsync(out.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with suppress(OSError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(path.parent)
+
+
+def append_line(path: Path, line: str) -> None:
+    """One more line; a single write, so that two processes do not mix theirs."""
+    with explained(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            os.write(handle, (line + "\n").encode())
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def move(source: Path, destination: Path) -> None:
+    """One rename; it lasts when this returns."""
+    with explained(destination):
+        destination.parent.mkdir(parents=True, exist_ok=True)
+        os.rename(source, destination)
+        _sync_folder(destination.parent)
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Two folders change places: at once where the file system can, else by two renames."""
+    with explained(second):
+        if not _swapped(first, second):
+            aside = second.with_name(f".{second.name}.{first.parent.name}.old")
+            os.rename(second, aside)
+            os.rename(first, second)
+            os.rename(aside, first)
+        _sync_folder(second.parent)
+
+
+def remove(path: Path) -> None:
+    """The path and all below it, if it is there."""
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """File errors in the product's words."""
+    try:
+        yield
+    except OSError as exc:
+        raise translate_os(exc, path) from exc
+
+
+def translate_os(exc: OSError, path: Path | str) -> FlowError:
+    """One file error."""
+    reason = exc.strerror or str(exc)
+    if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        return StorageFull(f"no space left for {path}", hint="free space on that disk and run again")
+    if exc.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return PermissionDenied(f"{path}: {reason}", hint="give this user the right to write there")
+    if exc.errno == errno.ENOTDIR:
+        return ConnectionFailed(f"{path}: a file stands where a folder belongs", hint="check the connection's path")
+    return RunFailed(f"{path}: {reason}", hint="check that the folder is there and can be written")
+
+
+def _swapped(first: Path, second: Path) -> bool:
+    """Whether the kernel exchanged both names in one step."""
+    if not sys.platform.startswith("linux"):
+        return False
+    rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if rename is None:
+        return False
+    done = rename(
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(first)),
+        ctypes.c_int(_AT_FDCWD),
+        ctypes.c_char_p(os.fsencode(second)),
+        ctypes.c_uint(_RENAME_EXCHANGE),
+    )
+    return bool(done == 0)
+
+
+def _sync_folder(folder: Path) -> None:
+    # Some file systems cannot sync a folder; the rename itself is done all the same.
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,156 @@
+"""scd2 by processing time: a version starts when the load sees the change."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO
+from ematix_flow.contract.write import Counts
+from ematix_flow.declare.strategy import Deletes, Scd2
+from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image, new_row, row_of
+from ematix_flow.families.lake.checks import check_keys
+from ematix_flow.families.lake.columns import Words, instant, plus
+from ematix_flow.families.lake.session import quote
+from ematix_flow.families.sql.checks import check_deletes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STAGED = "flow_staged"
+
+
+def scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, folder: StageFolder, *, staged: int) -> Change:
+    """Close changed versions, open new ones, refresh what is not compared; one action per touched version."""
+    check_keys(stage, words.job, strategy.keys)
+    if target.isEmpty():
+        rows = stage.alias("s").selectExpr(*image(words, _opening(words, strategy)))
+        return Change("append", rows, Counts(read=staged, inserted=staged, closed=staged if _ends_at_once(strategy) else 0))
+    actions = _versions(stage, target, words, strategy)
+    if strategy.deletes is Deletes.HARD:
+        actions = actions.unionByName(forgotten(stage, target, words, strategy))
+    kept = folder.keep("actions", actions)
+    tally = Tally.of(kept)
+    if strategy.deletes is not None:
+        existing = target.where(quote(IS_CURRENT)).count()
+        check_deletes(words.job, staged=staged, existing=existing, missing=tally.missing)
+    unchanged = max(staged - tally.inserted - tally.updated, 0)
+    counts = Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)
+    return Change("merge", kept, counts, (*strategy.keys, VALID_FROM))
+
+
+def forgotten(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+    """Every version of the keys that the stage lacks."""
+    from pyspark.sql import functions as F
+
+    keys = stage.selectExpr(*(quote(key) for key in strategy.keys)).alias("s")
+    gone = target.alias("t").join(keys, F.expr(words.equal(strategy.keys)), "left_anti").alias("t")
+    flags = {"deleted": "true", "missing": f"t.{quote(IS_CURRENT)}"}
+    return gone.selectExpr(*image(words, row_of("t", words)), *action(DELETE, flags))
+
+
+def expired(current: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+    """Versions that outlived their ttl, closed at the moment they did."""
+    assert strategy.ttl is not None  # noqa: S101  only asked for with a ttl
+    ends = plus(f"t.{quote(VALID_FROM)}", strategy.ttl)
+    over = current.alias("t").where(f"{ends} <= {instant(words.job.started_at)}")
+    values = row_of("t", words) | {VALID_TO: ends, IS_CURRENT: "false"}
+    return over.alias("t").selectExpr(*image(words, values), *action(WRITE, {"closed": "true"}))
+
+
+def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+    """Stage rows beside the version they meet: an old row to write, a new row to open, or both."""
+    from pyspark.sql import functions as F
+
+    whole = strategy.ttl is not None or strategy.deletes is Deletes.SOFT
+    joined = stage.selectExpr("*", f"true AS {_STAGED}").alias("s").join(
+        _met(target, words, strategy).alias("t"), F.expr(words.equal(strategy.keys)), "full" if whole else "left"
+    )  # fmt: skip
+    cases = _Cases(words, strategy)
+    old = ", ".join([*image(words, cases.old_row()), *action(WRITE, cases.old_flags())])
+    new = ", ".join([*image(words, _opening(words, strategy)), *action(WRITE, cases.new_flags())])
+    made = joined.selectExpr(
+        f"inline(array_compact(array(IF({cases.touches}, struct({old}), NULL), IF({cases.opens}, struct({new}), NULL))))"
+    )
+    return made
+
+
+def _met(target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+    """Current versions; with a ttl the latest ones, because a version that only its ttl closed does not come back."""
+    if strategy.ttl is None:
+        return target.where(quote(IS_CURRENT))
+    keys = ", ".join(quote(key) for key in strategy.keys)
+    newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {quote(VALID_FROM)} DESC) AS flow_newest"
+    return target.selectExpr("*", newest).where("flow_newest = 1").drop("flow_newest")
+
+
+class _Cases:
+    """Conditions on a joined row: which version changes, and how."""
+
+    def __init__(self, words: Words, strategy: Scd2) -> None:
+        self.w = words
+        self.strategy = strategy
+        others = [name for name in words.declared if name not in (*strategy.keys, *strategy.compare)]
+        self.others = others
+        self.now = instant(words.job.started_at)
+        staged, differs = f"s.{_STAGED} IS NOT NULL", words.differ(strategy.compare)
+        current = f"coalesce(t.{quote(IS_CURRENT)}, false)"
+        self.changed = f"({staged} AND {current} AND {differs})"
+        self.refreshed = f"({staged} AND {current} AND NOT {differs} AND {words.differ(others)})"
+        self.missing = f"(NOT ({staged}) AND {current})" if strategy.deletes is Deletes.SOFT else "false"
+        self.expires = self._expires(staged, current)
+        self.closes = f"({self.changed} OR {self.missing} OR {self.expires})"
+        self.touches = f"({self.closes} OR {self.refreshed})"
+        self.opens = f"({staged} AND ({self.changed} OR (NOT {current} AND NOT {self._held(differs)})))"
+
+    @property
+    def ends(self) -> str:
+        return plus(f"t.{quote(VALID_FROM)}", self.strategy.ttl) if self.strategy.ttl is not None else "NULL"
+
+    def _expires(self, staged: str, current: str) -> str:
+        if self.strategy.ttl is None:
+            return "false"
+        kept = f"({staged})" if self.strategy.deletes is Deletes.HARD else "true"
+        return f"({kept} AND {current} AND NOT {self.changed} AND NOT {self.missing} AND {self.ends} <= {self.now})"
+
+    def _held(self, differs: str) -> str:
+        """The latest version ended by its ttl alone, and the source says nothing new."""
+        if self.strategy.ttl is None:
+            return "false"
+        return f"(t.{quote(VALID_FROM)} IS NOT NULL AND t.{quote(VALID_TO)} <=> {self.ends} AND NOT {differs})"
+
+    def old_row(self) -> dict[str, str]:
+        def pick(name: str, value: str) -> str:
+            return f"CASE WHEN {self.refreshed} THEN {value} ELSE t.{quote(name)} END"
+
+        refreshed = {name: pick(name, f"s.{quote(name)}") for name in self.others}
+        loaded = {name: pick(name, value) for name, value in self.w.metadata().items()}
+        closed = {
+            VALID_TO: f"CASE WHEN {self.changed} OR {self.missing} THEN {self.now} WHEN {self.expires} THEN {self.ends} "
+            f"ELSE t.{quote(VALID_TO)} END",
+            IS_CURRENT: f"NOT {self.closes}",
+        }
+        return row_of("t", self.w) | refreshed | loaded | closed
+
+    def old_flags(self) -> dict[str, str]:
+        return {"updated": self.refreshed, "closed": self.closes, "missing": self.missing}
+
+    def new_flags(self) -> dict[str, str]:
+        return {"inserted": "true", "closed": "true" if _ends_at_once(self.strategy) else "false"}
+
+
+def _opening(words: Words, strategy: Scd2) -> dict[str, str]:
+    now = instant(words.job.started_at)
+    ended = _ends_at_once(strategy)
+    return new_row(
+        words,
+        **{
+            VALID_FROM: now,
+            VALID_TO: now if ended else "NULL",
+            IS_CURRENT: "false" if ended else "true",
+            ROW_HASH: words.row_hash(strategy.compare),
+        },
+    )
+
+
+def _ends_at_once(strategy: Scd2) -> bool:
+    return strategy.ttl is not None and not strategy.ttl

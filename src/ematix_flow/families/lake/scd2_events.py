@@ -1,0 +1,170 @@
+"""scd2 by event time: the table is a pure function of the set of observations, which are remembered beside it.
+
+The observations of a load are written first, marked with its run; a run that dies before its publish leaves rows that
+the next one takes back by that mark. So the table's own commit decides what was ever observed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO, TargetShape
+from ematix_flow.contract.write import Counts
+from ematix_flow.declare.strategy import Deletes, Scd2
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import UUID, Column
+from ematix_flow.families.frames import spark_type
+from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image
+from ematix_flow.families.lake.columns import Words, instant, plus, to_instant
+from ematix_flow.families.lake.scd2 import expired, forgotten
+from ematix_flow.families.lake.session import quote, text
+from ematix_flow.families.sql import scd2_events as sql_events
+from ematix_flow.families.sql.checks import check_deletes
+from ematix_flow.families.sql.scd2_events import GONE, HASH, OBSERVED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+RUN = "_run_id"
+
+
+def observations_of(shape: TargetShape) -> TableSpec:
+    """The table of remembered observations, each with the run that brought it."""
+    spec = sql_events.observations_of(shape)
+    return replace(spec, columns=(*spec.columns, Column(UUID(), nullable=False, name=RUN)))
+
+
+class Events:
+    """One load of events: its new observations, and what they make of the table."""
+
+    def __init__(self, words: Words, strategy: Scd2, folder: StageFolder) -> None:
+        self.w = words
+        self.strategy = strategy
+        self.folder = folder
+        self._keys = [quote(key) for key in strategy.keys]
+
+    def new_observations(self, stage: DataFrame, target: DataFrame, known: DataFrame, *, staged: int) -> DataFrame:
+        """What the stage tells that is not remembered yet, and keys that are gone; kept in the stage folder."""
+        found = self._unknown(stage, known)
+        if self.strategy.deletes is not None:
+            missing = self._missing(stage, target)
+            current = target.where(quote(IS_CURRENT)).count()
+            check_deletes(self.w.job, staged=staged, existing=current, missing=missing.count())
+            if self.strategy.deletes is Deletes.SOFT:
+                found = found.unionByName(self._gone(missing))
+        return self.folder.keep("observations", found)
+
+    def change(self, stage: DataFrame, target: DataFrame, known: DataFrame, new: DataFrame, *, staged: int) -> Change:
+        """Actions that make the versions of every touched key what they must be."""
+        from pyspark.sql import functions as F
+
+        touched = new.selectExpr(*self._keys).distinct().alias("s")
+        same_key = F.expr(self.w.equal(self.strategy.keys))
+        remembered = known.unionByName(new, allowMissingColumns=True).alias("t").join(touched, same_key, "left_semi")
+        versions = self._versions(remembered)
+        present = target.alias("t").join(touched, same_key, "left_semi")
+        actions = self._differences(versions, present)
+        if self.strategy.ttl is not None:
+            others = target.where(quote(IS_CURRENT)).alias("t").join(touched, same_key, "left_anti")
+            if self.strategy.deletes is Deletes.HARD:
+                others = others.alias("t").join(stage.selectExpr(*self._keys).alias("s"), same_key, "left_semi")
+            actions = actions.unionByName(expired(others, self.w, self.strategy))
+        if self.strategy.deletes is Deletes.HARD:
+            actions = actions.unionByName(forgotten(stage, target, self.w, self.strategy))
+        kept = self.folder.keep("actions", actions)
+        tally = Tally.of(kept)
+        unchanged = staged - new.where(f"NOT {quote(GONE)}").count()
+        counts = Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)
+        if target.isEmpty():
+            return Change("append", kept.selectExpr(*(quote(name) for name in self.w.table)), counts)
+        return Change("merge", kept, counts, (*self.strategy.keys, VALID_FROM))
+
+    def seeded(self, target: DataFrame) -> DataFrame:
+        """Versions that are already there were observed when they began: a history kept by processing time goes on."""
+        values = {name: f"t.{quote(name)}" for name in self.w.declared} | {
+            OBSERVED: f"t.{VALID_FROM}",
+            GONE: "false",
+            HASH: self.w.row_hash(self.w.declared, alias="t"),
+        }
+        return self.folder.keep("seed", target.alias("t").selectExpr(*self._observation(values)))
+
+    def _unknown(self, stage: DataFrame, known: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        event = self.strategy.event_time or ""
+        moment = to_instant(f"s.{quote(event)}", self.w.column(event).type)
+        values = {name: f"s.{quote(name)}" for name in self.w.declared} | {
+            OBSERVED: moment,
+            GONE: "false",
+            HASH: self.w.row_hash(self.w.declared),
+        }
+        rows = stage.alias("s").selectExpr(*self._observation(values)).dropDuplicates([*self.strategy.keys, HASH])
+        same = f"{self.w.equal(self.strategy.keys)} AND t.{HASH} = s.{HASH}"
+        return rows.alias("s").join(known.alias("t"), F.expr(same), "left_anti")
+
+    def _missing(self, stage: DataFrame, target: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        keys = stage.selectExpr(*self._keys).alias("s")
+        current = target.where(quote(IS_CURRENT)).alias("t")
+        return current.join(keys, F.expr(self.w.equal(self.strategy.keys)), "left_anti")
+
+    def _gone(self, missing: DataFrame) -> DataFrame:
+        """A key missing from the snapshot is an observation of its own, at the time of the load."""
+        values = {key: f"t.{quote(key)}" for key in self.strategy.keys} | {
+            OBSERVED: instant(self.w.job.started_at),
+            GONE: "true",
+            HASH: f"unhex(sha2({text(self.w.job.run_id)}, 256))",
+        }
+        return missing.alias("t").selectExpr(*self._observation(values))
+
+    def _observation(self, values: dict[str, str]) -> list[str]:
+        values = values | {RUN: text(self.w.job.run_id)}
+        return [
+            f"CAST({values.get(column.name, 'NULL')} AS {spark_type(column.type)}) AS {quote(column.name)}"
+            for column in observations_of(self.w.job.shape).columns
+        ]
+
+    def _versions(self, observed: DataFrame) -> DataFrame:
+        """One observation per instant (the largest hash wins a tie), equal neighbours collapse, ends meet starts."""
+        w, keys = self.w, ", ".join(self._keys)
+        names = ", ".join(quote(name) for name in w.declared)
+        query = f"""
+            WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS h FROM {{observed}} AS o),
+            d AS (SELECT o.*, row_number() OVER (PARTITION BY {keys}, {OBSERVED} ORDER BY {GONE}, {HASH} DESC) AS rn FROM o),
+            g AS (SELECT d.*, lag(h) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS ph,
+                  lag({GONE}) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS pg FROM d WHERE rn = 1),
+            r AS (SELECT g.*, sum(CASE WHEN ph IS NULL OR ph <> h OR pg <> {GONE} THEN 1 ELSE 0 END)
+                  OVER (PARTITION BY {keys} ORDER BY {OBSERVED} ROWS UNBOUNDED PRECEDING) AS run FROM g),
+            x AS (SELECT r.*, row_number() OVER (PARTITION BY {keys}, run ORDER BY {OBSERVED} DESC) AS newest,
+                  min({OBSERVED}) OVER (PARTITION BY {keys}, run) AS starts FROM r),
+            v AS (SELECT x.*, lead(starts) OVER (PARTITION BY {keys} ORDER BY starts) AS next_starts FROM x WHERE newest = 1),
+            e AS (SELECT v.*, {self._ends()} AS ends FROM v WHERE NOT {GONE})
+            SELECT {names}, starts AS {VALID_FROM}, ends AS {VALID_TO}, ends IS NULL AS {IS_CURRENT}, h AS {ROW_HASH} FROM e"""
+        return observed.sparkSession.sql(query, observed=observed)
+
+    def _ends(self) -> str:
+        if self.strategy.ttl is None:
+            return "next_starts"
+        expiry, now = plus("starts", self.strategy.ttl), instant(self.w.job.started_at)
+        return f"CASE WHEN {expiry} <= {now} AND (next_starts IS NULL OR {expiry} < next_starts) THEN {expiry} ELSE next_starts END"
+
+    def _differences(self, versions: DataFrame, present: DataFrame) -> DataFrame:
+        from pyspark.sql import functions as F
+
+        w, keys = self.w, self.strategy.keys
+        same = f"{w.equal(keys)} AND t.{VALID_FROM} = s.{VALID_FROM}"
+        joined = versions.alias("s").join(present.alias("t"), F.expr(same), "full")
+        absent, vanished = f"t.{VALID_FROM} IS NULL", f"s.{VALID_FROM} IS NULL"
+        written = [name for name in (*w.declared, VALID_TO, IS_CURRENT, ROW_HASH) if name not in keys]
+        closes = f"({absent}) IS FALSE AND ({vanished}) IS FALSE AND t.{IS_CURRENT} AND NOT s.{IS_CURRENT}"
+        computed = {name: f"s.{quote(name)}" for name in (*w.declared, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)}
+        values = {
+            name: f"CASE WHEN {vanished} THEN t.{quote(name)} ELSE {value} END"
+            for name, value in (computed | w.metadata()).items()
+        }
+        flags = {"inserted": absent, "closed": closes, "updated": f"({absent}) IS FALSE AND NOT ({closes})"}
+        kind = f"CASE WHEN {vanished} THEN {DELETE} ELSE {WRITE} END"
+        changed = joined.where(f"{absent} OR {vanished} OR {w.differ(written)}")
+        return changed.selectExpr(*image(w, values), *action(kind, flags))

@@ -1,0 +1,74 @@
+"""The Spark session that lakes work in, and the settings a statement needs while it runs."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from ematix_flow.foundation.errors import RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Settings belong to the session, and targets of one run may be written by several threads.
+_settings = threading.RLock()
+
+EXACT = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+}
+
+
+def active() -> SparkSession:
+    """The session of this process."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        return SparkSession.active()
+    except PySparkException as exc:
+        raise RunFailed("no Spark session is running", hint="start one first: SparkSession.builder.getOrCreate()") from exc
+
+
+@contextmanager
+def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
+    """The settings hold inside, for one thread at a time; afterwards the session is as it was."""
+    with _settings:
+        before = {name: spark.conf.get(name, None) for name in wanted}
+        changed = {name: value for name, value in wanted.items() if before[name] != value}
+        try:
+            for name, value in changed.items():
+                spark.conf.set(name, value)
+            yield
+        finally:
+            for name in changed:
+                old = before[name]
+                if old is None:
+                    spark.conf.unset(name)
+                else:
+                    spark.conf.set(name, old)
+
+
+@contextmanager
+def exactly(spark: SparkSession) -> Iterator[None]:
+    """Instants in UTC, bad casts are errors, and Parquet timestamps that every reader takes for what they are."""
+    if all(spark.conf.get(name, None) == value for name, value in EXACT.items()):
+        yield  # the engine's own sessions are like that, and need not wait for each other
+        return
+    with settings(spark, EXACT):
+        yield
+
+
+def quote(name: str) -> str:
+    """An identifier of Spark SQL, quoted."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def text(value: str) -> str:
+    """A text literal of Spark SQL."""
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -1,0 +1,182 @@
+"""The write path of every lake: begin, stage, publish by one commit of the table, settle.
+
+The table's own commit decides whether a load happened. The state file only says where to look: a run that died after
+its commit is finished by the next one, a run that died before it is forgotten.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from contextlib import suppress
+from dataclasses import asdict, replace
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.write import Commit, Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.families.lake.checks import Facts
+from ematix_flow.families.lake.place import Place, remove
+from ematix_flow.families.lake.state import LakeState, Load, WriterState
+from ematix_flow.families.sql.sink import later
+from ematix_flow.foundation.errors import FlowError, LeaseHeld
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+FACTS = "facts.json"
+
+
+class LakeSink(ABC):
+    """A lake as a target; a backend says how a table is staged, changed and asked about its commits."""
+
+    place: Place
+
+    @property
+    def state(self) -> LakeState:
+        """The lake's memory."""
+        return LakeState(self.place)
+
+    @abstractmethod
+    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Fill a stage from Spark; nothing is visible yet."""
+
+    @abstractmethod
+    def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
+        """What a commit would do; the table stays as it is."""
+
+    @abstractmethod
+    def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Counts:
+        """Change the table by one commit that carries the load's token; `announce` it first."""
+
+    @abstractmethod
+    def find_load(self, writer: str, load: Load) -> Load | None:
+        """The load as the table remembers it, None when it was never committed."""
+
+    @abstractmethod
+    def last_load(self, job: WriteJob) -> Load | None:
+        """The newest load of a writer that the table itself remembers, for a lake whose state is lost."""
+
+    @abstractmethod
+    def forget_load(self, load: Load) -> None:
+        """Remove what a load left that never was committed."""
+
+    @abstractmethod
+    def finish_load(self, load: Load) -> None:
+        """Do what follows a commit and may be done twice."""
+
+    def stage_folder(self, job: WriteJob) -> Path:
+        """Where this run keeps the rows of this table."""
+        return self.place.stage(job.run_id, job.shape.declared.qualified)
+
+    def begin(self, job: WriteJob) -> Opening:
+        """Issue the token; settle the run before this one, if it died."""
+        state = self.state.read(job.writer) or WriterState(last=self.last_load(job))
+        if job.rehearsal:
+            return _opening(job, state, None)
+        state, recovered = self._settle_dead(job, state)
+        opening = _opening(job, state, recovered)
+        table = job.shape.declared
+        pending = Load(job.run_id, opening.commit.sequence, table.schema, table.name, job.started_at.isoformat())
+        self.state.write(job.writer, replace(state, pending=pending))
+        self.state.started(job)
+        return opening
+
+    def _settle_dead(self, job: WriteJob, state: WriterState) -> tuple[WriterState, WriteResult | None]:
+        dead = state.pending
+        if dead is None:
+            return state, None
+        found = dead if dead.published else self.find_load(job.writer, dead)
+        if found is None:
+            self.forget_load(dead)
+            self._drop_stage(dead.run_id)
+            error = "the process ended before the load was published"
+            self.state.finished(dead.run_id, job.writer, counts=None, error=error)
+            return replace(state, pending=None), None
+        self.finish_load(found)
+        self._drop_stage(dead.run_id)
+        result = found.result(job.writer)
+        self.state.finished(dead.run_id, job.writer, counts=result.counts, error=None)
+        return replace(state, pending=found).settled(), result
+
+    def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
+        """One commit of the table; the same token twice changes nothing."""
+        with self.place.locked(job.shape.declared.qualified):
+            state = self.state.read(job.writer) or WriterState()
+            if state.sequence >= opening.commit.sequence:
+                raise taken(opening)
+            facts = Facts.read(self.stage_folder(job) / FACTS)
+            if job.rehearsal:
+                return self._result(job, facts, opening, self.rehearse(job, facts, opening))
+            load = self._load(job, facts, opening)
+            counts = self.commit(job, facts, opening, load)
+            result = self._result(job, facts, opening, counts)
+            published = replace(load, counts=asdict(result.counts), published=True)
+            self.state.write(job.writer, replace(state, pending=published))
+        return result
+
+    def announce(self, job: WriteJob, load: Load, counts: Counts) -> Load:
+        """Say what is about to be committed, so that a later run can finish it."""
+        announced = replace(load, counts=asdict(counts))
+        state = self.state.read(job.writer) or WriterState()
+        self.state.write(job.writer, replace(state, pending=announced))
+        return announced
+
+    def _load(self, job: WriteJob, facts: Facts, opening: Opening) -> Load:
+        table = job.shape.declared
+        return Load(
+            job.run_id,
+            opening.commit.sequence,
+            table.schema,
+            table.name,
+            job.started_at.isoformat(),
+            watermark=self._watermark(job, facts, opening),
+            column=job.incremental.column if job.incremental else None,
+        )
+
+    def _watermark(self, job: WriteJob, facts: Facts, opening: Opening) -> str | None:
+        if job.incremental is None:
+            return opening.watermark
+        return later(facts.watermark, opening.watermark, job.shape.declared.column(job.incremental.column).type.kind)
+
+    def _result(self, job: WriteJob, facts: Facts, opening: Opening, counts: Counts) -> WriteResult:
+        counts = replace(counts, null_watermarks=facts.null_watermarks)
+        return WriteResult(job.run_id, opening.commit, counts, self._watermark(job, facts, opening))
+
+    def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
+        """What was published becomes the last load; the stage goes. A lake that is gone cannot be told anything."""
+        self._drop_stage(job.run_id)
+        if job.rehearsal:
+            return
+        with suppress(FlowError):
+            state = self.state.read(job.writer) or WriterState()
+            if state.pending is not None and state.pending.run_id == job.run_id:
+                if state.pending.published:
+                    self.finish_load(state.pending)
+                    state = state.settled()
+                else:
+                    self.forget_load(state.pending)
+                self.state.write(job.writer, replace(state, pending=None))
+            self.state.finished(job.run_id, job.writer, counts=result.counts if result else None, error=error)
+
+    def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
+                         metrics: str | None, started_at: datetime) -> None:  # fmt: skip
+        """One history line for a post-load transform; a history that cannot be written does not undo it."""
+        with suppress(FlowError):
+            self.state.transformed(
+                run_id, parent=parent, pipeline=pipeline, step=step, error=error, metrics=metrics, started_at=started_at
+            )
+
+    def _drop_stage(self, run_id: str) -> None:
+        remove(self.place.state("stage", run_id))
+
+
+def _opening(job: WriteJob, state: WriterState, recovered: WriteResult | None) -> Opening:
+    last, watermark = state.last, None
+    if job.incremental is not None and last is not None and last.column == job.incremental.column:
+        watermark = last.watermark
+    return Opening(Commit(job.writer, state.sequence + 1), watermark, recovered)
+
+
+def taken(opening: Opening) -> LeaseHeld:
+    """Another run was quicker."""
+    return LeaseHeld(f"another run published {opening.commit} meanwhile; nothing was loaded twice", hint="run it again")

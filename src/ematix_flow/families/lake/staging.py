@@ -1,0 +1,26 @@
+"""Rows of one run written once beside the tables of the lake, so that the source is read exactly once."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.foundation import fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def watched(frame: DataFrame) -> DataFrame:
+    """The same rows; a test that kills a run in the middle of its stage finds its point here."""
+    if not fault.is_armed("mid_stage"):
+        return frame
+    driver = os.getpid()
+
+    def passing(batches: Iterator[Any]) -> Iterator[Any]:
+        for batch in batches:
+            yield batch
+            fault.point("mid_stage", victim=driver)
+
+    return frame.mapInArrow(passing, frame.schema)

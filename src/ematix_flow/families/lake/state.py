@@ -1,0 +1,136 @@
+"""What a lake remembers beside its data: the last load of every writer, the one under way, and the run history."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.contract.write import Commit, Counts, WriteJob, WriteResult
+from ematix_flow.families.lake.place import Place, append_line, explained, write_atomically
+from ematix_flow.foundation.clock import now
+
+HISTORY_COLUMNS = (
+    "run_id", "pipeline_name", "target_schema", "target_table", "mode", "path", "started_at", "finished_at", "status",
+    "rows_inserted", "error_message", "rows_updated", "rows_unchanged", "parent_run_id", "step_name", "metrics_json",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Load:
+    """One load of a writer: under way, published, or the last that is settled."""
+
+    run_id: str
+    sequence: int
+    schema: str = ""
+    table: str = ""
+    started_at: str = ""
+    counts: Mapping[str, int] | None = None
+    watermark: str | None = None
+    column: str | None = None
+    published: bool = False
+    layout: Mapping[str, Any] | None = None
+
+    def result(self, writer: str) -> WriteResult:
+        """What the load did, told again."""
+        counts = Counts(**(self.counts or {}))
+        return WriteResult(self.run_id, Commit(writer, self.sequence), counts, self.watermark, repeated=True)
+
+
+@dataclass(frozen=True)
+class WriterState:
+    """The last settled load of a writer and the one that is not settled yet."""
+
+    last: Load | None = None
+    pending: Load | None = None
+
+    @property
+    def sequence(self) -> int:
+        """The highest sequence that is published for certain."""
+        known = [load.sequence for load in (self.last, self.pending) if load is not None and (load is self.last or load.published)]
+        return max(known, default=0)
+
+    def settled(self) -> WriterState:
+        """The pending load becomes the last one; a mark that it did not move stays."""
+        if self.pending is None:
+            return self
+        load = replace(self.pending, published=True, layout=None)
+        if load.column is None and self.last is not None:
+            load = replace(load, watermark=self.last.watermark, column=self.last.column)
+        return WriterState(last=load)
+
+
+@dataclass(frozen=True)
+class LakeState:
+    """Reads and writes the files of one lake's state."""
+
+    place: Place
+
+    def read(self, writer: str) -> WriterState | None:
+        """The state of a writer, None when nothing was ever kept."""
+        path = self.place.state(f"{writer}.json")
+        with explained(path):
+            if not path.exists():
+                return None
+            kept = json.loads(path.read_text(encoding="utf-8"))
+        return WriterState(*(Load(**kept[name]) if kept.get(name) else None for name in ("last", "pending")))
+
+    def write(self, writer: str, state: WriterState) -> None:
+        """Keep the state, atomically."""
+        kept = {"last": _plain(state.last), "pending": _plain(state.pending)}
+        write_atomically(self.place.state(f"{writer}.json"), json.dumps(kept, indent=1))
+
+    def started(self, job: WriteJob) -> None:
+        """A history line that says running."""
+        table = job.shape.declared
+        self._line(
+            run_id=job.run_id, pipeline_name=job.writer, target_schema=table.schema, target_table=table.name,
+            mode=job.strategy.mode, path=job.path, started_at=job.started_at.isoformat(), status="running",
+        )  # fmt: skip
+
+    def finished(self, run_id: str, writer: str, *, counts: Counts | None, error: str | None) -> None:
+        """A history line that says how the run ended."""
+        numbers: dict[str, Any] = {}
+        if counts is not None:
+            numbers = {
+                "rows_inserted": counts.inserted,
+                "rows_updated": counts.updated or counts.closed,
+                "rows_unchanged": counts.unchanged,
+                "metrics_json": json.dumps(asdict(counts)),
+            }
+        status = "failed" if error else "success"
+        self._line(
+            run_id=run_id, pipeline_name=writer, finished_at=now().isoformat(), status=status, error_message=error, **numbers
+        )
+
+    def transformed(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
+                    metrics: str | None, started_at: datetime) -> None:  # fmt: skip
+        """A history line for a post-load transform."""
+        self._line(
+            run_id=run_id, pipeline_name=pipeline, mode="transform", path="post", started_at=started_at.isoformat(),
+            finished_at=now().isoformat(), status="transform_failed" if error else "transform_success",
+            error_message=error, parent_run_id=parent, step_name=step, metrics_json=metrics,
+        )  # fmt: skip
+
+    def history(self) -> list[dict[str, Any]]:
+        """Every run as one row with the columns of the run_history table, oldest first."""
+        path = self.place.state("run_history.jsonl")
+        with explained(path):
+            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+        runs: dict[str, dict[str, Any]] = {}
+        for line in lines:
+            try:
+                event = json.loads(line)
+            except ValueError:  # a line that a power cut left half-written
+                continue
+            runs.setdefault(event["run_id"], dict.fromkeys(HISTORY_COLUMNS)).update(event)
+        return list(runs.values())
+
+    def _line(self, **values: Any) -> None:
+        append_line(self.place.state("run_history.jsonl"), json.dumps(values))
+
+
+def _plain(load: Load | None) -> dict[str, Any] | None:
+    return asdict(load) if load is not None else None

@@ -1,0 +1,89 @@
+"""Spark's types in the product's words."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.read import SourceColumn
+from ematix_flow.declare import types as declared
+from ematix_flow.declare.types import (
+    JSON,
+    BigInt,
+    Boolean,
+    Bytes,
+    ColumnType,
+    Date,
+    Double,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    String,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
+from ematix_flow.families.lake.session import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import DataType, StructType
+
+_PLAIN: dict[str, ColumnType] = {
+    "tinyint": SmallInt(), "smallint": SmallInt(), "int": Integer(), "bigint": BigInt(), "float": Float(),
+    "double": Double(), "boolean": Boolean(), "string": Text(), "date": Date(), "timestamp": TimestampTZ(),
+    "timestamp_ntz": Timestamp(), "binary": Bytes(),
+}  # fmt: skip
+_DOCUMENTS = ("struct", "array", "map", "variant")
+_SIZED = re.compile(r"^(decimal|varchar|char)\((\d+)(?:,(\d+))?\)$")
+_VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+_BY_KIND = {kind.kind: kind for kind in declared.PLAIN_TYPES}
+
+
+def type_of(data_type: DataType, metadata: dict[str, Any] | None = None) -> ColumnType | None:
+    """The declared type nearest to a Spark type, None when there is no word for it."""
+    native = str((metadata or {}).get(_VARCHAR) or data_type.simpleString())
+    sized = _SIZED.match(native)
+    if sized:
+        name, first, second = sized.groups()
+        return Numeric(int(first), int(second or 0)) if name == "decimal" else String(int(first))
+    if native.startswith("string "):  # a collation
+        return Text()
+    if native.startswith(_DOCUMENTS):
+        return JSON()
+    return _PLAIN.get(native)
+
+
+def source_columns(schema: StructType) -> tuple[SourceColumn, ...]:
+    """The columns of a query's result."""
+    return tuple(
+        SourceColumn(field.name, field.dataType.simpleString(), type_of(field.dataType, field.metadata))
+        for field in schema.fields
+    )
+
+
+def carried(schema: StructType) -> list[str]:
+    """Expressions that bring every column into a type the product carries: documents as JSON, the rest as text."""
+    made: list[str] = []
+    for field in schema.fields:
+        name, native = quote(field.name), field.dataType.simpleString()
+        if native.startswith(_DOCUMENTS):
+            made.append(f"to_json({name}) AS {name}")
+        elif native == "tinyint":
+            made.append(f"CAST({name} AS SMALLINT) AS {name}")
+        elif type_of(field.dataType, field.metadata) is None or native.startswith("string "):
+            made.append(f"CAST({name} AS STRING) AS {name}")
+        else:
+            made.append(name)
+    return made
+
+
+def from_spec(spec: dict[str, Any]) -> ColumnType | None:
+    """The type behind `ColumnType.to_spec()`, None for a kind that is not known here."""
+    kind = spec.get("kind")
+    if kind == "string":
+        return String(int(spec["length"]))
+    if kind == "numeric":
+        return Numeric(int(spec["precision"]), int(spec["scale"]))
+    plain = _BY_KIND.get(str(kind))
+    return plain() if plain else None

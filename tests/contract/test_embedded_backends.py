@@ -1,0 +1,610 @@
+"""SQLite and DuckDB by themselves: every type both ways, exact counts, tokens, layout changes, locks and bad files."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sqlite3
+import subprocess
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import duckdb
+import pytest
+
+from ematix_flow import (
+    JSON,
+    JSONB,
+    UUID,
+    BigInt,
+    Boolean,
+    Bytes,
+    Date,
+    Double,
+    DuckDBConnection,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    SQLiteConnection,
+    String,
+    Text,
+    Timestamp,
+    TimestampTZ,
+    natural_key,
+    pk,
+)
+from ematix_flow.backends import duckdb as duckdb_backend
+from ematix_flow.backends import sqlite as sqlite_backend
+from ematix_flow.backends.duckdb import session as duckdb_session
+from ematix_flow.backends.sqlite import session as sqlite_session
+from ematix_flow.contract.backend import Backend
+from ematix_flow.contract.ddl import AddColumn, ChangeType, CreateTable, DropNotNull
+from ematix_flow.contract.shape import TargetShape, shape_of
+from ematix_flow.contract.write import Counts, Opening, WriteJob, WriteResult
+from ematix_flow.declare.strategy import Append, Incremental, Merge, Scd2, Strategy, Truncate
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import Column
+from ematix_flow.engine.spark_errors import translate
+from ematix_flow.families.parquet_stage import ROOT_VARIABLE
+from ematix_flow.foundation.errors import (
+    BadValue,
+    ConnectionFailed,
+    LeaseHeld,
+    MissingColumn,
+    MissingTable,
+    PermissionDenied,
+    PlanError,
+    SqlError,
+    Unreachable,
+    Unsupported,
+)
+from tests.contract.loading import day, declare, frame
+
+Row = dict[str, Any]
+EVERY_TYPE = {
+    "id": Annotated[Integer, pk()], "small": SmallInt | None, "whole": Integer | None, "big": BigInt | None,
+    "single": Float | None, "double": Double | None, "flag": Boolean | None, "words": Text | None,
+    "short": String[40] | None, "day": Date | None, "wall": Timestamp | None, "instant": TimestampTZ | None,
+    "document": JSON | None, "meaning": JSONB | None, "token": UUID | None, "raw": Bytes | None,
+    "money": Numeric[15, 4] | None, "huge": Numeric[38, 10] | None, "digits": Numeric[38, 0] | None,
+    "tiny": Numeric[20, 20] | None,
+}  # fmt: skip
+
+
+@dataclass
+class System:
+    """One embedded database in a file of its own, with the client that comes with it."""
+
+    backend: Backend
+    path: Path
+
+    @property
+    def connection(self) -> Any:
+        kind = SQLiteConnection if self.backend.name == "sqlite" else DuckDBConnection
+        return kind(name="embedded", path=str(self.path))
+
+    def ask(self, sql: str) -> list[tuple[Any, ...]]:
+        """By the system's own client."""
+        if self.backend.name == "sqlite":
+            with closing(sqlite3.connect(self.path, isolation_level=None)) as client:
+                return client.execute(sql).fetchall()
+        with duckdb.connect(str(self.path)) as client:
+            client.execute("SET TimeZone = 'UTC'")
+            return client.execute(sql).fetchall()
+
+    def name(self, spec: TableSpec, suffix: str = "") -> str:
+        joint = "_" if self.backend.name == "sqlite" else "."
+        return f"{spec.schema}{joint}{spec.name}{suffix}"
+
+    def sink(self) -> Any:
+        assert self.backend.batch_sink is not None
+        return self.backend.batch_sink(self.connection)
+
+    def source(self) -> Any:
+        assert self.backend.batch_source is not None
+        return self.backend.batch_source(self.connection)
+
+    def ddl(self) -> Any:
+        assert self.backend.ddl is not None
+        return self.backend.ddl(self.connection)
+
+
+@pytest.fixture(autouse=True)
+def stages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stages of a test stay in the test's own folder."""
+    monkeypatch.setenv(ROOT_VARIABLE, str(tmp_path / "stages"))
+    return tmp_path / "stages" / "ematix-flow-stage"
+
+
+@pytest.fixture(params=[sqlite_backend.backend, duckdb_backend.backend], ids=["sqlite", "duckdb"])
+def system(request: pytest.FixtureRequest, tmp_path: Path) -> System:
+    return System(request.param, tmp_path / "new folder" / "data.db")
+
+
+@pytest.fixture
+def sqlite(tmp_path: Path) -> System:
+    return System(sqlite_backend.backend, tmp_path / "source.db")
+
+
+@pytest.fixture
+def duck(tmp_path: Path) -> System:
+    return System(duckdb_backend.backend, tmp_path / "source.duckdb")
+
+
+@pytest.fixture
+def load(system: System, spark: Any) -> Callable[..., Counts]:
+    """One whole load through the capabilities: create, begin, stage, publish, settle."""
+
+    def run(table: Any, strategy: Strategy, rows: list[Row], **more: Any) -> Counts:
+        return perform(system, spark, table, strategy, rows, **more).counts
+
+    return run
+
+
+def job_of(shape: TargetShape, strategy: Strategy, **more: Any) -> WriteJob:
+    started = more.pop("started_at", datetime.now(timezone.utc))
+    return WriteJob(str(uuid.uuid4()), "load", "load/target", shape, strategy, started, **more)
+
+
+def perform(system: System, spark: Any, table: Any, strategy: Strategy, rows: list[Row], **more: Any) -> WriteResult:
+    shape = shape_of(table.spec(), strategy)
+    sink, job = system.sink(), job_of(shape, strategy, **more)
+    system.ddl().apply(shape, [CreateTable(shape.table)])
+    opening = sink.begin(job)
+    try:
+        result = sink.publish(job, sink.stage(job, frame(spark, shape.declared, rows)), opening)
+    except Exception as exc:
+        error = translate(exc)
+        sink.settle(job, opening, None, error.what)
+        raise error from exc
+    sink.settle(job, opening, result, None)
+    return result
+
+
+def read(system: System, spark: Any, query: str) -> list[Row]:
+    source = system.source()
+    with ExitStack() as open_until:
+        try:
+            found = source.read(source.plan(query, parallelism=2), spark, open_until).toArrow()
+        except Exception as exc:
+            raise translate(exc) from exc
+    rows: list[Row] = found.to_pylist()
+    return rows
+
+
+def row_of(number: int, **values: Any) -> Row:
+    return {name: values.get(name) for name in EVERY_TYPE} | {"id": number}
+
+
+LARGEST = row_of(
+    1, small=2**15 - 1, whole=2**31 - 1, big=2**63 - 1, single=3.4028234663852886e38, double=1.7976931348623157e308, flag=True,
+    words="ünïcode 😀 'quoted' \"twice\"\n\ttabs", short="😀" * 40, day=date(9999, 12, 31),
+    wall=datetime(9999, 12, 31, 23, 59, 59, 999999), instant=datetime(9999, 12, 31, 23, 59, 59, 999999, timezone.utc),
+    document='{"b": [1, {"a": null}], "a": 1.50}', meaning='{"deep": {"er": [true, "😀"]}}',
+    token="ffffffff-ffff-ffff-ffff-ffffffffffff", raw=bytes(range(256)), money=Decimal("99999999999.9999"),
+    huge=Decimal("9" * 28 + "." + "9" * 10), digits=Decimal("9" * 38), tiny=Decimal("0." + "9" * 20),
+)  # fmt: skip
+SMALLEST = row_of(
+    2, small=-(2**15), whole=-(2**31), big=-(2**63), single=-1.401298464324817e-45, double=5e-324, flag=False, words="",
+    short="", day=date(1, 1, 1), wall=datetime(1, 1, 1), instant=datetime(1, 1, 1, 0, 0, 0, 1, timezone.utc),
+    document="1.50", meaning="null", token="00000000-0000-0000-0000-000000000000", raw=b"", money=Decimal("-99999999999.9999"),
+    huge=Decimal("-0.0000000001"), digits=Decimal(-7), tiny=Decimal("0.00000000000000000001"),
+)  # fmt: skip
+ORDINARY = row_of(
+    4, small=0, whole=0, big=0, single=0.1, double=0.1, flag=True, words="1e5", short="007", day=date(1582, 10, 10),
+    wall=datetime(1969, 12, 31, 23, 59, 59, 5), instant=datetime(2026, 3, 29, 1, 30, tzinfo=timezone.utc), document='"text"',
+    meaning="[]", token="123e4567-e89b-12d3-a456-426614174000", raw=b"\x00abc\x00", money=Decimal("0.1000"),
+    huge=Decimal("12.5000000000"), digits=Decimal(0), tiny=Decimal(0),
+)  # fmt: skip
+
+
+def comparable(row: Row) -> Row:
+    """Bytes as bytes, floats by their text, instants in UTC; JSON and UUID are text on both sides."""
+    kept: Row = {}
+    for name, value in row.items():
+        if name == "single" and value is not None:
+            import struct
+
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        if isinstance(value, float):
+            value = repr(value)
+        if name == "instant" and value is not None and value.tzinfo is None:
+            value = value.replace(tzinfo=timezone.utc)
+        if isinstance(value, Decimal):
+            value = str(value.normalize() + 0)
+        kept[name] = value
+    return kept
+
+
+def test_every_type_comes_back_as_it_went_in(system: System, spark: Any) -> None:
+    table = declare(EVERY_TYPE)
+    rows = [LARGEST, SMALLEST, row_of(3), ORDINARY]
+    perform(system, spark, table, Append(), rows)
+    names = ", ".join(f'"{name}"' for name in EVERY_TYPE)
+    query = f"SELECT {names} FROM {system.name(table.spec())}"
+    plan = system.source().plan(query, parallelism=2)
+    kinds = {column.name: column.type for column in plan.columns}
+    expected = {column.name: column.type for column in table.spec().columns}
+    if system.backend.name == "duckdb":  # it keeps neither lengths nor a second kind of JSON
+        expected |= {"short": Text(), "meaning": JSON()}
+    assert kinds == expected
+    assert plan.estimated_rows is not None
+    found = sorted(read(system, spark, query), key=lambda row: int(row["id"]))
+    assert [comparable(row) for row in found] == [comparable(row) for row in rows]
+
+
+def test_infinity_and_nan_are_kept_or_refused_but_never_bent(system: System, spark: Any) -> None:
+    table = declare({"id": Annotated[BigInt, pk()], "x": Double | None, "y": Float | None})
+    perform(system, spark, table, Append(), [{"id": 1, "x": math.inf, "y": -math.inf}])
+    assert read(system, spark, f"SELECT x, y FROM {system.name(table.spec())}") == [{"x": math.inf, "y": -math.inf}]
+    odd = [{"id": 2, "x": math.nan, "y": 1.0}]
+    if system.backend.name == "sqlite":
+        with pytest.raises(BadValue, match=r"'x' holds NaN.*nothing was loaded"):
+            perform(system, spark, table, Append(), odd)
+        assert system.ask(f"SELECT COUNT(*) FROM {system.name(table.spec())}") == [(1,)]
+    else:
+        perform(system, spark, table, Append(), odd)
+        assert math.isnan(read(system, spark, f"SELECT x FROM {system.name(table.spec())} WHERE id = 2")[0]["x"])
+
+
+def people() -> Any:
+    return declare({"id": Annotated[BigInt, pk()], "name": Text | None, "price": Numeric[20, 3] | None})
+
+
+def person(number: int, name: str | None, price: str | None = "1.500") -> Row:
+    return {"id": number, "name": name, "price": Decimal(price) if price else None}
+
+
+def test_append_and_truncate_count_and_keep(system: System, load: Callable[..., Counts], stages: Path) -> None:
+    table = people()
+    assert load(table, Append(), [person(1, "a"), person(2, None)]) == Counts(read=2, inserted=2)
+    assert load(table, Append(), []) == Counts()
+    assert load(table, Truncate(), [person(2, "b"), person(3, "c")]) == Counts(read=2, inserted=2, deleted=2)
+    assert sorted(system.ask(f"SELECT id, name FROM {system.name(table.spec())}")) == [(2, "b"), (3, "c")]
+    assert not any(stages.iterdir())
+
+
+def test_merge_counts_are_exact_when_keys_move_between_tables(system: System, load: Callable[..., Counts]) -> None:
+    table = declare({"id": Annotated[BigInt, pk()], "code": Annotated[Text | None, natural_key()], "v": Double | None})
+    strategy = Merge(("id",), ("code", "v"), ("code", "v"))
+
+    def row(number: int, code: str | None, v: float | None) -> Row:
+        return {"id": number, "code": code, "v": v}
+
+    assert load(table, strategy, [row(n, str(n), n / 3) for n in range(2000)]) == Counts(read=2000, inserted=2000)
+    changed = [row(n, str(n), n / 3 if n % 2 else n / 7 + 1) for n in range(2500)]
+    assert load(table, strategy, changed) == Counts(read=2500, inserted=500, updated=1000, unchanged=1000)
+    assert load(table, strategy, changed) == Counts(read=2500, unchanged=2500)
+    total = system.ask(f"SELECT COUNT(*), COUNT(DISTINCT code) FROM {system.name(table.spec())}")
+    assert total == [(2500, 2500)]
+
+
+def test_scd2_counts_are_exact_and_a_ttl_is_kept_to_the_microsecond(system: System, load: Callable[..., Counts]) -> None:
+    table = people()
+    strategy = Scd2(("id",), ("name", "price"))
+    first, second = day(1), day(2)
+    assert load(table, strategy, [person(1, "a"), person(2, "b")], started_at=first) == Counts(read=2, inserted=2)
+    again = load(table, strategy, [person(1, "a"), person(2, "b", "1.501"), person(3, None)], started_at=second)
+    assert again == Counts(read=3, inserted=2, unchanged=1, closed=1)
+    expiring = Scd2(("id",), ("name", "price"), ttl=timedelta(days=1, microseconds=1))
+    assert load(table, expiring, [], started_at=day(2) + timedelta(days=1)) == Counts(closed=1)
+    ends = system.ask(f"SELECT valid_to FROM {system.name(table.spec())} WHERE id = 1")
+    assert str(ends[0][0]) == "2026-01-02 00:00:00.000001+00:00"
+
+
+def test_scd2_by_event_time_places_late_events(system: System, load: Callable[..., Counts]) -> None:
+    table = declare({"id": Annotated[BigInt, pk()], "name": Text | None, "at": Timestamp})
+    strategy = Scd2(("id",), ("name",), event_time="at")
+
+    def event(name: str | None, number: int) -> Row:
+        return {"id": 1, "name": name, "at": datetime(2026, 1, number)}
+
+    assert load(table, strategy, [event("a", 1), event("a", 9), event("a", 9)]).inserted == 1
+    assert load(table, strategy, [event("b", 5)]) == Counts(read=1, inserted=2, closed=1)
+    assert load(table, strategy, [event("b", 5), event("a", 1)]) == Counts(read=2, unchanged=2)
+    found = system.ask(f"SELECT name, valid_from, valid_to FROM {system.name(table.spec())} ORDER BY valid_from")
+    days = [(name, str(start)[:10], str(end)[:10]) for name, start, end in found]
+    assert days == [("a", "2026-01-01", "2026-01-05"), ("b", "2026-01-05", "2026-01-09"), ("a", "2026-01-09", "None")]
+
+
+@pytest.mark.parametrize("keyed", [True, False], ids=["with a key", "without a key"])
+@pytest.mark.parametrize("mark", [TimestampTZ, Numeric[20, 2]], ids=["instant", "long decimal"])
+def test_a_row_at_the_watermark_is_loaded_once(system: System, load: Callable[..., Counts], keyed: bool, mark: Any) -> None:
+    table = declare({"id": Annotated[BigInt, pk()] if keyed else BigInt, "at": mark | None})
+    options = {"incremental": Incremental("at")}
+    low, high = (day(1), day(2)) if mark is TimestampTZ else (Decimal("9.00"), Decimal("10.00"))
+
+    def row(number: int, at: Any) -> Row:
+        return {"id": number, "at": at}
+
+    first = load(table, Append(), [row(1, low), row(2, high), row(3, None)], **options)
+    assert first == Counts(read=3, inserted=3, null_watermarks=1)
+    boundary = [row(2, high), row(4, high), row(3, None)]
+    assert load(table, Append(), boundary, **options) == Counts(read=3, inserted=1, unchanged=2, null_watermarks=1)
+    assert load(table, Append(), boundary, **options).inserted == 0
+    twins = [row(5, high), row(5, high)] if not keyed else [row(5, high)]
+    assert load(table, Append(), twins, **options).inserted == len(twins)
+    assert system.ask(f"SELECT COUNT(*) FROM {system.name(table.spec())}") == [(4 + len(twins),)]
+    stored = system.ask(f"SELECT last_value FROM ematix_flow{'_' if system.backend.name == 'sqlite' else '.'}watermarks")
+    assert stored == [("2026-01-02 00:00:00.000000+00:00" if mark is TimestampTZ else "10.00",)]
+
+
+def test_a_token_is_published_once_and_a_dead_run_is_found(system: System, spark: Any, stages: Path) -> None:
+    table = people()
+    shape = shape_of(table.spec(), Append())
+    sink, job = system.sink(), job_of(shape, Append())
+    system.ddl().apply(shape, [CreateTable(shape.table)])
+    opening: Opening = sink.begin(job)
+    stage = sink.stage(job, frame(spark, shape.declared, [person(1, "a")]))
+    published = sink.publish(job, stage, opening)
+    with pytest.raises(LeaseHeld, match="nothing was loaded twice"):
+        sink.publish(job, stage, opening)
+    assert any(stages.iterdir())
+    after_the_crash = sink.begin(job_of(shape, Append()))
+    assert after_the_crash.recovered is not None
+    assert after_the_crash.recovered.counts == published.counts
+    assert after_the_crash.commit.sequence == opening.commit.sequence + 1
+    assert not any(stages.iterdir())
+    assert system.ask(f"SELECT COUNT(*) FROM {system.name(table.spec())}") == [(1,)]
+
+
+def test_a_stage_from_a_query_equals_the_one_from_spark(system: System, spark: Any) -> None:
+    table = declare(EVERY_TYPE, schema="given")
+    copies = declare(EVERY_TYPE, schema="taken")
+    perform(system, spark, table, Append(), [LARGEST, SMALLEST, row_of(3), ORDINARY])
+    shape = shape_of(copies.spec(), Append())
+    sink, job = system.sink(), job_of(shape, Append())
+    system.ddl().apply(shape, [CreateTable(shape.table)])
+    opening = sink.begin(job)
+    stage = sink.stage_query(job, f"SELECT * FROM {system.name(table.spec())}")
+    assert stage.rows == 4
+    result = sink.publish(job, stage, opening)
+    sink.settle(job, opening, result, None)
+    names = ", ".join(f'"{name}"' for name in EVERY_TYPE)
+    both = [system.ask(f"SELECT {names} FROM {system.name(item.spec())} ORDER BY id") for item in (table, copies)]
+    assert both[0] == both[1]
+    left = "SELECT name FROM sqlite_master" if system.backend.name == "sqlite" else "SELECT table_name FROM duckdb_tables()"
+    assert not [name for (name,) in system.ask(left) if "stage" in name]
+
+
+def test_inspect_gives_back_what_was_declared(system: System) -> None:
+    table = declare(EVERY_TYPE)
+    shape = shape_of(table.spec(), Scd2(("id",), ("words",)))
+    ddl = system.ddl()
+    assert ddl.inspect(shape) is None
+    assert not system.path.exists()
+    ddl.apply(shape, [CreateTable(shape.table)])
+    state = ddl.inspect(shape)
+    assert state.primary_key == ("id", "valid_from")
+    for column, found in zip(shape.table.columns, state.columns, strict=True):
+        assert found.name == column.name
+        assert found.type == ddl.stored_type(shape, column)
+        assert found.nullable == (column.nullable and not column.primary_key)
+        if system.backend.name == "sqlite":
+            assert found.type == column.type
+
+
+def test_a_table_changes_without_losing_rows_keys_or_indexes(system: System, load: Callable[..., Counts]) -> None:
+    annotations = {"id": Annotated[Integer, pk()], "code": Annotated[Text | None, natural_key()], "n": SmallInt, "p": Numeric[10, 2] | None}
+    table = declare(annotations)
+    load(table, Append(), [{"id": 1, "code": "a", "n": 7, "p": Decimal("1.50")}, {"id": 2, "code": None, "n": 8, "p": None}])
+    relation = system.name(table.spec())
+    system.ask(f"CREATE INDEX looked_up ON {relation} (n)")
+    wider = declare({**annotations, "id": Annotated[BigInt, pk()], "p": Numeric[30, 4] | None, "note": Text | None},
+                    schema=table.spec().schema, name=table.spec().name)  # fmt: skip
+    shape = shape_of(wider.spec(), Append())
+    ddl = system.ddl()
+    before = {column.name: column for column in ddl.inspect(shape).columns}
+    columns = {column.name: column for column in shape.table.columns}
+    steps = [ChangeType(columns["id"], before["id"]), ChangeType(columns["p"], before["p"]), DropNotNull(before["n"]),
+             AddColumn(columns["note"])]  # fmt: skip
+    ddl.apply(shape, steps)
+    after = {column.name: column for column in ddl.inspect(shape).columns}
+    assert after["id"].type == BigInt()
+    assert after["p"].type == Numeric(30, 4)
+    assert after["n"].nullable
+    assert "note" in after
+    assert ddl.inspect(shape).primary_key == ("id",)
+    found = system.ask(f"SELECT id, code, n, p FROM {relation} ORDER BY id")
+    assert [(row[0], row[1], row[2], str(row[3])) for row in found] == [(1, "a", 7, "1.5000"), (2, None, 8, "None")]
+    for doubled in ("1, 'z', 1", "9, 'a', 1"):
+        with pytest.raises((sqlite3.IntegrityError, duckdb.ConstraintException)):
+            loaded = "'2026-01-01', '123e4567-e89b-12d3-a456-426614174000'"
+            system.ask(f"INSERT INTO {relation} (id, code, n, _loaded_at, _batch_id) VALUES ({doubled}, {loaded})")
+    catalog = "sqlite_master WHERE type = 'index' AND name" if system.backend.name == "sqlite" else "duckdb_indexes() WHERE index_name"
+    assert system.ask(f"SELECT COUNT(*) FROM {catalog} = 'looked_up'") == [(1,)]
+
+
+def test_a_table_with_parts_a_copy_would_lose_is_left_alone(system: System) -> None:
+    table = declare({"id": BigInt, "n": Text | None}, schema="main", name="kept")
+    system.path.parent.mkdir(parents=True)
+    system.ask("CREATE TABLE kept (id INTEGER PRIMARY KEY CHECK (id > 0), n VARCHAR DEFAULT 'x' UNIQUE)")
+    shape = shape_of(table.spec(), Append())
+    state = system.ddl().inspect(shape)
+    column = Column(BigInt(), name="n")
+    with pytest.raises(Unsupported, match=r"would lose CHECK, DEFAULT"):
+        system.ddl().apply(shape, [ChangeType(column, state.columns[1])])
+
+
+def test_a_database_that_is_not_there_is_an_error_for_a_source_only(system: System, load: Callable[..., Counts]) -> None:
+    with pytest.raises(ConnectionFailed, match=r"(?s)there is no .* database at .*data\.db.*check path="):
+        system.source().plan("SELECT 1 AS x", parallelism=1)
+    assert not system.path.exists()
+    load(people(), Append(), [person(1, "a")])
+    assert system.path.exists()
+
+
+def test_memory_is_refused_for_pipelines_and_fine_for_people(system: System) -> None:
+    connection = type(system.connection)(name="volatile", path=":memory:")
+    for factory in (system.backend.batch_source, system.backend.batch_sink, system.backend.ddl):
+        assert factory is not None
+        with pytest.raises(Unsupported, match=r"(?s)'volatile' is :memory:.*give it a file"):
+            factory(connection)
+    assert system.backend.client is not None
+    client = system.backend.client(connection)
+    assert client.execute_all(["CREATE TABLE t (i INTEGER)", "INSERT INTO t VALUES (1), (2)"]) == 2
+    assert client.query("SELECT i FROM t ORDER BY i", limit=1) == (["i"], [(1,)])
+    client.close()
+
+
+def test_errors_say_what_is_wrong(system: System, spark: Any) -> None:
+    system.path.parent.mkdir(parents=True)
+    system.ask("CREATE TABLE here (id INTEGER, name VARCHAR)")
+    source = system.source()
+    for query, error in (
+        ("SELECT * FROM nowhere", MissingTable), ("SELECT nme FROM here", MissingColumn), ("SELEC 1", SqlError),
+        ("SELECT no_such(id) FROM here", SqlError), ("SELECT id, id FROM here", PlanError),
+    ):  # fmt: skip
+        with pytest.raises(error) as caught:
+            source.plan(query, parallelism=1)
+        assert caught.value.hint
+    system.path.write_bytes(b"this is not a database, it is only text. " * 200)
+    with pytest.raises(ConnectionFailed, match="path="):
+        source.plan("SELECT 1 AS x", parallelism=1)
+
+
+@pytest.fixture
+def lock(system: System) -> Iterator[Callable[[], None]]:
+    """Another process that writes the database and does not let go."""
+    held: list[subprocess.Popen[bytes]] = []
+    hold = {
+        "sqlite": "import sqlite3, sys; c = sqlite3.connect(sys.argv[1], isolation_level=None); c.execute('BEGIN EXCLUSIVE')",
+        "duckdb": "import duckdb, sys; c = duckdb.connect(sys.argv[1])",
+    }[system.backend.name]
+
+    def take() -> None:
+        code = f"{hold}; print('held', flush=True); sys.stdin.read()"
+        process = subprocess.Popen([sys.executable, "-c", code, str(system.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        held.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"held\n"
+
+    yield take
+    for process in held:
+        process.kill()
+        process.wait()
+
+
+def test_a_locked_database_is_unreachable_and_may_be_tried_again(
+    system: System, load: Callable[..., Counts], lock: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = people()
+    load(table, Append(), [person(1, "a")])
+    monkeypatch.setattr(sqlite_session, "BUSY_SECONDS", 0.3)
+    monkeypatch.setattr(duckdb_session, "LOCK_SECONDS", 0.3)
+    lock()
+    for work in (
+        lambda: system.source().plan(f"SELECT * FROM {system.name(table.spec())}", parallelism=1),
+        lambda: system.sink().begin(job_of(shape_of(table.spec(), Append()), Append())),
+    ):
+        with pytest.raises(Unreachable, match=r"(?s)lock.*run again") as caught:
+            work()
+        assert caught.value.retryable
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everything")
+def test_a_file_without_the_right_to_write_is_denied(system: System, load: Callable[..., Counts]) -> None:
+    load(people(), Append(), [person(1, "a")])
+    system.path.chmod(0o400)
+    with pytest.raises(PermissionDenied):
+        load(people(), Append(), [person(1, "a")])
+
+
+def test_a_duckdb_file_may_be_named_like_its_schema(tmp_path: Path, spark: Any) -> None:
+    system = System(duckdb_backend.backend, tmp_path / "analytics.v1.duckdb")
+    table = declare({"id": Annotated[BigInt, pk()], "name": Text}, schema="analytics", name="events")
+    strategy = Merge(("id",), ("name",), ("name",))
+    perform(system, spark, table, strategy, [{"id": 1, "name": "a"}])
+    assert perform(system, spark, table, strategy, [{"id": 1, "name": "b"}]).counts == Counts(read=1, updated=1)
+    own = System(duckdb_backend.backend, tmp_path / "ematix_flow.duckdb")
+    perform(own, spark, table, Append(), [{"id": 1, "name": "a"}])
+    assert own.ask("SELECT COUNT(*) FROM ematix_flow.ematix_flow.run_history") == [(1,)]
+
+
+def test_sqlite_columns_are_typed_by_what_they_hold(sqlite: System, spark: Any) -> None:
+    sqlite.ask("CREATE TABLE t (n INT, late REAL, x, price DECIMAL(10,2), at DATETIME, zoned TIMESTAMPTZ, wrong DATE, wide INT, ok BOOL, j JSON)")
+    sqlite.ask(
+        "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 20000) INSERT INTO t SELECT i, "
+        "CASE WHEN i = 20000 THEN 0.5 END, CASE WHEN i % 2 THEN i ELSE 'text' END, CASE WHEN i > 19000 THEN i / 4.0 END, "
+        "CASE i WHEN 1 THEN '2026-01-01T10:00Z' WHEN 2 THEN '2026-01-01' WHEN 20000 THEN '2026-01-01 10:00:00.25' END, "
+        "CASE i WHEN 20000 THEN '2026-01-01T10:00:00.5+02:00' END, CASE i WHEN 5 THEN 'tomorrow' ELSE '2026-01-01' END, "
+        "CASE i WHEN 7 THEN 9007199254740993 END, CASE i WHEN 1 THEN 'true' ELSE 0 END, CASE i WHEN 1 THEN 1.5 END FROM r"
+    )
+    columns = {column.name: column.type for column in sqlite.source().plan("SELECT * FROM t", parallelism=2).columns}
+    assert columns == {
+        "n": Integer(), "late": Double(), "x": Text(), "price": Numeric(10, 2), "at": Timestamp(), "zoned": TimestampTZ(),
+        "wrong": Text(), "wide": BigInt(), "ok": Boolean(), "j": JSON(),
+    }  # fmt: skip
+    rows = {row["n"]: row for row in read(sqlite, spark, "SELECT * FROM t;")}
+    assert len(rows) == 20000
+    assert (rows[20000]["late"], rows[19999]["x"], rows[20000]["x"]) == (0.5, "19999", "text")
+    assert rows[20000]["price"] == Decimal("5000.00")
+    assert [rows[n]["at"] for n in (1, 2, 20000)] == [
+        datetime(2026, 1, 1, 10), datetime(2026, 1, 1), datetime(2026, 1, 1, 10, 0, 0, 250000)
+    ]  # fmt: skip
+    assert rows[20000]["zoned"].astimezone(timezone.utc) == datetime(2026, 1, 1, 8, 0, 0, 500000, timezone.utc)
+    assert (rows[5]["wrong"], rows[7]["wide"], rows[1]["ok"], rows[2]["ok"], rows[1]["j"]) == ("tomorrow", 2**53 + 1, True, False, "1.5")
+
+
+def test_sqlite_expressions_empty_results_and_mixed_binary(sqlite: System, spark: Any) -> None:
+    sqlite.ask("CREATE TABLE t (a INTEGER, b BLOB, c)")
+    assert read(sqlite, spark, "SELECT a, b, c, a + 1 AS d FROM t") == []
+    sqlite.ask("INSERT INTO t VALUES (1, x'00ff', 0.1), (NULL, 'text', 2)")
+    query = "WITH w AS (SELECT * FROM t) SELECT COUNT(*) AS n, AVG(a) AS m, MAX(b) AS b, GROUP_CONCAT(c) AS c FROM w"
+    assert read(sqlite, spark, query) == [{"n": 2, "m": 1.0, "b": b"\x00\xff", "c": "0.1,2"}]
+    found = read(sqlite, spark, "SELECT a, b, c FROM t ORDER BY a")
+    assert [(row["a"], bytes(row["b"]), row["c"]) for row in found] == [(None, b"text", 2.0), (1, b"\x00\xff", 0.1)]
+    with pytest.raises(BadValue, match=r"'b' holds binary values beside others"):
+        sqlite.source().plan("SELECT CASE a WHEN 1 THEN b ELSE 'x' END AS b FROM t", parallelism=1)
+
+
+def test_sqlite_reads_from_a_watermark_whatever_the_spelling(sqlite: System, spark: Any) -> None:
+    sqlite.ask("CREATE TABLE t (id INT, at TIMESTAMP, amount DECIMAL_TEXT(20,2))")
+    sqlite.ask(
+        "INSERT INTO t VALUES (1, '2026-01-01T09:59:59.999', '9.00'), (2, '2026-01-01 10:00', '10.00'), "
+        "(3, '2026-01-01T12:00:00+02:00', '11'), (4, NULL, NULL), (5, '2026-01-02', '100')"
+    )
+    source = sqlite.source()
+    columns = {column.name: column for column in source.plan("SELECT * FROM t", parallelism=1).columns}
+    later = source.since("SELECT * FROM t", columns["at"], "2026-01-01 10:00:00.000000")
+    assert sorted(row["id"] for row in read(sqlite, spark, later)) == [2, 3, 4, 5]
+    more = source.since("SELECT * FROM t", columns["amount"], "10.00")
+    assert sorted(row["id"] for row in read(sqlite, spark, more)) == [2, 3, 4, 5]
+
+
+def test_duckdb_types_without_a_word_of_their_own_travel_without_loss(duck: System, spark: Any) -> None:
+    duck.ask(
+        "CREATE TABLE t AS SELECT 255::UTINYINT AS a, 4294967295::UINTEGER AS b, 18446744073709551615::UBIGINT AS c, "
+        "99999999999999999999999999999999999999::HUGEINT AS d, 'x'::ENUM('x', 'y') AS e, [1, NULL] AS f, {'k': [1.5]} AS g, "
+        "MAP {'k': 1} AS h, INTERVAL 3 DAY AS i, TIME '10:00:01' AS j, TIMESTAMP_NS '2026-01-01 10:00:00.123456' AS k, "
+        "TIMESTAMP_S '2026-01-01 10:00:00' AS l, '101'::BIT AS m, NULL AS n, (-128)::TINYINT AS o"
+    )
+    (row,) = read(duck, spark, "FROM t")
+    assert (row["a"], row["b"], row["c"], row["d"]) == (255, 2**32 - 1, Decimal(2**64 - 1), Decimal("9" * 38))
+    assert (row["e"], json.loads(row["f"]), json.loads(row["g"]), json.loads(row["h"])) == ("x", [1, None], {"k": [1.5]}, {"k": 1})
+    assert (row["i"], row["j"], row["k"], row["l"]) == (
+        "3 days", "10:00:01", datetime(2026, 1, 1, 10, 0, 0, 123456), datetime(2026, 1, 1, 10)
+    )  # fmt: skip
+    assert (row["m"], row["n"], row["o"]) == ("101", None, -128)
+    assert read(duck, spark, "SELECT a FROM t WHERE a = 0") == []
+    for lost in ("'infinity'::TIMESTAMPTZ", "DATE '10000-01-01'", "TIMESTAMP_NS '2026-01-01 10:00:00.123456789'"):
+        with pytest.raises(BadValue, match="cannot leave DuckDB"):
+            read(duck, spark, f"SELECT {lost} AS x")
+
+
+def test_duckdb_shares_a_file_that_this_process_has_open(duck: System, spark: Any) -> None:
+    table = people()
+    with duckdb.connect(str(duck.path)) as own:
+        own.execute("CREATE TABLE mine AS SELECT 1 AS id")
+        assert read(duck, spark, "SELECT id FROM mine") == [{"id": 1}]
+        assert perform(duck, spark, table, Append(), [person(1, "a")]).counts.inserted == 1
+        assert own.execute(f"SELECT COUNT(*) FROM {duck.name(table.spec())}").fetchall() == [(1,)]

@@ -1,0 +1,104 @@
+"""What the documents' samples need around them: a module to stand in, a PostgreSQL with raw tables, variables."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psycopg
+import pytest
+
+from ematix_flow.connections import clear_registry
+from ematix_flow.declare import registry
+from ematix_flow.engine.jars import cache_folder
+from tests.e2e import documents
+from tests.e2e.documents import Sample
+
+RAW_TABLES = """
+DROP SCHEMA IF EXISTS analytics CASCADE; DROP SCHEMA IF EXISTS ematix_flow CASCADE; DROP SCHEMA IF EXISTS raw CASCADE;
+CREATE SCHEMA raw;
+CREATE TABLE raw.events (event_id bigint, name text, received_at timestamptz);
+INSERT INTO raw.events VALUES
+  (1, 'login', '2026-01-01 10:00:00+00'), (2, NULL, '2026-01-01 10:05:00+00'), (3, 'logout', '2026-01-01 11:00:00+00');
+CREATE TABLE raw.customers (customer_id bigint, email text, name text, updated_at text);
+INSERT INTO raw.customers VALUES
+  (1, ' Ada@Example.ORG ', 'Ada', '2026-01-01 08:00:00'), (2, '', 'Bob', '2026-01-02 08:00:00'),
+  (3, NULL, NULL, '2026-01-03');
+"""
+CUSTOMERS = "DROP TABLE IF EXISTS customers; CREATE TABLE customers AS "
+
+
+class Page:
+    """A document being followed: every block runs in one module, and earlier blocks have run before."""
+
+    def __init__(self, samples: dict[str, Sample], module: ModuleType) -> None:
+        self.samples = samples
+        self.module = module
+
+    def run(self, *names: str, **given: Any) -> Any:
+        """Run blocks by name, with what they mention and do not define; the module they stand in."""
+        vars(self.module).update(given)
+        for name in names:
+            self.run_sample(self.samples[name])
+        return self.module
+
+    def run_sample(self, sample: Sample) -> Any:
+        """Run one block."""
+        exec(sample.compiled(), vars(self.module))
+        return self.module
+
+
+class Database:
+    """A PostgreSQL database, seen through psycopg."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.client = psycopg.connect(url, autocommit=True, options="-c TimeZone=UTC")
+
+    def run(self, sql: str) -> None:
+        """Run statements."""
+        self.client.execute(sql.encode())
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """Rows of a query."""
+        return self.client.execute(sql.encode()).fetchall()
+
+
+def open_page(document: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    """An empty module called my_pipelines for the blocks of a document, and nothing declared."""
+    module = ModuleType("my_pipelines")
+    monkeypatch.setitem(sys.modules, "my_pipelines", module)
+    registry.clear()
+    clear_registry()
+    yield Page(documents.fenced(document), module)
+    registry.clear()
+    clear_registry()
+
+
+def set_variables(monkeypatch: pytest.MonkeyPatch, folder: Path, *, url: str) -> None:
+    """The variables that the documents name, and a home and a working directory without any configuration."""
+    monkeypatch.setenv("EMATIX_FLOW_CACHE", str(cache_folder().parent))  # the jars stay where they are
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    (folder / "home").mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("EMATIX_FLOW_RUN_LOG_URL", raising=False)
+    values = {
+        "EMATIX_FLOW_RUN_LOG_PATH": str(folder / "run_log.db"),
+        "EMATIX_FLOW_LOGS_DIR": str(folder / "logs"),
+        "WAREHOUSE_URL": url,
+        "WAREHOUSE_DSN": url,
+        "EMATIX_FLOW_DSN": url,
+        "WAREHOUSE_PASSWORD": "warehouse-geheim",
+        "RAW_DB_PASSWORD": "raw-geheim",
+        "KAFKA_BOOTSTRAP": "broker.example:9092",
+        "KAFKA_USER": "ana",
+        "KAFKA_PASS": "kafka-geheim",
+        "SR_URL": "http://registry.example:8081",
+        "AWS_ACCESS_KEY_ID": "AKIAEXAMPLE",
+        "AWS_SECRET_ACCESS_KEY": "aws-geheim-value",
+    }
+    for name, value in values.items():
+        monkeypatch.setenv(name, value)

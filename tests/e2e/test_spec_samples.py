@@ -1,0 +1,452 @@
+"""Every batch sample of the product's 0.3.0 document runs as printed against a real PostgreSQL.
+
+The text is read at run time (see documents.py). A block runs after the blocks it builds on; tables and functions that a
+block mentions and no block defines are defined here. Three blocks are made of placeholders rather than of one working
+program, and the tests give them what the placeholders stand for: a table with `target_col`, a table without
+`updated_at` for the query that does not select it, and one `lake` per file format.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import pytest
+
+from ematix_flow import (
+    BigInt,
+    DeltaLocalConnection,
+    KafkaConnection,
+    ObjectStoreLocalConnection,
+    PostgresConnection,
+    SchemaRegistryConnection,
+    String,
+    Target,
+    Text,
+    TimestampTZ,
+    config,
+    connect,
+    ematix,
+    get_connection,
+    pk,
+    register_connection,
+)
+from ematix_flow.declare import registry
+from ematix_flow.foundation.errors import DeclarationError, PartialFailure
+from tests.e2e import documents
+from tests.e2e.samples import CUSTOMERS, RAW_TABLES, Database, Page, open_page, set_variables
+
+DOCUMENT = "readme-0.3.0.txt"
+pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
+
+START = "Start:python"
+DECORATOR = "Connections/Declaring connections/@ematix.connection decorator:python"
+INSTANCE = "Connections/Declaring connections/Typed instance + register_connection:python"
+REGISTRY = "Connections/Schema Registry as a connection:python"
+PIPELINES = "Pipelines:python"
+DEPENDENCIES = "Pipelines/Dependencies + retry:python"
+TABLES = "Pipelines/Tables:python"
+WIRING = "Pipelines/Source / target wiring:python"
+SIGNATURES = "Pipelines/Two function signatures:python"
+STATIC = "Pipelines/Two function signatures:python (2)"
+FAN_OUT = "Pipelines/Multi-target fan-out:python"
+APPEND = "Modes/append:python"
+MERGE = "Modes/merge (a.k.a. scd1):python"
+SCD2 = "Modes/scd2:python"
+INCREMENTAL = "Modes/Incremental loads + watermarks:python"
+TRANSFORMS = "Modes/Pre- and post-load transforms:python"
+CRON = "Scheduling/Cron (schedule= on the decorator):python"
+PROGRAMMATIC = "Scheduling/Programmatic:python"
+FORMATS = "Configuration reference/Object-store file formats:python"
+WRITE_OPTIONS = "Configuration reference/Object-store write options:python"
+READ_OPTIONS = "Configuration reference/Object-store read options:python"
+AVRO = "Configuration reference/Schema Registry + payload format:python"
+BATCH = {
+    START, DECORATOR, INSTANCE, REGISTRY, PIPELINES, DEPENDENCIES, TABLES, WIRING, SIGNATURES, STATIC, FAN_OUT, APPEND,
+    MERGE, SCD2, INCREMENTAL, TRANSFORMS, CRON, PROGRAMMATIC, FORMATS, WRITE_OPTIONS, READ_OPTIONS, AVRO,
+}  # fmt: skip
+STREAMING = ("run_streaming_pipeline", "streaming_pipeline(", "run_pipeline(", "StateStore(", "KafkaBackend")
+EVENTS = [(1, "login"), (2, None), (3, "logout")]
+
+
+@ematix.table(schema="analytics")
+class Customers:
+    """The columns of the customers query."""
+
+    customer_id: Annotated[BigInt, pk()]
+    email: String[256] | None
+    name: Text | None
+
+
+@ematix.table(schema="analytics")
+class Renamed:
+    """A table with the column of the documents' rename map."""
+
+    customer_id: Annotated[BigInt, pk()]
+    target_col: Text | None
+
+
+@ematix.table(schema="archive")
+class CustomerArchive:
+    """The second target of the fan-out."""
+
+    customer_id: Annotated[BigInt, pk()]
+    email: Text | None
+    name: Text | None
+    updated_at: Text
+
+
+@ematix.table(schema="analytics")
+class DailyRollups:
+    """The target of the dependent pipeline."""
+
+    day: Annotated[TimestampTZ, pk()]
+    events: BigInt
+
+
+@lru_cache(maxsize=1)
+def opened(url: str) -> Database:
+    """One client for the module."""
+    return Database(url)
+
+
+@pytest.fixture
+def database(fresh_postgres: str) -> Database:
+    """The warehouse, with fresh raw tables and nothing loaded."""
+    found = opened(fresh_postgres)
+    found.run(RAW_TABLES)
+    return found
+
+
+@pytest.fixture(scope="module")
+def raw_database(postgres_url: str) -> Iterator[Database]:
+    """Another database on the same server, with a customers table."""
+    from tests.conftest import _new_name, _postgres, _with_database
+
+    name = _new_name()
+    _postgres(postgres_url, f"CREATE DATABASE {name}")
+    found = Database(_with_database(postgres_url, name))
+    rows = "(1::bigint, ' Ada@Example.ORG ', 'Ada', '2026-01-01 08:00:00'), (2, '', 'Bob', '2026-01-02 08:00:00')"
+    found.run(f"{CUSTOMERS} SELECT * FROM (VALUES {rows}) AS c(customer_id, email, name, updated_at)")
+    yield found
+    found.client.close()
+    _postgres(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def page(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
+    """The document, with the variables it names."""
+    set_variables(monkeypatch, tmp_path, url=database.url)
+    yield from open_page(DOCUMENT, monkeypatch)
+
+
+def events(database: Database) -> list[tuple[Any, ...]]:
+    return database.rows("SELECT event_id, name FROM analytics.events ORDER BY event_id")
+
+
+# The document as a whole ----------------------------------------------------------------------------------------------
+
+
+def test_every_batch_sample_of_the_document_has_a_test() -> None:
+    python = {name: sample for name, sample in documents.fenced(DOCUMENT).items() if sample.language == "python"}
+    batch = {name for name, sample in python.items() if not any(word in sample.text for word in STREAMING)}
+    assert batch == BATCH
+
+
+# Connections ----------------------------------------------------------------------------------------------------------
+
+
+def test_decorated_connections_are_typed_registered_and_open(page: Page) -> None:
+    found = page.run(DECORATOR)
+    assert isinstance(found.warehouse, PostgresConnection)
+    assert isinstance(found.kafka_prod, KafkaConnection)
+    assert get_connection("warehouse") is found.warehouse
+    assert found.kafka_prod.resolved().bootstrap_servers == "broker.example:9092"
+    with connect("warehouse") as by_name, config.connect(found.warehouse) as by_reference:
+        assert by_name.fetch_scalar_int("SELECT 41 + 1") == 42
+        assert by_reference.ping()
+    assert config.check_connection("warehouse")[0]
+
+
+def test_no_way_of_printing_a_connection_shows_its_secrets(page: Page, database: Database) -> None:
+    found = page.run(DECORATOR)
+    password = database.url.split("//", 1)[1].split("@")[0].partition(":")[2]
+    shown = [repr(found.kafka_prod), repr(found.kafka_prod.resolved()), repr(found.warehouse.resolved())]
+    shown += [str(connect("warehouse")), repr(config.list_connections()), config.check_connection("warehouse")[1]]
+    assert "kafka-geheim" not in "".join(shown)
+    assert not password or f":{password}@" not in "".join(shown)
+
+
+def test_a_typed_instance_is_registered_under_its_name(page: Page) -> None:
+    found = page.run(INSTANCE)
+    assert get_connection("warehouse") is found.warehouse
+    assert found.warehouse.url == "postgres://localhost/wh"
+
+
+@pytest.mark.parametrize("sample", [REGISTRY, AVRO])
+def test_a_schema_registry_is_referred_to_by_name(page: Page, sample: str) -> None:
+    found = page.run(DECORATOR, REGISTRY, sample)
+    assert isinstance(found.sr_prod, SchemaRegistryConnection)
+    assert (found.kafka_avro.payload_format, found.kafka_avro.schema_registry) == ("avro", "sr_prod")
+
+
+def test_an_inline_url_opens_a_connection(page: Page, database: Database) -> None:
+    with config.connect(url=database.url) as conn:
+        assert conn.query("SELECT name FROM raw.events WHERE event_id = 1")["rows"] == [["login"]]
+
+
+# Pipelines ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample", [START, PIPELINES])
+def test_the_first_pipeline_creates_and_fills_its_table(page: Page, database: Database, sample: str) -> None:
+    result = page.run(sample).ingest_events.sync()
+    assert events(database) == EVENTS
+    assert (result["status"], result["path"], result["rows_inserted"]) == ("success", "same_db", 3)
+    history = database.rows("SELECT run_id::text, status, rows_inserted FROM ematix_flow.run_history")
+    assert history == [(result["run_id"], "success", 3)]
+    key = database.rows(
+        "SELECT column_name FROM information_schema.key_column_usage WHERE table_schema = 'analytics' "
+        "AND table_name = 'events'"
+    )
+    assert key == [("event_id",)]
+
+
+def test_the_result_reads_like_a_dict_with_every_count(page: Page) -> None:
+    result = page.run(PIPELINES).ingest_events()
+    counts = ("rows_inserted", "rows_updated", "rows_unchanged", "rows_closed")
+    assert {"run_id", "status", "path", *counts} <= set(result)
+    assert [result[name] for name in counts] == [3, 0, 0, 0]
+
+
+def test_preview_dry_run_and_validate_change_nothing(page: Page, database: Database) -> None:
+    pipeline = page.run(PIPELINES).ingest_events
+    plan = pipeline.preview()
+    assert (plan.targets[0].path, plan.targets[0].exists) == ("same_db", False)
+    assert "SELECT event_id, name, received_at FROM raw.events" in plan.to_text()
+    assert pipeline.validate().ok
+    rehearsal = pipeline.dry_run()
+    assert (rehearsal["status"], rehearsal["rows_inserted"]) == ("dry_run", 3)
+    assert database.rows("SELECT to_regclass('analytics.events')") == [(None,)]
+    assert database.rows("SELECT count(*) FROM ematix_flow.run_history") == [(0,)]
+    assert database.rows("SELECT relname FROM pg_class WHERE relname LIKE 'stage%'") == []
+
+
+def test_a_dependent_pipeline_is_ordered_after_its_upstream_and_keeps_its_retry(page: Page) -> None:
+    spec = page.run(PIPELINES, DEPENDENCIES, DailyRollups=DailyRollups).daily_rollups.spec
+    registry.check_graph()
+    assert registry.order(["daily_rollups", "ingest_events"]) == ["ingest_events", "daily_rollups"]
+    assert spec.retry.max_attempts == 5
+    assert [spec.retry.wait_after(attempt) for attempt in (1, 2, 3)] == [30, 60, 120]
+
+
+def test_the_customer_table_has_the_documented_name_types_and_key(page: Page) -> None:
+    table = page.run(PIPELINES, TABLES).CustomerDim.spec()
+    assert table.qualified == "analytics.customer_dim"
+    assert table.primary_key == ("customer_id",)
+    assert [(column.name, repr(column.type), column.nullable) for column in table.columns] == [
+        ("customer_id", "BigInt", False), ("email", "String[256]", True), ("name", "Text", True),
+        ("updated_at", "TimestampTZ", False),
+    ]  # fmt: skip
+
+
+def test_both_function_signatures_become_pipelines(page: Page) -> None:
+    found = page.run(PIPELINES, TABLES)
+    block = page.samples[SIGNATURES].text.splitlines()
+    for line, options in zip(block, ({}, {"source_table": "raw.customers"}), strict=True):
+        exec(line, vars(found))
+        ematix.pipeline(target=found.CustomerDim, mode="append", **options)(found.sync)
+    assert registry.get_pipeline("sync").spec.source_table == "raw.customers"
+
+
+def test_a_static_source_is_renamed_by_its_map(page: Page, database: Database) -> None:
+    database.run("ALTER TABLE raw.customers RENAME COLUMN name TO source_col")
+    page.run(PIPELINES, TABLES)
+    found = page.run(STATIC, CustomerDim=Renamed)
+    assert found.sync_customers.sync()["rows_inserted"] == 3
+    loaded = database.rows("SELECT customer_id, target_col FROM analytics.renamed ORDER BY customer_id")
+    assert loaded == [(1, "Ada"), (2, "Bob"), (3, None)]
+
+
+def test_a_map_to_a_column_that_is_not_declared_is_refused(page: Page) -> None:
+    found = page.run(PIPELINES, TABLES, STATIC)
+    with pytest.raises(ValueError, match=r"column_map names .*target_col"):
+        found.sync_customers.sync()
+
+
+# Modes ----------------------------------------------------------------------------------------------------------------
+
+
+def test_append_without_a_connection_goes_to_the_default_one(page: Page, database: Database) -> None:
+    assert page.run(PIPELINES, APPEND).ingest.sync()["rows_inserted"] == 3
+    assert events(database) == EVENTS
+
+
+def test_merge_updates_only_what_changed_in_the_compared_columns(page: Page, database: Database) -> None:
+    page.run(PIPELINES, TABLES)
+    pipeline = page.run(MERGE, CustomerDim=Customers).sync
+    assert pipeline.sync()["rows_inserted"] == 3
+    database.run("UPDATE raw.customers SET name = 'Bobby' WHERE customer_id = 2")
+    database.run("INSERT INTO raw.customers VALUES (4, 'dan@example.org', 'Dan', '2026-01-04')")
+    again = pipeline.sync()
+    assert (again["rows_inserted"], again["rows_updated"], again["rows_unchanged"]) == (1, 1, 2)
+    names = database.rows("SELECT customer_id, name FROM analytics.customers ORDER BY customer_id")
+    assert names == [(1, "Ada"), (2, "Bobby"), (3, None), (4, "Dan")]
+
+
+def test_scd2_keeps_versions_by_event_time_and_closes_old_ones(page: Page, database: Database) -> None:
+    now = datetime.now(timezone.utc).replace(microsecond=0)
+    new, old = now - timedelta(days=2), now - timedelta(days=60)
+    stamp = "%Y-%m-%d %H:%M:%S"
+    database.run(f"UPDATE raw.customers SET updated_at = '{new.strftime(stamp)}'")
+    database.run(f"UPDATE raw.customers SET updated_at = '{old.strftime(stamp)}' WHERE customer_id = 3")
+    pipeline = page.run(PIPELINES, TABLES, SCD2).sync
+    assert pipeline.sync()["rows_inserted"] == 3
+    changed = new + timedelta(days=1)
+    database.run(f"UPDATE raw.customers SET name = 'Adele', updated_at = '{changed.strftime(stamp)}' WHERE customer_id = 1")
+    again = pipeline.sync()
+    assert again["rows_inserted"] == 1
+    versions = database.rows(
+        "SELECT customer_id, email, name, valid_from, valid_to, is_current FROM analytics.customer_dim "
+        "ORDER BY customer_id, valid_from"
+    )
+    assert versions == [
+        (1, "ada@example.org", "Ada", new, changed, False),
+        (1, "ada@example.org", "Adele", changed, None, True),
+        (2, None, "Bob", new, None, True),
+        (3, None, None, old, old + timedelta(days=30), False),
+    ]
+    assert pipeline.sync()["rows_inserted"] == 0
+
+
+def test_an_incremental_load_reads_only_what_came_since(page: Page, database: Database) -> None:
+    pipeline = page.run(PIPELINES, INCREMENTAL).ingest
+    assert pipeline.sync()["rows_inserted"] == 3
+    database.run("INSERT INTO raw.events VALUES (4, 'late', '2026-01-01 11:00:00+00'), (5, 'new', '2026-01-02 00:00+00')")
+    again = pipeline.sync()
+    assert again["rows_inserted"] == 2
+    assert [row[0] for row in events(database)] == [1, 2, 3, 4, 5]
+    mark = database.rows("SELECT last_value FROM ematix_flow.watermarks")
+    assert datetime.fromisoformat(mark[0][0]) == datetime(2026, 1, 2, tzinfo=timezone.utc)
+
+
+def test_pre_transforms_choose_rows_and_post_transforms_run_after_the_load(page: Page, database: Database) -> None:
+    database.run("INSERT INTO raw.events VALUES (1, 'login again', '2026-01-05 10:00:00+00')")
+    calls: list[int] = []
+
+    @ematix.transform(name="update_mart")
+    def update_mart(conn: Any, parent: Any) -> dict[str, int]:
+        calls.append(parent.rows_inserted)
+        return {"rows": conn.execute("CREATE TABLE analytics.mart AS SELECT name FROM analytics.events")}
+
+    result = page.run(PIPELINES, TRANSFORMS).ingest.sync(source_table="raw.events")
+    assert events(database) == [(1, "login again"), (3, "logout")]
+    assert (result["rows_inserted"], calls) == (2, [2])
+    assert len(database.rows("SELECT name FROM analytics.mart")) == 2
+    steps = database.rows("SELECT step_name, status FROM ematix_flow.run_history WHERE mode = 'transform' ORDER BY 1")
+    assert steps == [
+        ("transform[0]:sql", "transform_success"), ("transform[1]:ref=update_mart", "transform_success"),
+    ]  # fmt: skip
+
+
+def test_a_failing_post_transform_leaves_the_load_when_told_to_go_on(page: Page, database: Database) -> None:
+    result = page.run(PIPELINES, TRANSFORMS).ingest.sync(source_table="raw.events")
+    assert result["rows_inserted"] == 2
+    assert [outcome["status"] for outcome in result.transforms] == ["success", "failed"]
+    assert "update_mart" in str(result.transforms[1]["error"])
+
+
+def test_a_function_without_a_body_runs_once_it_is_told_its_source(page: Page, database: Database) -> None:
+    pipeline = page.run(PIPELINES, CRON).ingest
+    assert pipeline.spec.schedule == "*/5 * * * *"
+    with pytest.raises(ValueError, match="returned nothing"):
+        pipeline.sync()
+    assert pipeline.sync(source_table="raw.events")["rows_inserted"] == 3
+    assert events(database) == EVENTS
+
+
+def test_a_pipeline_is_imported_and_synced_with_other_keys(
+    page: Page, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = [page.samples[name].text for name in (PIPELINES, INCREMENTAL)]
+    (tmp_path / "my_pipelines.py").write_text("\n".join(printed), encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "my_pipelines")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    page.run(PROGRAMMATIC)
+    assert events(database) == EVENTS
+
+
+# Files ----------------------------------------------------------------------------------------------------------------
+
+
+def test_formats_are_told_from_paths(page: Page) -> None:
+    found = page.run(FORMATS)
+    told = [line.split("#")[1] for line in page.samples[FORMATS].text.splitlines() if "→" in line]
+    paths = ("s3://bucket/year=2026/events.csv.gz", "logs.ndjson", "data.parquet")
+    assert [f'→ "{found.format_from_path(path)}"' for path in paths] == [text.strip() for text in told]
+
+
+@pytest.mark.parametrize("sample", [WRITE_OPTIONS, READ_OPTIONS])
+def test_file_options_are_accepted_for_a_lake_by_name(page: Page, sample: str) -> None:
+    page.run(sample, Target=Target, lake="lake")
+
+
+@pytest.mark.parametrize("sample", [WRITE_OPTIONS, READ_OPTIONS])
+def test_file_options_are_checked_against_the_format_of_a_typed_lake(page: Page, tmp_path: Path, sample: str) -> None:
+    import ast
+
+    made = {name: ObjectStoreLocalConnection(name, path=str(tmp_path), format=name) for name in ("parquet", "csv")}
+    for statement in ast.parse(page.samples[sample].text).body:
+        call = compile(ast.Expression(statement.value), sample, "eval")  # type: ignore[attr-defined]
+        fits, refuses = ("csv", "parquet") if "csv" in ast.unparse(statement) else ("parquet", "csv")
+        assert eval(call, {"Target": Target, "lake": made[fits]}).connection is made[fits]
+        with pytest.raises(DeclarationError, match=f"this connection holds {refuses}"):
+            eval(call, {"Target": Target, "lake": made[refuses]})
+
+
+# Across databases: these start Spark ----------------------------------------------------------------------------------
+
+
+def test_a_source_in_another_database_is_carried_over(
+    page: Page, database: Database, raw_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_DSN_RAW_DB", raw_database.url)
+    result = page.run(PIPELINES, TABLES, WIRING).sync_customers.sync()
+    assert (result["path"], result["rows_inserted"]) == ("cross_db", 2)
+    loaded = database.rows("SELECT customer_id, email, name, is_current FROM analytics.customer_dim ORDER BY 1")
+    assert loaded == [(1, "ada@example.org", "Ada", True), (2, None, "Bob", True)]
+
+
+def test_a_fan_out_reads_once_and_every_target_has_its_own_outcome(
+    page: Page, database: Database, raw_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_DSN_RAW_DB", raw_database.url)
+    register_connection(DeltaLocalConnection(name="lake", path=str(tmp_path / "lake")))
+    found = page.run(PIPELINES, TABLES, FAN_OUT, CustomerArchive=CustomerArchive)
+    result = found.sync_customers.sync()
+    assert [result[name]["rows_inserted"] for name in ("analytics.customer_dim", "archive.customer_archive")] == [2, 2]
+    assert database.rows("SELECT customer_id, email FROM analytics.customer_dim ORDER BY 1") == [
+        (1, "ada@example.org"), (2, None),
+    ]  # fmt: skip
+    from deltalake import DeltaTable
+
+    archived = DeltaTable(tmp_path / "lake" / "archive" / "customer_archive").to_pyarrow_table().to_pylist()
+    assert sorted((row["customer_id"], row["email"]) for row in archived) == [(1, " Ada@Example.ORG "), (2, "")]
+
+
+def test_a_failing_target_does_not_stop_the_others_when_told_to_go_on(
+    page: Page, database: Database, raw_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_DSN_RAW_DB", raw_database.url)
+    (tmp_path / "lake").write_text("a file where the lake should be")
+    register_connection(DeltaLocalConnection(name="lake", path=str(tmp_path / "lake")))
+    found = page.run(PIPELINES, TABLES, FAN_OUT, CustomerArchive=CustomerArchive)
+    with pytest.raises(PartialFailure, match=r"1 of 2 targets .* failed: archive\.customer_archive"):
+        found.sync_customers.sync(continue_on_target_failure=True)
+    assert database.rows("SELECT count(*) FROM analytics.customer_dim") == [(2,)]

@@ -1,0 +1,93 @@
+"""What can be imported, from where, and what importing it must not pull in."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import ematix_flow
+
+ROOT_NAMES = {
+    "JSON", "JSONB", "UUID", "Annotated", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
+    "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double", "DuckDBConnection", "Float",
+    "GlueSchemaRegistryConnection", "Integer", "KafkaConnection", "KinesisConnection", "ManagedTable",
+    "MySQLConnection", "Numeric", "ObjectStoreLocalConnection", "ObjectStoreS3Connection", "PostgresConnection",
+    "PubSubConnection", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection", "SchemaRegistryConnection",
+    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "__version__",
+    "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable", "pk",
+    "register_connection", "registered_connections", "spark_session",
+}  # fmt: skip
+
+DOORS = {
+    "ematix_flow._core": ("Connection", "connect", "core_version", "create_table_sql", "same_database"),
+    "ematix_flow.config": (
+        "check_connection", "connect", "list_connections", "resolve_dsn", "set_connection",
+    ),
+    "ematix_flow.connections": ("clear_registry", "connection", "format_from_path", "get_connection", "redact"),
+    "ematix_flow.decorators": ("ematix",),
+    "ematix_flow.markers": ("natural_key", "nullable", "pk"),
+    "ematix_flow.normalize": (
+        "DEFAULT_DATE_FORMATS", "DEFAULT_TIMESTAMP_FORMATS", "clamp", "date_trunc", "deduplicate_by", "default",
+        "derive", "email_normalize", "empty_to_null", "filter_where", "limit", "lower", "not_null_or", "nullif",
+        "parse_bool", "parse_date", "parse_int", "parse_numeric", "parse_timestamp", "phone_normalize",
+        "regex_replace", "replace", "round", "sample_pct", "sql", "to_timezone", "trim", "truncate", "upper",
+        "whitespace_to_null",
+    ),
+    "ematix_flow.pipeline": (
+        "ParentContext", "Pipeline", "RegistryEntry", "RetryPolicy", "ScheduledPipeline", "Source", "Target",
+        "ValidateResult", "depends_on_of", "dry_run", "get_pipeline", "list_entries", "list_pipelines",
+        "list_transforms", "order_for_run_due", "preview", "register", "retry_policy_of", "run_pipeline",
+        "run_transform", "sync", "validate",
+    ),
+    "ematix_flow.preview": ("PreviewResult", "TargetPlan", "render_text"),
+    "ematix_flow.run_log": ("InMemoryRunLog", "RunLog", "RunRecord", "SqliteRunLog"),
+    "ematix_flow.secrets": ("MissingSecretError", "expand", "register_resolver", "unregister_resolver"),
+    "ematix_flow.source": ("Source",),
+    "ematix_flow.table": ("ManagedTable",),
+    "ematix_flow.transforms": ("deduplicate_by", "filter_where", "limit", "sample_pct"),
+    "ematix_flow.types": ("BigInt", "Column", "Numeric", "String", "TimestampTZ"),
+    "ematix_flow.warehouses": ("BigQueryConnection", "RedshiftConnection", "SnowflakeConnection"),
+}  # fmt: skip
+
+HEAVY = ("pyspark", "pyarrow", "pandas", "sqlglot", "duckdb", "psycopg", "pymysql", "adbc_driver_manager", "connectorx")
+
+
+def test_the_package_offers_exactly_these_names() -> None:
+    assert set(ematix_flow.__all__) == ROOT_NAMES
+    assert len(ematix_flow.__all__) == len(ROOT_NAMES)
+
+
+def test_every_offered_name_is_there() -> None:
+    missing = [name for name in ematix_flow.__all__ if not hasattr(ematix_flow, name)]
+    assert missing == []
+
+
+def test_the_offered_names_are_sorted() -> None:
+    def rank(name: str) -> tuple[int, str]:
+        return (0 if name.isupper() else 1 if name[0].isupper() else 2), name
+
+    assert list(ematix_flow.__all__) == sorted(ematix_flow.__all__, key=rank)
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'conect'"):
+        _ = ematix_flow.conect  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'conect'"):
+        _ = ematix_flow.config.conect
+
+
+@pytest.mark.parametrize("module", sorted(DOORS))
+def test_a_door_offers_its_documented_names(module: str) -> None:
+    door = importlib.import_module(module)
+    assert [name for name in DOORS[module] if not hasattr(door, name)] == []
+    assert [name for name in getattr(door, "__all__", ()) if not hasattr(door, name)] == []
+
+
+def test_importing_the_package_and_its_doors_loads_no_engine_and_no_driver() -> None:
+    doors = "; ".join(f"import {module}" for module in DOORS)
+    code = f"import sys; {doors}; from ematix_flow import *; print([name for name in {HEAVY} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
