@@ -316,8 +316,9 @@ def test_scd2_by_event_time_places_late_events(system: System, load: Callable[..
     assert days == [("a", "2026-01-01", "2026-01-05"), ("b", "2026-01-05", "2026-01-09"), ("a", "2026-01-09", "None")]
 
 
-@pytest.mark.parametrize("keyed", [True, False], ids=["with a key", "without a key"])
-@pytest.mark.parametrize("mark", [TimestampTZ, Numeric[20, 2]], ids=["instant", "long decimal"])
+@pytest.mark.parametrize(
+    ("keyed", "mark"), [(True, Numeric[20, 2]), (False, TimestampTZ)], ids=["keyed by decimal", "no key by instant"]
+)
 def test_a_row_at_the_watermark_is_loaded_once(system: System, load: Callable[..., Counts], keyed: bool, mark: Any) -> None:
     table = declare({"id": Annotated[BigInt, pk()] if keyed else BigInt, "at": mark | None})
     options = {"incremental": Incremental("at")}
@@ -330,9 +331,8 @@ def test_a_row_at_the_watermark_is_loaded_once(system: System, load: Callable[..
     assert first == Counts(read=3, inserted=3, null_watermarks=1)
     boundary = [row(2, high), row(4, high), row(3, None)]
     assert load(table, Append(), boundary, **options) == Counts(read=3, inserted=1, unchanged=2, null_watermarks=1)
-    assert load(table, Append(), boundary, **options).inserted == 0
     twins = [row(5, high), row(5, high)] if not keyed else [row(5, high)]
-    assert load(table, Append(), twins, **options).inserted == len(twins)
+    assert load(table, Append(), [*boundary, *twins], **options).inserted == len(twins)
     assert system.ask(f"SELECT COUNT(*) FROM {system.name(table.spec())}") == [(4 + len(twins),)]
     stored = system.ask(f"SELECT last_value FROM ematix_flow{'_' if system.backend.name == 'sqlite' else '.'}watermarks")
     assert stored == [("2026-01-02 00:00:00.000000+00:00" if mark is TimestampTZ else "10.00",)]
@@ -416,9 +416,9 @@ def test_a_table_changes_without_losing_rows_keys_or_indexes(system: System, loa
     assert ddl.inspect(shape).primary_key == ("id",)
     found = system.ask(f"SELECT id, code, n, p FROM {relation} ORDER BY id")
     assert [(row[0], row[1], row[2], str(row[3])) for row in found] == [(1, "a", 7, "1.5000"), (2, None, 8, "None")]
+    loaded = "'2026-01-01', '123e4567-e89b-12d3-a456-426614174000'"
     for doubled in ("1, 'z', 1", "9, 'a', 1"):
         with pytest.raises((sqlite3.IntegrityError, duckdb.ConstraintException)):
-            loaded = "'2026-01-01', '123e4567-e89b-12d3-a456-426614174000'"
             system.ask(f"INSERT INTO {relation} (id, code, n, _loaded_at, _batch_id) VALUES ({doubled}, {loaded})")
     catalog = "sqlite_master WHERE type = 'index' AND name" if system.backend.name == "sqlite" else "duckdb_indexes() WHERE index_name"
     assert system.ask(f"SELECT COUNT(*) FROM {catalog} = 'looked_up'") == [(1,)]

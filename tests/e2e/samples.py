@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +30,11 @@ INSERT INTO raw.customers VALUES
   (1, ' Ada@Example.ORG ', 'Ada', '2026-01-01 08:00:00'), (2, '', 'Bob', '2026-01-02 08:00:00'),
   (3, NULL, NULL, '2026-01-03');
 """
-CUSTOMERS = "DROP TABLE IF EXISTS customers; CREATE TABLE customers AS "
+CUSTOMERS = """
+CREATE TABLE customers (customer_id bigint, email text, name text, updated_at text);
+INSERT INTO customers VALUES
+  (1, ' Ada@Example.ORG ', 'Ada', '2026-01-01 08:00:00'), (2, '', 'Bob', '2026-01-02 08:00:00');
+"""
 
 
 class Page:
@@ -102,3 +108,23 @@ def set_variables(monkeypatch: pytest.MonkeyPatch, folder: Path, *, url: str) ->
     }
     for name, value in values.items():
         monkeypatch.setenv(name, value)
+
+
+def flow(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the command line in the working directory."""
+    import ematix_flow
+
+    source = str(Path(ematix_flow.__file__).parents[1])
+    return subprocess.run(
+        [sys.executable, "-m", "ematix_flow.cli", *words],
+        capture_output=True, text=True, check=False, timeout=120,
+        env={**os.environ, "PYTHONPATH": source, "NO_COLOR": "1", **variables},
+    )  # fmt: skip
+
+
+def succeed(*words: str, **variables: str) -> str:
+    """What a command that must succeed prints on stdout."""
+    done = flow(*words, **variables)
+    assert done.returncode == 0, f"flow {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "geheim" not in done.stdout + done.stderr
+    return done.stdout

@@ -6,17 +6,12 @@ Commands of the scheduler and of streams (run-due, scheduler, consume) are not b
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from functools import lru_cache
 from pathlib import Path
 
 import pytest
 
 from tests.e2e import documents
-from tests.e2e.samples import RAW_TABLES, Database, Page, open_page, set_variables
+from tests.e2e.samples import Database, Page, flow, succeed
 
 DOCUMENT = "readme-0.3.0.txt"
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
@@ -26,69 +21,39 @@ LATER = ("run-due", "scheduler", "consume", "consume-list")
 PIPELINES = "Pipelines:python"
 INCREMENTAL = "Modes/Incremental loads + watermarks:python"
 TOML = "Connections/Declaring connections/TOML file:toml"
-SHELL = ("Connections/Resolution chain:sh", "Pipelines:sh", "Scheduling/One-shot:sh")
+CONNECTIONS = "Connections/Resolution chain:sh"
+PIPELINES_SHELL = "Pipelines:sh"
+ONE_SHOT = "Scheduling/One-shot:sh"
 SET = "Configuration reference/Connection introspection:sh"
 SUMMARY = "CLI:text"
 
 
-@lru_cache(maxsize=1)
-def opened(url: str) -> Database:
-    """One client for the module."""
-    return Database(url)
+@pytest.fixture(autouse=True)
+def _module(page: Page, tmp_path: Path) -> None:
+    """The module that the commands name stands in the working directory."""
+    blocks = (page.samples[name].text for name in (PIPELINES, INCREMENTAL))
+    (tmp_path / f"{MODULE}.py").write_text("\n".join(blocks), encoding="utf-8")
 
 
-@pytest.fixture
-def database(fresh_postgres: str) -> Database:
-    """The warehouse, with fresh raw tables and nothing loaded."""
-    found = opened(fresh_postgres)
-    found.run(RAW_TABLES)
-    return found
+@pytest.mark.parametrize(("sample", "name"), [(PIPELINES_SHELL, "ingest_events"), (ONE_SHOT, "ingest")])
+def test_the_printed_commands_of_a_pipeline_run_it(page: Page, database: Database, sample: str, name: str) -> None:
+    commands = [command for command in page.samples[sample].commands() if command[0] not in LATER]
+    printed = {command[0]: succeed(*command) for command in commands}
+    assert {"run", "preview", "validate"} <= set(printed)
+    assert "SELECT event_id, name, received_at FROM raw.events" in printed["preview"]
+    assert printed["validate"].strip() == f"{name}: ok"
+    assert name in printed.get("status", name)
+    assert [row[0] for row in database.rows("SELECT event_id FROM analytics.events ORDER BY 1")] == [1, 2, 3]
 
 
-@pytest.fixture
-def page(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
-    """The document, and a folder with the module that its commands name."""
-    set_variables(monkeypatch, tmp_path, url=database.url)
-    for page in open_page(DOCUMENT, monkeypatch):
-        blocks = (page.samples[name].text for name in (PIPELINES, INCREMENTAL))
-        (tmp_path / f"{MODULE}.py").write_text("\n".join(blocks), encoding="utf-8")
-        yield page
-
-
-def flow(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line in the working directory."""
-    import ematix_flow
-
-    source = str(Path(ematix_flow.__file__).parents[1])
-    return subprocess.run(
-        [sys.executable, "-m", "ematix_flow.cli", *words],
-        capture_output=True, text=True, check=False, timeout=120,
-        env={**os.environ, "PYTHONPATH": source, "NO_COLOR": "1", **variables},
-    )  # fmt: skip
-
-
-def succeed(*words: str, **variables: str) -> str:
-    """What a command that must succeed prints on stdout."""
-    done = flow(*words, **variables)
-    assert done.returncode == 0, f"flow {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
-    assert "geheim" not in done.stdout + done.stderr
-    return done.stdout
-
-
-def test_every_printed_command_of_a_batch_pipeline_succeeds(page: Page, database: Database) -> None:
+def test_the_printed_commands_list_and_check_a_connection(page: Page) -> None:
     (Path.home() / ".ematix-flow").mkdir()
     (Path.home() / ".ematix-flow" / "connections.toml").write_text(
         '[connections.warehouse]\nurl = "${WAREHOUSE_DSN}"\n', encoding="utf-8"
     )
-    commands = [command for name in SHELL for command in page.samples[name].commands() if command[0] not in LATER]
-    assert {command[0] for command in commands} == {"connections", "run", "status", "preview", "validate"}
-    printed = {" ".join(command): succeed(*command) for command in commands}
-    assert "ingest_events" in printed["status --module my_pipelines"]
-    assert "SELECT event_id, name, received_at FROM raw.events" in printed["preview --module my_pipelines ingest_events"]
-    assert printed["validate --module my_pipelines ingest_events"].strip() == "ingest_events: ok"
-    assert "warehouse" in printed["connections list"]
-    assert printed["connections check warehouse"].startswith("warehouse: ok")
-    assert [row[0] for row in database.rows("SELECT event_id FROM analytics.events ORDER BY 1")] == [1, 2, 3]
+    printed = {command[1]: succeed(*command) for command in page.samples[CONNECTIONS].commands()}
+    assert "warehouse" in printed["list"]
+    assert printed["check"].startswith("warehouse: ok")
 
 
 def test_a_run_is_told_in_the_status_and_in_the_history(page: Page, database: Database) -> None:
@@ -112,7 +77,7 @@ def test_the_summary_of_commands_runs(page: Page, database: Database) -> None:
         assert succeed(*line.replace("<name>", "ingest_events").split(), EMATIX_FLOW_MODULE=MODULE)
     for line in ("connections list", "transform list"):
         assert any(text.startswith(line) for text in lines)
-        flow(*line.split(), EMATIX_FLOW_MODULE=MODULE).check_returncode()
+        succeed(*line.split(), EMATIX_FLOW_MODULE=MODULE)
     assert database.rows("SELECT count(*) FROM analytics.events") == [(3,)]
 
 
@@ -140,4 +105,6 @@ def test_connections_are_set_listed_and_checked_as_printed(page: Page, database:
             assert "warehouse" in done.stderr
         else:
             assert done.returncode == 0, done.stderr
-    assert succeed("connections", "check", "warehouse", EMATIX_FLOW_DSN_WAREHOUSE=database.url).startswith("warehouse: ok")
+    assert succeed("connections", "check", "warehouse", EMATIX_FLOW_DSN_WAREHOUSE=database.url).startswith(
+        "warehouse: ok"
+    )

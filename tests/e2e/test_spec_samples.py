@@ -3,16 +3,14 @@
 The text is read at run time (see documents.py). A block runs after the blocks it builds on; tables and functions that a
 block mentions and no block defines are defined here. Three blocks are made of placeholders rather than of one working
 program, and the tests give them what the placeholders stand for: a table with `target_col`, a table without
-`updated_at` for the query that does not select it, and one `lake` per file format.
+`updated_at` for the query that does not select it, and (in test_spec_connections.py) one `lake` per file format.
 """
 
 from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,56 +19,38 @@ import pytest
 from ematix_flow import (
     BigInt,
     DeltaLocalConnection,
-    KafkaConnection,
-    ObjectStoreLocalConnection,
-    PostgresConnection,
-    SchemaRegistryConnection,
     String,
-    Target,
     Text,
     TimestampTZ,
-    config,
-    connect,
     ematix,
-    get_connection,
     pk,
     register_connection,
 )
 from ematix_flow.declare import registry
-from ematix_flow.foundation.errors import DeclarationError, PartialFailure
+from ematix_flow.foundation.errors import PartialFailure
 from tests.e2e import documents
-from tests.e2e.samples import CUSTOMERS, RAW_TABLES, Database, Page, open_page, set_variables
+from tests.e2e.names import (
+    APPEND,
+    CRON,
+    DEPENDENCIES,
+    FAN_OUT,
+    INCREMENTAL,
+    MERGE,
+    PIPELINES,
+    PROGRAMMATIC,
+    SCD2,
+    SIGNATURES,
+    START,
+    STATIC,
+    TABLES,
+    TRANSFORMS,
+    WIRING,
+)  # fmt: skip
+from tests.e2e.samples import Database, Page
 
 DOCUMENT = "readme-0.3.0.txt"
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
 
-START = "Start:python"
-DECORATOR = "Connections/Declaring connections/@ematix.connection decorator:python"
-INSTANCE = "Connections/Declaring connections/Typed instance + register_connection:python"
-REGISTRY = "Connections/Schema Registry as a connection:python"
-PIPELINES = "Pipelines:python"
-DEPENDENCIES = "Pipelines/Dependencies + retry:python"
-TABLES = "Pipelines/Tables:python"
-WIRING = "Pipelines/Source / target wiring:python"
-SIGNATURES = "Pipelines/Two function signatures:python"
-STATIC = "Pipelines/Two function signatures:python (2)"
-FAN_OUT = "Pipelines/Multi-target fan-out:python"
-APPEND = "Modes/append:python"
-MERGE = "Modes/merge (a.k.a. scd1):python"
-SCD2 = "Modes/scd2:python"
-INCREMENTAL = "Modes/Incremental loads + watermarks:python"
-TRANSFORMS = "Modes/Pre- and post-load transforms:python"
-CRON = "Scheduling/Cron (schedule= on the decorator):python"
-PROGRAMMATIC = "Scheduling/Programmatic:python"
-FORMATS = "Configuration reference/Object-store file formats:python"
-WRITE_OPTIONS = "Configuration reference/Object-store write options:python"
-READ_OPTIONS = "Configuration reference/Object-store read options:python"
-AVRO = "Configuration reference/Schema Registry + payload format:python"
-BATCH = {
-    START, DECORATOR, INSTANCE, REGISTRY, PIPELINES, DEPENDENCIES, TABLES, WIRING, SIGNATURES, STATIC, FAN_OUT, APPEND,
-    MERGE, SCD2, INCREMENTAL, TRANSFORMS, CRON, PROGRAMMATIC, FORMATS, WRITE_OPTIONS, READ_OPTIONS, AVRO,
-}  # fmt: skip
-STREAMING = ("run_streaming_pipeline", "streaming_pipeline(", "run_pipeline(", "StateStore(", "KafkaBackend")
 EVENTS = [(1, "login"), (2, None), (3, "logout")]
 
 
@@ -109,95 +89,8 @@ class DailyRollups:
     events: BigInt
 
 
-@lru_cache(maxsize=1)
-def opened(url: str) -> Database:
-    """One client for the module."""
-    return Database(url)
-
-
-@pytest.fixture
-def database(fresh_postgres: str) -> Database:
-    """The warehouse, with fresh raw tables and nothing loaded."""
-    found = opened(fresh_postgres)
-    found.run(RAW_TABLES)
-    return found
-
-
-@pytest.fixture(scope="module")
-def raw_database(postgres_url: str) -> Iterator[Database]:
-    """Another database on the same server, with a customers table."""
-    from tests.conftest import _new_name, _postgres, _with_database
-
-    name = _new_name()
-    _postgres(postgres_url, f"CREATE DATABASE {name}")
-    found = Database(_with_database(postgres_url, name))
-    rows = "(1::bigint, ' Ada@Example.ORG ', 'Ada', '2026-01-01 08:00:00'), (2, '', 'Bob', '2026-01-02 08:00:00')"
-    found.run(f"{CUSTOMERS} SELECT * FROM (VALUES {rows}) AS c(customer_id, email, name, updated_at)")
-    yield found
-    found.client.close()
-    _postgres(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
-
-
-@pytest.fixture
-def page(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Page]:
-    """The document, with the variables it names."""
-    set_variables(monkeypatch, tmp_path, url=database.url)
-    yield from open_page(DOCUMENT, monkeypatch)
-
-
 def events(database: Database) -> list[tuple[Any, ...]]:
     return database.rows("SELECT event_id, name FROM analytics.events ORDER BY event_id")
-
-
-# The document as a whole ----------------------------------------------------------------------------------------------
-
-
-def test_every_batch_sample_of_the_document_has_a_test() -> None:
-    python = {name: sample for name, sample in documents.fenced(DOCUMENT).items() if sample.language == "python"}
-    batch = {name for name, sample in python.items() if not any(word in sample.text for word in STREAMING)}
-    assert batch == BATCH
-
-
-# Connections ----------------------------------------------------------------------------------------------------------
-
-
-def test_decorated_connections_are_typed_registered_and_open(page: Page) -> None:
-    found = page.run(DECORATOR)
-    assert isinstance(found.warehouse, PostgresConnection)
-    assert isinstance(found.kafka_prod, KafkaConnection)
-    assert get_connection("warehouse") is found.warehouse
-    assert found.kafka_prod.resolved().bootstrap_servers == "broker.example:9092"
-    with connect("warehouse") as by_name, config.connect(found.warehouse) as by_reference:
-        assert by_name.fetch_scalar_int("SELECT 41 + 1") == 42
-        assert by_reference.ping()
-    assert config.check_connection("warehouse")[0]
-
-
-def test_no_way_of_printing_a_connection_shows_its_secrets(page: Page, database: Database) -> None:
-    found = page.run(DECORATOR)
-    password = database.url.split("//", 1)[1].split("@")[0].partition(":")[2]
-    shown = [repr(found.kafka_prod), repr(found.kafka_prod.resolved()), repr(found.warehouse.resolved())]
-    shown += [str(connect("warehouse")), repr(config.list_connections()), config.check_connection("warehouse")[1]]
-    assert "kafka-geheim" not in "".join(shown)
-    assert not password or f":{password}@" not in "".join(shown)
-
-
-def test_a_typed_instance_is_registered_under_its_name(page: Page) -> None:
-    found = page.run(INSTANCE)
-    assert get_connection("warehouse") is found.warehouse
-    assert found.warehouse.url == "postgres://localhost/wh"
-
-
-@pytest.mark.parametrize("sample", [REGISTRY, AVRO])
-def test_a_schema_registry_is_referred_to_by_name(page: Page, sample: str) -> None:
-    found = page.run(DECORATOR, REGISTRY, sample)
-    assert isinstance(found.sr_prod, SchemaRegistryConnection)
-    assert (found.kafka_avro.payload_format, found.kafka_avro.schema_registry) == ("avro", "sr_prod")
-
-
-def test_an_inline_url_opens_a_connection(page: Page, database: Database) -> None:
-    with config.connect(url=database.url) as conn:
-        assert conn.query("SELECT name FROM raw.events WHERE event_id = 1")["rows"] == [["login"]]
 
 
 # Pipelines ------------------------------------------------------------------------------------------------------------
@@ -308,7 +201,9 @@ def test_scd2_keeps_versions_by_event_time_and_closes_old_ones(page: Page, datab
     pipeline = page.run(PIPELINES, TABLES, SCD2).sync
     assert pipeline.sync()["rows_inserted"] == 3
     changed = new + timedelta(days=1)
-    database.run(f"UPDATE raw.customers SET name = 'Adele', updated_at = '{changed.strftime(stamp)}' WHERE customer_id = 1")
+    database.run(
+        f"UPDATE raw.customers SET name = 'Adele', updated_at = '{changed.strftime(stamp)}' WHERE customer_id = 1"
+    )
     again = pipeline.sync()
     assert again["rows_inserted"] == 1
     versions = database.rows(
@@ -327,7 +222,9 @@ def test_scd2_keeps_versions_by_event_time_and_closes_old_ones(page: Page, datab
 def test_an_incremental_load_reads_only_what_came_since(page: Page, database: Database) -> None:
     pipeline = page.run(PIPELINES, INCREMENTAL).ingest
     assert pipeline.sync()["rows_inserted"] == 3
-    database.run("INSERT INTO raw.events VALUES (4, 'late', '2026-01-01 11:00:00+00'), (5, 'new', '2026-01-02 00:00+00')")
+    database.run(
+        "INSERT INTO raw.events VALUES (4, 'late', '2026-01-01 11:00:00+00'), (5, 'new', '2026-01-02 00:00+00')"
+    )
     again = pipeline.sync()
     assert again["rows_inserted"] == 2
     assert [row[0] for row in events(database)] == [1, 2, 3, 4, 5]
@@ -380,34 +277,6 @@ def test_a_pipeline_is_imported_and_synced_with_other_keys(
     importlib.invalidate_caches()
     page.run(PROGRAMMATIC)
     assert events(database) == EVENTS
-
-
-# Files ----------------------------------------------------------------------------------------------------------------
-
-
-def test_formats_are_told_from_paths(page: Page) -> None:
-    found = page.run(FORMATS)
-    told = [line.split("#")[1] for line in page.samples[FORMATS].text.splitlines() if "→" in line]
-    paths = ("s3://bucket/year=2026/events.csv.gz", "logs.ndjson", "data.parquet")
-    assert [f'→ "{found.format_from_path(path)}"' for path in paths] == [text.strip() for text in told]
-
-
-@pytest.mark.parametrize("sample", [WRITE_OPTIONS, READ_OPTIONS])
-def test_file_options_are_accepted_for_a_lake_by_name(page: Page, sample: str) -> None:
-    page.run(sample, Target=Target, lake="lake")
-
-
-@pytest.mark.parametrize("sample", [WRITE_OPTIONS, READ_OPTIONS])
-def test_file_options_are_checked_against_the_format_of_a_typed_lake(page: Page, tmp_path: Path, sample: str) -> None:
-    import ast
-
-    made = {name: ObjectStoreLocalConnection(name, path=str(tmp_path), format=name) for name in ("parquet", "csv")}
-    for statement in ast.parse(page.samples[sample].text).body:
-        call = compile(ast.Expression(statement.value), sample, "eval")  # type: ignore[attr-defined]
-        fits, refuses = ("csv", "parquet") if "csv" in ast.unparse(statement) else ("parquet", "csv")
-        assert eval(call, {"Target": Target, "lake": made[fits]}).connection is made[fits]
-        with pytest.raises(DeclarationError, match=f"this connection holds {refuses}"):
-            eval(call, {"Target": Target, "lake": made[refuses]})
 
 
 # Across databases: these start Spark ----------------------------------------------------------------------------------

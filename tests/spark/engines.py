@@ -43,6 +43,8 @@ def canonical(value: Any, kind: str | None) -> Any:
         return None
     if kind == "boolean":
         return bool(value)
+    if kind == "double":
+        return float(value)
     if kind in ("numeric", "number"):
         return Decimal(repr(value) if isinstance(value, float) else str(value)) + 0
     return str(value) if kind in ("date", "text") else value

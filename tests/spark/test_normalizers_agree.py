@@ -178,7 +178,7 @@ def _rendered(engine: Engine, chains: list[Chain], kinds: list[Any], **knows: An
 
 def _kind(markers: list[Any], source: str) -> str | None:
     found = output_type(markers)
-    return found if found is not None else "number" if source in ("double", "numeric", "big_int") else source
+    return found if found is not None else "number" if source in ("numeric", "big_int") else source
 
 
 def _simple(value: str | None) -> str | None:

@@ -92,7 +92,8 @@ def test_limit_and_sample_take_some_of_the_rows(engines: list[Engine], place: in
     assert len(_rows(engine, limit(2))) == 2
     assert len(_rows(engine, sample_pct(1))) == 6
     assert _rows(engine, sample_pct(0)) == set()
-    many = " UNION ALL ".join(f"SELECT {number} AS n" for number in range(200))
+    ten = " UNION ALL ".join(f"SELECT {number} AS n" for number in range(10))
+    many = f"SELECT a.n FROM ({ten}) AS a CROSS JOIN ({ten}) AS b CROSS JOIN (SELECT 1 AS c UNION ALL SELECT 2) AS c"
     some = normalized_select([("n", [])], many, pre_transforms=[sample_pct(0.5)], dialect=engine.dialect)
     assert 50 < len(engine.rows(some)) < 150
 

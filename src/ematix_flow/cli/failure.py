@@ -13,6 +13,10 @@ from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 
 
+class Interrupted(Exception):
+    """Somebody pressed Ctrl-C; the text says what was left behind."""
+
+
 @dataclass(frozen=True)
 class Circumstances:
     """What the command knows about a failure beyond the error itself."""
@@ -40,7 +44,8 @@ def exit_code(error: BaseException) -> int:
     """The code of an error's class."""
     if isinstance(error, (FlowError, click.ClickException)):
         return error.exit_code
-    return exit_codes.INTERRUPTED if isinstance(error, (KeyboardInterrupt, click.Abort)) else exit_codes.RUN_FAILED
+    interrupted = isinstance(error, (Interrupted, KeyboardInterrupt, click.Abort))
+    return exit_codes.INTERRUPTED if interrupted else exit_codes.RUN_FAILED
 
 
 def to_dict(error: BaseException) -> dict[str, object]:
@@ -86,7 +91,7 @@ def _what(error: BaseException) -> str:
     if isinstance(error, click.ClickException):
         return error.format_message()
     if exit_code(error) == exit_codes.INTERRUPTED:
-        return "interrupted"
+        return str(error) or "interrupted"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 

@@ -26,13 +26,14 @@ class Progress:
     def __init__(self, pipeline: str) -> None:
         self.pipeline = pipeline
         self.event: Event | None = None
-        self._run_began = self._step_began = time.monotonic()
+        self._run_began = self._step_began = self._heard = time.monotonic()
         self._lock = threading.Lock()
 
     def __call__(self, event: Event) -> None:
         with self._lock:
+            self._heard = time.monotonic()
             if self.step != event.step:
-                self._step_began = time.monotonic()
+                self._step_began = self._heard
             self.event = event
 
     def __enter__(self) -> Progress:
@@ -51,23 +52,26 @@ class Progress:
     def line(self) -> str:
         """Where the run is, in one line."""
         with self._lock:
-            event, now = self.event, time.monotonic()
-            in_step, in_all = now - self._step_began, now - self._run_began
-        what = f"{doing(event.step)} {event.text}".rstrip() if event else "starting"
-        parts = [f"{self.pipeline}: {what}", *(_pace(event, in_step) if event else ()), f"{in_all:,.0f} s"]
-        return mask(", ".join(parts))
+            event, elapsed = self.event, time.monotonic() - self._run_began
+            counting = self._heard - self._step_began
+        if event is None:
+            return mask(f"{self.pipeline}: planning, {elapsed:,.0f} s")
+        what = f"{self.pipeline}: {doing(event.step)} {event.text}".rstrip()
+        return mask(", ".join([what, *_pace(event, counting), f"{elapsed:,.0f} s", *_estimate(event, counting)]))
 
 
 def _pace(event: Event, seconds: float) -> Iterator[str]:
-    """Rows, rows per second, and an estimate where one is honest."""
-    measured = bool(event.rows) and seconds >= 1
     if event.rows is not None:
         yield f"{event.rows:,} rows"
-    if measured and event.rows:
+    if event.rows and seconds >= 1:
         yield f"{event.rows / seconds:,.0f} rows/s"
+
+
+def _estimate(event: Event, seconds: float) -> Iterator[str]:
+    """How much there is, and how long the rest takes where that can be said honestly."""
     if event.total:
         yield f"of about {event.total:,}"
-    if measured and event.rows and event.total and event.rows < event.total:
+    if event.rows and event.total and event.rows < event.total and seconds >= 1:
         yield f"about {seconds_left(event.rows, event.total, seconds):,.0f} s left"
 
 

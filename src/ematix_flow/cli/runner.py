@@ -43,8 +43,7 @@ class Runner:
             with progress, talk_only():
                 result = self.work(spec, progress)
         except KeyboardInterrupt:
-            self.output.talk(interrupted(spec.name, progress.step, loads=self.loads))
-            raise
+            raise failure.Interrupted(interrupted(spec.name, progress.step, loads=self.loads)) from None
         except Exception as error:
             return self._failed(spec, error, progress)
         self._tell(result)

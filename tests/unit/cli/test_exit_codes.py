@@ -203,7 +203,7 @@ def test_the_first_failures_code_when_none_succeeds(flow: Any, shop: Path, decla
 
 
 def test_130_when_it_is_interrupted_and_it_says_what_it_left_behind(shop: Path, declare: Callable[[str], None]) -> None:
-    declare(pipeline("slow", "import time; time.sleep(60)"))
+    declare(pipeline("slow", "open('begun', 'w').close(); import time; time.sleep(60)"))
     child = subprocess.Popen(
         [sys.executable, "-m", "ematix_flow.cli", "run", "slow"],
         stdout=subprocess.PIPE,
@@ -211,13 +211,15 @@ def test_130_when_it_is_interrupted_and_it_says_what_it_left_behind(shop: Path, 
         text=True,
     )
     deadline = time.monotonic() + 60
-    with closing(history(shop)) as log:
-        while not log.list_runs(pipeline="slow")[1] and time.monotonic() < deadline:
-            time.sleep(0.1)
-    time.sleep(0.3)
+    while not (shop / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
     child.send_signal(signal.SIGINT)
     out, err = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert "slow was interrupted while planning: nothing was loaded" in err
+    assert "✗ slow was interrupted while planning: nothing was loaded" in err
     assert "Traceback" not in err
     assert out == ""
+    with closing(history(shop)) as log:
+        (record,), _ = log.list_runs(pipeline="slow")
+        assert record.status == "failed"
+        assert log.claim("slow", this_worker(), 60).acquired

@@ -30,6 +30,9 @@ def connect(connection: PostgresConnection) -> SqlSession:
         )
     except psycopg.Error as exc:
         raise translate(exc) from exc
+    except UnicodeError as exc:  # what the resolver says about a host such as "..."
+        what = f"connection {connection.name!r} names a host that cannot be one"
+        raise ConfigError(what, hint="correct its url: flow connections list", connection=connection.name) from exc
     return SqlSession(raw, translate=translate)
 
 

@@ -38,11 +38,11 @@ class MySQLRenderer(Renderer):
         return f"CONCAT({', '.join(parts)})"
 
     def null_if(self, of: Expression, value: tree.Literal) -> str:
-        """Text is compared as bytes, because collations ignore spaces at the end."""
-        if not isinstance(value.value, str):
-            return super().null_if(of, value)
-        x = f"NULLIF({_bytes(self.render(of))}, {_bytes(self.literal(value.value))})"
-        return self.as_text(x)
+        """Text is compared as bytes, because collations ignore spaces at the end; of times NULLIF cuts the microseconds."""
+        x, literal = self.render(of), self.literal(value.value)
+        if isinstance(value.value, str):
+            return self.as_text(f"NULLIF({_bytes(x)}, {_bytes(literal)})")
+        return f"CASE WHEN {x} = {literal} THEN NULL ELSE {x} END"
 
     def one_of(self, x: str, texts: list[str]) -> str:
         """As bytes, for the same reason."""

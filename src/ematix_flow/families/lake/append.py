@@ -42,11 +42,11 @@ def _rows(stage: DataFrame, words: Words) -> DataFrame:
 
 
 def _new_by_key(boundary: DataFrame, present: DataFrame, words: Words) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
     keys = words.job.shape.declared.primary_key
     known = present.selectExpr(*(quote(key) for key in keys)).alias("t")
-    return boundary.alias("s").join(known, F.expr(words.equal(keys)), "left_anti")
+    return boundary.alias("s").join(known, expr(words.equal(keys)), "left_anti")
 
 
 def _new_copies(boundary: DataFrame, present: DataFrame, words: Words) -> DataFrame:

@@ -39,10 +39,10 @@ def merge(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, fo
 
 
 def _written(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
     t = target.selectExpr("*", f"true AS {_THERE}").alias("t")
-    joined = stage.alias("s").join(t, F.expr(words.equal(strategy.keys)), "left")
+    joined = stage.alias("s").join(t, expr(words.equal(strategy.keys)), "left")
     absent = f"t.{_THERE} IS NULL"
     changed = words.differ(strategy.compare)
     if strategy.deletes is Deletes.SOFT:
@@ -59,10 +59,10 @@ def _written(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge)
 
 
 def _retired(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
     keys = stage.selectExpr(*(quote(key) for key in strategy.keys)).alias("s")
-    gone = target.where(_alive(strategy)).alias("t").join(keys, F.expr(words.equal(strategy.keys)), "left_anti")
+    gone = target.where(_alive(strategy)).alias("t").join(keys, expr(words.equal(strategy.keys)), "left_anti")
     flags = {"deleted": "true", "missing": "true"}
     if strategy.deletes is Deletes.HARD:
         return gone.alias("t").selectExpr(*image(words, row_of("t", words)), *action(DELETE, flags))

@@ -40,10 +40,10 @@ def scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, fold
 
 def forgotten(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
     """Every version of the keys that the stage lacks."""
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
     keys = stage.selectExpr(*(quote(key) for key in strategy.keys)).alias("s")
-    gone = target.alias("t").join(keys, F.expr(words.equal(strategy.keys)), "left_anti").alias("t")
+    gone = target.alias("t").join(keys, expr(words.equal(strategy.keys)), "left_anti").alias("t")
     flags = {"deleted": "true", "missing": f"t.{quote(IS_CURRENT)}"}
     return gone.selectExpr(*image(words, row_of("t", words)), *action(DELETE, flags))
 
@@ -59,11 +59,11 @@ def expired(current: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
 
 def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
     """Stage rows beside the version they meet: an old row to write, a new row to open, or both."""
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
     whole = strategy.ttl is not None or strategy.deletes is Deletes.SOFT
     joined = stage.selectExpr("*", f"true AS {_STAGED}").alias("s").join(
-        _met(target, words, strategy).alias("t"), F.expr(words.equal(strategy.keys)), "full" if whole else "left"
+        _met(target, words, strategy).alias("t"), expr(words.equal(strategy.keys)), "full" if whole else "left"
     )  # fmt: skip
     cases = _Cases(words, strategy)
     old = ", ".join([*image(words, cases.old_row()), *action(WRITE, cases.old_flags())])

@@ -57,10 +57,10 @@ class Events:
 
     def change(self, stage: DataFrame, target: DataFrame, known: DataFrame, new: DataFrame, *, staged: int) -> Change:
         """Actions that make the versions of every touched key what they must be."""
-        from pyspark.sql import functions as F
+        from pyspark.sql.functions import expr
 
         touched = new.selectExpr(*self._keys).distinct().alias("s")
-        same_key = F.expr(self.w.equal(self.strategy.keys))
+        same_key = expr(self.w.equal(self.strategy.keys))
         remembered = known.unionByName(new, allowMissingColumns=True).alias("t").join(touched, same_key, "left_semi")
         versions = self._versions(remembered)
         present = target.alias("t").join(touched, same_key, "left_semi")
@@ -90,7 +90,7 @@ class Events:
         return self.folder.keep("seed", target.alias("t").selectExpr(*self._observation(values)))
 
     def _unknown(self, stage: DataFrame, known: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
+        from pyspark.sql.functions import expr
 
         event = self.strategy.event_time or ""
         moment = to_instant(f"s.{quote(event)}", self.w.column(event).type)
@@ -101,14 +101,14 @@ class Events:
         }
         rows = stage.alias("s").selectExpr(*self._observation(values)).dropDuplicates([*self.strategy.keys, HASH])
         same = f"{self.w.equal(self.strategy.keys)} AND t.{HASH} = s.{HASH}"
-        return rows.alias("s").join(known.alias("t"), F.expr(same), "left_anti")
+        return rows.alias("s").join(known.alias("t"), expr(same), "left_anti")
 
     def _missing(self, stage: DataFrame, target: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
+        from pyspark.sql.functions import expr
 
         keys = stage.selectExpr(*self._keys).alias("s")
         current = target.where(quote(IS_CURRENT)).alias("t")
-        return current.join(keys, F.expr(self.w.equal(self.strategy.keys)), "left_anti")
+        return current.join(keys, expr(self.w.equal(self.strategy.keys)), "left_anti")
 
     def _gone(self, missing: DataFrame) -> DataFrame:
         """A key missing from the snapshot is an observation of its own, at the time of the load."""
@@ -151,11 +151,11 @@ class Events:
         return f"CASE WHEN {expiry} <= {now} AND (next_starts IS NULL OR {expiry} < next_starts) THEN {expiry} ELSE next_starts END"
 
     def _differences(self, versions: DataFrame, present: DataFrame) -> DataFrame:
-        from pyspark.sql import functions as F
+        from pyspark.sql.functions import expr
 
         w, keys = self.w, self.strategy.keys
         same = f"{w.equal(keys)} AND t.{VALID_FROM} = s.{VALID_FROM}"
-        joined = versions.alias("s").join(present.alias("t"), F.expr(same), "full")
+        joined = versions.alias("s").join(present.alias("t"), expr(same), "full")
         absent, vanished = f"t.{VALID_FROM} IS NULL", f"s.{VALID_FROM} IS NULL"
         written = [name for name in (*w.declared, VALID_TO, IS_CURRENT, ROW_HASH) if name not in keys]
         closes = f"({absent}) IS FALSE AND ({vanished}) IS FALSE AND t.{IS_CURRENT} AND NOT s.{IS_CURRENT}"

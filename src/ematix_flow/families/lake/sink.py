@@ -7,11 +7,12 @@ its commit is finished by the next one, a run that died before it is forgotten.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.write import Commit, Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.families.lake.checks import Facts
@@ -45,8 +46,8 @@ class LakeSink(ABC):
         """What a commit would do; the table stays as it is."""
 
     @abstractmethod
-    def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Counts:
-        """Change the table by one commit that carries the load's token; `announce` it first."""
+    def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
+        """Change the table by one commit that carries the load's token; the load as it was announced."""
 
     @abstractmethod
     def find_load(self, writer: str, load: Load) -> Load | None:
@@ -92,6 +93,7 @@ class LakeSink(ABC):
             error = "the process ended before the load was published"
             self.state.finished(dead.run_id, job.writer, counts=None, error=error)
             return replace(state, pending=None), None
+        found = replace(found, after=dead.after)
         self.finish_load(found)
         self._drop_stage(dead.run_id)
         result = found.result(job.writer)
@@ -106,17 +108,15 @@ class LakeSink(ABC):
                 raise taken(opening)
             facts = Facts.read(self.stage_folder(job) / FACTS)
             if job.rehearsal:
-                return self._result(job, facts, opening, self.rehearse(job, facts, opening))
-            load = self._load(job, facts, opening)
-            counts = self.commit(job, facts, opening, load)
-            result = self._result(job, facts, opening, counts)
-            published = replace(load, counts=asdict(result.counts), published=True)
-            self.state.write(job.writer, replace(state, pending=published))
-        return result
+                counts = _complete(self.rehearse(job, facts, opening), facts)
+                return WriteResult(job.run_id, opening.commit, counts, self._watermark(job, facts, opening))
+            load = self.commit(job, facts, opening, self._load(job, facts, opening))
+            self.state.write(job.writer, replace(state, pending=replace(load, published=True)))
+        return WriteResult(job.run_id, opening.commit, Counts(**(load.counts or {})), load.watermark)
 
-    def announce(self, job: WriteJob, load: Load, counts: Counts) -> Load:
+    def announce(self, job: WriteJob, load: Load, counts: Counts, *, facts: Facts, after: Mapping[str, Any] | None) -> Load:
         """Say what is about to be committed, so that a later run can finish it."""
-        announced = replace(load, counts=asdict(counts))
+        announced = replace(load, counts=asdict(_complete(counts, facts)), after=after)
         state = self.state.read(job.writer) or WriterState()
         self.state.write(job.writer, replace(state, pending=announced))
         return announced
@@ -138,10 +138,6 @@ class LakeSink(ABC):
             return opening.watermark
         return later(facts.watermark, opening.watermark, job.shape.declared.column(job.incremental.column).type.kind)
 
-    def _result(self, job: WriteJob, facts: Facts, opening: Opening, counts: Counts) -> WriteResult:
-        counts = replace(counts, null_watermarks=facts.null_watermarks)
-        return WriteResult(job.run_id, opening.commit, counts, self._watermark(job, facts, opening))
-
     def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
         """What was published becomes the last load; the stage goes. A lake that is gone cannot be told anything."""
         self._drop_stage(job.run_id)
@@ -149,12 +145,13 @@ class LakeSink(ABC):
             return
         with suppress(FlowError):
             state = self.state.read(job.writer) or WriterState()
-            if state.pending is not None and state.pending.run_id == job.run_id:
-                if state.pending.published:
-                    self.finish_load(state.pending)
+            mine = state.pending
+            if mine is not None and mine.run_id == job.run_id:
+                if mine.published:
+                    self.finish_load(mine)
                     state = state.settled()
                 else:
-                    self.forget_load(state.pending)
+                    self.forget_load(mine)
                 self.state.write(job.writer, replace(state, pending=None))
             self.state.finished(job.run_id, job.writer, counts=result.counts if result else None, error=error)
 
@@ -175,6 +172,10 @@ def _opening(job: WriteJob, state: WriterState, recovered: WriteResult | None) -
     if job.incremental is not None and last is not None and last.column == job.incremental.column:
         watermark = last.watermark
     return Opening(Commit(job.writer, state.sequence + 1), watermark, recovered)
+
+
+def _complete(counts: Counts, facts: Facts) -> Counts:
+    return replace(counts, null_watermarks=facts.null_watermarks)
 
 
 def taken(opening: Opening) -> LeaseHeld:

@@ -31,7 +31,8 @@ class Load:
     watermark: str | None = None
     column: str | None = None
     published: bool = False
-    layout: Mapping[str, Any] | None = None
+    after: Mapping[str, Any] | None = None
+    """What is left to do once the load is published."""
 
     def result(self, writer: str) -> WriteResult:
         """What the load did, told again."""
@@ -56,7 +57,7 @@ class WriterState:
         """The pending load becomes the last one; a mark that it did not move stays."""
         if self.pending is None:
             return self
-        load = replace(self.pending, published=True, layout=None)
+        load = replace(self.pending, published=True, after=None)
         if load.column is None and self.last is not None:
             load = replace(load, watermark=self.last.watermark, column=self.last.column)
         return WriterState(last=load)

@@ -1,0 +1,23 @@
+"""Delta Lake on a local disk: batch both ways, every load one commit of the table that carries its token."""
+
+from __future__ import annotations
+
+from ematix_flow.backends.delta.ddl import DeltaDdl
+from ematix_flow.backends.delta.sink import DeltaSink
+from ematix_flow.backends.delta.source import DeltaSource
+from ematix_flow.contract.backend import Backend
+from ematix_flow.declare.connections import DeltaLocalConnection
+
+backend = Backend(
+    name="delta",
+    title="Delta Lake",
+    connection_types=(DeltaLocalConnection,),
+    dialect="spark",
+    strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    published_by="one Delta commit",
+    jars=("delta",),
+    batch_source=DeltaSource,
+    batch_sink=DeltaSink,
+    ddl=DeltaDdl,
+    notes=("queries are Spark SQL", "primary keys are not enforced on append"),
+)

@@ -1,0 +1,176 @@
+"""Writing Delta: rows are staged as Parquet once, then the table changes by one commit that carries the token."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.delta.ddl import create_statement
+from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
+from ematix_flow.declare.strategy import Append, Deletes, Merge, Scd2, Truncate
+from ematix_flow.families.frames import pairs, spark_schema
+from ematix_flow.families.lake.append import append, truncate
+from ematix_flow.families.lake.change import Change, StageFolder
+from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
+from ematix_flow.families.lake.columns import Words
+from ematix_flow.families.lake.errors import recognising, translating
+from ematix_flow.families.lake.merge import merge
+from ematix_flow.families.lake.place import Place, uri
+from ematix_flow.families.lake.scd2 import scd2
+from ematix_flow.families.lake.scd2_events import RUN, Events, observations_of
+from ematix_flow.families.lake.session import active, exactly, quote, text
+from ematix_flow.families.lake.sink import FACTS, LakeSink, taken
+from ematix_flow.families.lake.staging import watched
+from ematix_flow.families.lake.state import Load
+from ematix_flow.foundation.errors import DriftError, LeaseHeld
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import DeltaLocalConnection
+
+_ROWS = "rows"
+
+
+class DeltaSink(LakeSink):
+    """Delta tables below one path."""
+
+    def __init__(self, connection: DeltaLocalConnection) -> None:
+        self.place = Place.of(connection.resolved().path)
+
+    def _table(self, schema: str, name: str) -> DeltaTable:
+        return DeltaTable(self.place.table(schema, name))
+
+    def _target(self, job: WriteJob) -> DeltaTable:
+        return self._table(job.shape.table.schema, job.shape.table.name)
+
+    def _observations(self, schema: str, table: str) -> DeltaTable:
+        return self._table(schema, f"{table}__observations")
+
+    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Write the rows once; count them and what is wrong with them."""
+        path = self.stage_folder(job)
+        with recognising(), exactly(frame.sparkSession):
+            self._lay_out(job)
+            watched(frame).write.mode("overwrite").parquet(uri(path / _ROWS))
+            facts = gather(self._staged(job), job)
+        facts.write(path / FACTS)
+        return Stage("", facts.rows, str(path))
+
+    def _staged(self, job: WriteJob) -> DataFrame:
+        schema = spark_schema(pairs(job.shape.declared.columns))
+        return active().read.schema(schema).parquet(uri(self.stage_folder(job) / _ROWS))
+
+    def _lay_out(self, job: WriteJob) -> None:
+        """A new table takes the partitions the target asks for; one that holds data keeps its own."""
+        wanted = list(job.write_options.get("partition_by") or ())
+        table = self._target(job)
+        if not wanted or job.rehearsal or not table.exists:
+            return
+        found = active().sql(f"DESCRIBE DETAIL {table.relation}").select("partitionColumns", "numFiles").collect()[0]
+        if list(found["partitionColumns"]) == wanted:
+            return
+        if found["numFiles"]:
+            raise DriftError(
+                f"{job.shape.table.qualified} is partitioned by ({', '.join(found['partitionColumns'])}), "
+                f"asked for is ({', '.join(wanted)})",
+                hint="set partition_by to what is there, or copy the table by hand",
+            )
+        active().sql(create_statement(table, job.shape.table, partition_by=wanted, replace=True))
+
+    def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
+        with translating("the rehearsal"), exactly(active()):
+            return self._planned(job, facts, opening)[0].counts
+
+    def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
+        table = self._target(job)
+        with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
+            before = table.version()
+            change, remembered = self._planned(job, facts, opening)
+            load = self.announce(job, load, change.counts, facts=facts, after=_after(job, change))
+            if remembered is not None:
+                self._remember(job, remembered)
+            if change.how == "merge" and table.version() != before:
+                raise LeaseHeld(f"another writer changed {job.shape.table.qualified} meanwhile; nothing was loaded",
+                                hint="run it again")  # fmt: skip
+            if not table.change(change, writer=job.writer, load=load):
+                raise taken(opening)
+        return load
+
+    def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | None]:
+        """The change in full, and the observations that must be written before it."""
+        words, folder = Words(job), StageFolder(self.stage_folder(job))
+        stage, target, staged = self._staged(job), self._target(job).read(), facts.rows
+        refuse_broken(facts, stage, job)
+        match job.strategy:
+            case Append():
+                return append(stage, target, words, folder, staged=staged, watermark=opening.watermark), None
+            case Truncate():
+                return truncate(stage, target, words, staged=staged), None
+            case Merge() as strategy:
+                return merge(stage, target, words, strategy, folder, staged=staged), None
+            case Scd2(event_time=None) as strategy:
+                return scd2(stage, target, words, strategy, folder, staged=staged), None
+            case Scd2() as strategy:
+                return self._events(stage, target, Events(words, strategy, folder), job, staged=staged)
+
+    def _events(
+        self, stage: DataFrame, target: DataFrame, events: Events, job: WriteJob, *, staged: int
+    ) -> tuple[Change, DataFrame]:
+        known = self._known(job)
+        seed = events.seeded(target) if known.isEmpty() and not target.isEmpty() else None
+        known = known if seed is None else seed
+        new = events.new_observations(stage, target, known, staged=staged)
+        change = events.change(stage, target, known, new, staged=staged)
+        return change, new if seed is None else new.unionByName(seed)
+
+    def _known(self, job: WriteJob) -> DataFrame:
+        """Observations of published loads; an earlier try of this run does not count."""
+        table = self._observations(job.shape.table.schema, job.shape.table.name)
+        columns = observations_of(job.shape).columns
+        if not table.exists:
+            return active().createDataFrame([], spark_schema(pairs(columns)))
+        kept = table.read()
+        there = set(kept.columns)
+        names = [quote(column.name) for column in columns if column.name in there]
+        return kept.where(f"{RUN} <> {text(job.run_id)}").selectExpr(*names)
+
+    def _remember(self, job: WriteJob, remembered: DataFrame) -> None:
+        table = self._observations(job.shape.table.schema, job.shape.table.name)
+        if not table.exists:
+            active().sql(create_statement(table, observations_of(job.shape)))
+        self._take_back(table, job.run_id)
+        table.append(remembered)
+
+    def _take_back(self, table: DeltaTable, run_id: str) -> None:
+        mine = f"{RUN} = {text(run_id)}"
+        if table.exists and not table.read().where(mine).isEmpty():
+            table.delete(mine)
+
+    def find_load(self, writer: str, load: Load) -> Load | None:
+        table = self._table(load.schema, load.table)
+        with translating(f"reading the history of {load.table}"):
+            return table.load_of(load.run_id) if table.exists else None
+
+    def last_load(self, job: WriteJob) -> Load | None:
+        table = self._target(job)
+        with translating(f"reading the history of {job.shape.table.qualified}"):
+            return table.last_load_of(job.writer) if table.exists else None
+
+    def forget_load(self, load: Load) -> None:
+        with translating("taking back observations"):
+            self._take_back(self._observations(load.schema, load.table), load.run_id)
+
+    def finish_load(self, load: Load) -> None:
+        """Keys whose last version was deleted are forgotten as observations too."""
+        keys = (load.after or {}).get("forget")
+        if keys:
+            with translating("forgetting observations of deleted keys"):
+                self._observations(load.schema, load.table).keep_keys_of(self._table(load.schema, load.table), keys)
+
+
+def _after(job: WriteJob, change: Change) -> dict[str, list[str]] | None:
+    strategy = job.strategy
+    if isinstance(strategy, Scd2) and strategy.event_time and strategy.deletes is Deletes.HARD and change.counts.deleted:
+        return {"forget": list(strategy.keys)}
+    return None

@@ -1,0 +1,33 @@
+"""Reading Delta: Spark SQL over the tables below the connection's path."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.families.lake.place import Place
+from ematix_flow.families.lake.sql_source import LakeSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import DeltaLocalConnection
+
+
+class DeltaSource(LakeSource):
+    """Reads queries of one Delta lake, each from one snapshot of every table."""
+
+    what = "a Delta table"
+
+    def __init__(self, connection: DeltaLocalConnection) -> None:
+        super().__init__(connection.name, Place.of(connection.resolved().path))
+
+    def find(self, path: Path) -> Path | None:
+        return path if DeltaTable(path).exists else None
+
+    def open(self, path: Path) -> DataFrame:
+        return DeltaTable(path).read()
+
+    def rows(self, path: Path) -> int | None:
+        return DeltaTable(path).read().count()  # answered from the log's statistics

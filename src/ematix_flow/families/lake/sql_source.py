@@ -1,0 +1,185 @@
+"""Spark SQL over a lake: every table a query names is found below the connection's path and becomes a view."""
+
+from __future__ import annotations
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.families.lake.columns import since, watermark_literal
+from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.place import Place
+from ematix_flow.families.lake.session import active, exactly, quote
+from ematix_flow.families.lake.types import carried, source_columns
+from ematix_flow.families.sql.linear import clean, linear
+from ematix_flow.foundation.errors import MissingTable, PlanError, SqlError
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class LakeSource(ABC):
+    """Reads queries of one lake; a backend says what counts as a table and how it is opened."""
+
+    what = "a table"
+
+    def __init__(self, name: str, place: Place) -> None:
+        self._name = name
+        self._place = place
+
+    @abstractmethod
+    def find(self, path: Path) -> Path | None:
+        """The folder or file that is the table at this path, None when there is none."""
+
+    @abstractmethod
+    def open(self, path: Path) -> DataFrame:
+        """What `find` found, as a frame."""
+
+    def rows(self, path: Path) -> int | None:
+        """How many rows the table has, None when only reading it would tell."""
+        return None
+
+    def plan(self, query: str, *, parallelism: int) -> ReadPlan:
+        """Describe the result; Spark cuts files by itself."""
+        query = clean(query)
+        spark = active()
+        with ExitStack() as open_until, translating("planning the query"), exactly(spark):
+            columns = source_columns(self._run(query, spark, open_until).schema)
+            estimate = self._estimate(query)
+        names = [column.name for column in columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise PlanError(f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS")
+        return ReadPlan(query, columns, parallelism, "Spark cuts the files", estimate)
+
+    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
+        """The query from a watermark on."""
+        return since(clean(query), column.name, watermark_literal(value, column.type)) if column.type else None
+
+    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        """The rows, lazily; views go when the read is over."""
+        with translating("reading the lake"), exactly(spark):
+            frame = self._run(plan.query, spark, open_until)
+            return frame.selectExpr(*carried(frame.schema))
+
+    def frame(self, query: str, open_until: ExitStack) -> DataFrame:
+        """A query's result with Spark's own types, for people's questions."""
+        spark = active()
+        with translating("the query"), exactly(spark):
+            return self._run(clean(query), spark, open_until)
+
+    def tables(self) -> list[str]:
+        """Names of the tables that are there."""
+        return sorted(".".join(parts) for parts in self._listed(self._place.root, (), depth=3))
+
+    def locate(self, parts: tuple[str, ...]) -> Path:
+        """The table a dotted name means; the connection's own name may lead it."""
+        tried = [parts, parts[1:]] if len(parts) > 1 and parts[0] == self._name else [parts]
+        for names in tried:
+            safe = all(name and name not in (".", "..") and "/" not in name for name in names)
+            found = self.find(self._place.root.joinpath(*names)) if safe else None
+            if found is not None:
+                return found
+        asked, there = ".".join(tried[-1]), self.tables()
+        raise MissingTable(
+            f"{asked} is not {self.what} of connection {self._name!r} ({self._place.root})",
+            hint=did_you_mean(asked, there) if there else "there is none below that path yet",
+            table=asked,
+        )
+
+    def _run(self, query: str, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        views: dict[Path, str] = {}
+
+        def view_of(parts: tuple[str, ...]) -> str:
+            path = self.locate(parts)
+            if path not in views:
+                views[path] = f"flow_{uuid.uuid4().hex}"
+                self.open(path).createOrReplaceTempView(views[path])
+                open_until.callback(spark.catalog.dropTempView, views[path])
+            return views[path]
+
+        return spark.sql(rewritten(query, view_of))
+
+    def _estimate(self, query: str) -> int | None:
+        """Rows of a query of one whole table."""
+        parsed = linear(query, "spark")
+        if parsed is None or parsed.tree.args.get("where"):
+            return None
+        from sqlglot import exp
+
+        table = parsed.tree.find(exp.Table)
+        return self.rows(self.locate(tuple(part.name for part in table.parts)))
+
+    def _listed(self, folder: Path, names: tuple[str, ...], *, depth: int) -> Iterator[tuple[str, ...]]:
+        try:
+            inside = sorted(folder.iterdir())
+        except OSError:
+            return
+        for item in inside:
+            if item.name.startswith(("_", ".")):
+                continue
+            name = item.name if item.is_dir() else item.name.split(".")[0]
+            if self.find(folder / name) is not None:
+                yield (*names, name)
+            elif item.is_dir() and depth > 1:
+                yield from self._listed(item, (*names, item.name), depth=depth - 1)
+
+
+def rewritten(query: str, name_of: Any) -> str:
+    """The query with every table replaced by `name_of(parts)`; all other text stays as it was written."""
+    from sqlglot import exp
+
+    tree = _parsed(query)
+    edits: list[tuple[int, int, str]] = []
+    for table in _tables(tree):
+        parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
+        alias = "" if table.alias else f" AS {quote(table.name)}"
+        edits.append((*_span(parts[0], parts[-1]), f"{quote(name_of(tuple(part.name for part in parts)))}{alias}"))
+    for column in tree.find_all(exp.Column):
+        if column.args.get("db"):  # schema.table.column: the view has only the table's name
+            first = column.args.get("catalog") or column.args["db"]
+            edits.append((*_span(first, column.args["table"]), quote(column.table)))
+    for start, end, new in sorted(edits, reverse=True):
+        query = query[:start] + new + query[end:]
+    return query
+
+
+def _parsed(query: str) -> Any:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import ParseError, SqlglotError
+
+    try:
+        trees = sqlglot.parse(query, read="spark")
+    except ParseError as exc:
+        first = exc.errors[0] if exc.errors else {}
+        where = f" (line {first.get('line')}, column {first.get('col')}, near {first.get('highlight')!r})" if first else ""
+        raise SqlError(f"the query is not Spark SQL: {first.get('description') or exc}{where}",
+                       hint="lakes and files are queried in Spark SQL") from exc  # fmt: skip
+    except SqlglotError as exc:
+        raise SqlError(f"the query is not Spark SQL: {exc}", hint="lakes and files are queried in Spark SQL") from exc
+    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
+        raise SqlError("a source takes one query", hint="write one SELECT")
+    return trees[0]
+
+
+def _tables(tree: Any) -> list[Any]:
+    """Tables that are no name of a WITH query in scope."""
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
+
+    found: dict[int, Any] = {}
+    for scope in traverse_scope(tree):
+        for source in scope.sources.values():
+            if isinstance(source, exp.Table) and isinstance(source.this, exp.Identifier):
+                found[id(source)] = source
+    return list(found.values())
+
+
+def _span(first: Any, last: Any) -> tuple[int, int]:
+    return int(first.meta["start"]), int(last.meta["end"]) + 1

@@ -1,0 +1,46 @@
+"""Fixtures of the documents' samples: the document, the warehouse it loads into, and a second database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests import conftest as servers
+from tests.e2e.samples import CUSTOMERS, RAW_TABLES, Database, Page, open_page, set_variables
+
+
+@pytest.fixture(scope="module")
+def _warehouse(fresh_postgres: str) -> Iterator[Database]:
+    found = Database(fresh_postgres)
+    yield found
+    found.client.close()
+
+
+@pytest.fixture
+def database(_warehouse: Database) -> Database:
+    """The warehouse, with fresh raw tables and nothing loaded."""
+    _warehouse.run(RAW_TABLES)
+    return _warehouse
+
+
+@pytest.fixture(scope="module")
+def raw_database(postgres_url: str) -> Iterator[Database]:
+    """Another database on the same server, with a customers table."""
+    name = servers._new_name()
+    servers._postgres(postgres_url, f"CREATE DATABASE {name}")
+    found = Database(servers._with_database(postgres_url, name))
+    found.run(CUSTOMERS)
+    yield found
+    found.client.close()
+    servers._postgres(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest, database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Page]:
+    """The document that the test module names, with the variables it mentions."""
+    set_variables(monkeypatch, tmp_path, url=database.url)
+    yield from open_page(request.module.DOCUMENT, monkeypatch)
