@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ematix_flow.backends.catalog import all_backends
+from ematix_flow.contract.backend import Backend
 from ematix_flow.engine.session import spark_session
 from tests.harness import HARNESSES, open_harness
 from tests.harness.base import Harness
@@ -24,13 +25,19 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     marker = metafunc.definition.get_closest_marker("offers")
     wanted = marker.args[0] if marker else None
-    offered = {backend.name: backend.strategies for backend in all_backends()}
+    offered = {backend.name: _offers(backend) for backend in all_backends()}
     there = {name: offered[entry.backend] for name, entry in HARNESSES.items() if entry.backend in offered}
-    names = [name for name, strategies in there.items() if wanted is None or wanted in strategies]
+    names = [name for name, promises in there.items() if wanted is None or wanted in promises]
     only = metafunc.definition.get_closest_marker("systems")
     if only:
         names = [name for name in names if name in only.args]
     metafunc.parametrize("harness", names, indirect=True, scope="session")
+
+
+def _offers(backend: Backend) -> frozenset[str]:
+    """The strategies, and "same_db" where a stage can be filled inside the system."""
+    inside = hasattr(backend.batch_sink, "stage_query")
+    return backend.strategies | ({"same_db"} if inside else set())
 
 
 @pytest.fixture(scope="session")

@@ -31,5 +31,5 @@ def versions(events: Iterable[Observation], winner: Any = None) -> list[tuple[An
             if not runs or runs[-1][0] != chosen.value:
                 runs.append((chosen.value, at))
         ends = [start for _, start in runs[1:]] + [None]
-        made += [(key, value, start, end) for (value, start), end in zip(runs, ends)]
+        made += [(key, value, start, end) for (value, start), end in zip(runs, ends, strict=True)]
     return made

@@ -40,7 +40,7 @@ def test_a_row_that_arrives_late_at_the_watermark_is_loaded_once(harness: Harnes
     names = table.spec().column_names
 
     def rows(*items: tuple[Any, ...]) -> list[dict[str, Any]]:
-        return [dict(zip(names, item[-len(names) :])) for item in items]
+        return [dict(zip(names, item[-len(names) :], strict=True)) for item in items]
 
     one, two, late, new, unknown = (1, "one", day(1)), (2, "two", day(2)), (3, "late", day(2)), (4, "new", day(3)), (5, "?", None)
     options = {"mode": "append", "incremental": True, "watermark_column": "at"}

@@ -39,7 +39,7 @@ def found(harness: Harness, table: Any) -> list[tuple[Any, ...]]:
 
 
 def expected(events: list[Observation]) -> list[tuple[Any, ...]]:
-    made = [dict(zip(("id", "value", "valid_from", "valid_to"), item)) for item in versions(events)]
+    made = [dict(zip(("id", "value", "valid_from", "valid_to"), item, strict=True)) for item in versions(events)]
     return columns(made, ("id", "value", "valid_from", "valid_to"))
 
 
@@ -67,7 +67,7 @@ def test_order_repetition_and_batching_do_not_matter(harness: Harness, seed: int
         chance.shuffle(shuffled)
         cuts = sorted(chance.sample(range(1, len(shuffled)), 2))
         table = history()
-        for low, high in zip([0, *cuts], [*cuts, len(shuffled)]):
+        for low, high in zip([0, *cuts], [*cuts, len(shuffled)], strict=True):
             load(harness, table, [row(event) for event in shuffled[low:high]], **OPTIONS)
         assert found(harness, table) == expected(events)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -35,6 +36,17 @@ def raw_database(postgres_url: str) -> Iterator[Database]:
     yield found
     found.client.close()
     servers._postgres(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The engine's session, started with all the jars that the tests need, so that it starts once."""
+    from ematix_flow.engine.session import spark_session
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("EMATIX_FLOW_LOGS_DIR", str(tmp_path_factory.mktemp("logs")))
+        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+        return spark_session({"delta"})
 
 
 @pytest.fixture

@@ -106,9 +106,8 @@ def test_a_function_that_raises_is_shown_with_the_line_that_raised() -> None:
     assert caught.value.where.text == 'raise KeyError("region")'
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_function_may_take_spark_and_return_a_dataframe(database: Database) -> None:
-    """Starts Spark."""
-
     def load(conn: Any, spark: Any) -> Any:
         newest = conn.fetch_scalar_int("SELECT max(event_id) FROM raw.events")
         return spark.sql(

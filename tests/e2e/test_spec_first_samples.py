@@ -112,10 +112,10 @@ def test_the_printed_commands_run_the_quickstart(page: Page, database: Database,
     assert database.rows(CURRENT) == LOADED
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_source_in_another_database_is_carried_over(
     page: Page, database: Database, raw_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Starts Spark."""
     monkeypatch.setenv("EMATIX_FLOW_DSN_RAW_DB", raw_database.url)
     page.run_sample(quickstart())
     result = page.run_sample(across_databases()).sync_customers.sync()

@@ -282,6 +282,7 @@ def test_a_pipeline_is_imported_and_synced_with_other_keys(
 # Across databases: these start Spark ----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_source_in_another_database_is_carried_over(
     page: Page, database: Database, raw_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -292,6 +293,7 @@ def test_a_source_in_another_database_is_carried_over(
     assert loaded == [(1, "ada@example.org", "Ada", True), (2, None, "Bob", True)]
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_fan_out_reads_once_and_every_target_has_its_own_outcome(
     page: Page, database: Database, raw_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -309,6 +311,7 @@ def test_a_fan_out_reads_once_and_every_target_has_its_own_outcome(
     assert sorted((row["customer_id"], row["email"]) for row in archived) == [(1, " Ada@Example.ORG "), (2, "")]
 
 
+@pytest.mark.usefixtures("spark")
 def test_a_failing_target_does_not_stop_the_others_when_told_to_go_on(
     page: Page, database: Database, raw_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -41,14 +41,18 @@ class Harness(ABC):
         """The table's name in the SQL of a source on this system."""
         return f"{table.schema}.{table.name}"
 
+    def source_table(self, table: TableSpec) -> str:
+        """The table's name in `source_table=`."""
+        return table.qualified
+
     def rows(self, table: TableSpec) -> list[Row]:
         """Every row in canonical Python values of the declared types; other columns as they are."""
         types = {column.name: column.type for column in table.columns}
         found = self.raw_rows(table.schema, table.name)
         return [{name: canonical(value, types.get(name)) for name, value in row.items()} for row in found]
 
-    def close(self) -> None:
-        """Nothing to end."""
+    def close(self) -> None:  # noqa: B027 - most systems have nothing to end
+        """End what the harness started."""
 
 
 def canonical(value: Any, column_type: ColumnType | None) -> Any:

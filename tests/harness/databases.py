@@ -71,7 +71,7 @@ class DatabaseHarness(Harness):
 
     def raw_rows(self, schema: str, table: str) -> list[Row]:
         names, rows = self.ask(f"SELECT * FROM {self.relation(schema, table)}")
-        return [dict(zip(names, row)) for row in rows]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def new_database() -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import duckdb
 
@@ -22,7 +22,7 @@ class DuckDBHarness(DatabaseHarness):
 
     name = "duckdb"
     backend = "duckdb"
-    types = {
+    types: ClassVar[dict[str, str]] = {
         "small_int": "SMALLINT", "integer": "INTEGER", "big_int": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
         "boolean": "BOOLEAN", "text": "VARCHAR", "date": "DATE", "timestamp": "TIMESTAMP",
         "timestamp_tz": "TIMESTAMPTZ", "json": "JSON", "jsonb": "JSON", "uuid": "UUID", "bytes": "BLOB",

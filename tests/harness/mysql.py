@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pymysql
@@ -25,7 +25,7 @@ class MySqlHarness(DatabaseHarness):
     backend = "mysql"
     mark = "%s"
     quotes = "`"
-    types = {
+    types: ClassVar[dict[str, str]] = {
         "small_int": "smallint", "integer": "int", "big_int": "bigint", "float": "float", "double": "double",
         "boolean": "tinyint(1)", "text": "longtext", "date": "date", "timestamp": "datetime(6)",
         "timestamp_tz": "datetime(6)", "json": "longtext", "jsonb": "json", "uuid": "char(36)", "bytes": "longblob",
@@ -72,7 +72,7 @@ class MySqlHarness(DatabaseHarness):
         )
         chosen = [f"`{name}` + 0e0" if kind == "float" else f"`{name}`" for name, kind in columns]
         _, rows = self.ask(f"SELECT {', '.join(chosen)} FROM {self.relation(schema, table)}")
-        return [dict(zip([name for name, _ in columns], row)) for row in rows]
+        return [dict(zip([name for name, _ in columns], row, strict=True)) for row in rows]
 
     def close(self) -> None:
         for database in self._made:

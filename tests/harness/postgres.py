@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import psycopg
 from psycopg.types.json import set_json_loads
@@ -23,7 +23,7 @@ class PostgresHarness(DatabaseHarness):
     name = "postgres"
     backend = "postgres"
     mark = "%s"
-    types = {
+    types: ClassVar[dict[str, str]] = {
         "small_int": "smallint", "integer": "integer", "big_int": "bigint", "float": "real",
         "double": "double precision", "boolean": "boolean", "text": "text", "date": "date", "timestamp": "timestamp",
         "timestamp_tz": "timestamptz", "json": "json", "jsonb": "jsonb", "uuid": "uuid", "bytes": "bytea",

@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ematix_flow import SQLiteConnection
 from ematix_flow.declare.table import TableSpec
@@ -26,7 +26,7 @@ class SqliteHarness(DatabaseHarness):
 
     name = "sqlite"
     backend = "sqlite"
-    types = {
+    types: ClassVar[dict[str, str]] = {
         "small_int": "SMALLINT", "integer": "INT", "big_int": "BIGINT", "float": "REAL", "double": "DOUBLE",
         "boolean": "BOOLEAN", "text": "TEXT", "date": "DATE", "timestamp": "TIMESTAMP", "timestamp_tz": "TIMESTAMPTZ",
         "json": "TEXT", "jsonb": "TEXT", "uuid": "TEXT", "bytes": "BLOB",
@@ -42,6 +42,9 @@ class SqliteHarness(DatabaseHarness):
 
     def reference(self, table: TableSpec) -> str:
         return f"{table.schema}_{table.name}"
+
+    def source_table(self, table: TableSpec) -> str:
+        return f"main.{self.reference(table)}"
 
     def relation(self, schema: str, table: str) -> str:
         return f'"{schema}_{table}"'

@@ -44,7 +44,7 @@ def canonical(value: Any, kind: str | None) -> Any:
     if kind == "boolean":
         return bool(value)
     if kind == "double":
-        return float(value)
+        return f"{float(value) + 0.0:.15g}"
     if kind in ("numeric", "number"):
         return Decimal(repr(value) if isinstance(value, float) else str(value)) + 0
     return str(value) if kind in ("date", "text") else value
@@ -135,7 +135,7 @@ class SQLiteEngine:
     def load(self, kind: str, values: Sequence[Any]) -> None:
         self.connection.execute("DROP TABLE IF EXISTS inputs")
         self.connection.execute(f"CREATE TABLE inputs (i integer, x {self.types[kind]} COLLATE NOCASE)")
-        stored = [str(value) if isinstance(value, (Decimal, datetime)) else value for value in values]
+        stored = [_sqlite_stored(value) for value in values]
         self.connection.executemany("INSERT INTO inputs VALUES (?, ?)", enumerate(stored))
 
     def query(self, columns: Sequence[tuple[str, str | None]]) -> list[tuple[Any, ...]]:
@@ -202,6 +202,12 @@ class SparkEngine:
 
 def _utc_naive(value: Any) -> Any:
     return value.astimezone(timezone.utc).replace(tzinfo=None) if isinstance(value, datetime) else value
+
+
+def _sqlite_stored(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.astimezone(timezone.utc).isoformat(sep=" ", timespec="microseconds")
+    return str(value) if isinstance(value, Decimal) else value
 
 
 def _sqlite_value(value: Any, kind: str | None) -> Any:

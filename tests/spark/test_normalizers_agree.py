@@ -201,7 +201,7 @@ _TEXTS = st.one_of(
     st.datetimes(min_value=datetime(1, 1, 1)).map(lambda moment: moment.isoformat(sep=" ")),
 )  # fmt: skip
 _properties = settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

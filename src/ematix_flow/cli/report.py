@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ematix_flow.cli.names import system_of
+from ematix_flow.declare.pipeline import PipelineSpec
+
 if TYPE_CHECKING:
     from ematix_flow.engine.result import Result, TargetResult
 
@@ -12,7 +15,7 @@ _ALWAYS = {"append": (), "truncate": (), "merge": ("updated",), "scd2": ("closed
 _COUNTED = ("inserted", "updated", "closed", "deleted", "unchanged")
 
 
-def lines(result: Result, *, width: int = 0, verbose: bool = False) -> list[str]:
+def lines(result: Result, spec: PipelineSpec, *, width: int = 0, verbose: bool = False) -> list[str]:
     """The lines of one pipeline; names are padded to `width`."""
     if result.value is not None or not result.targets:
         return [f"  {result.pipeline.ljust(width)}  {result.status}   {seconds(result.seconds)}"]
@@ -20,18 +23,24 @@ def lines(result: Result, *, width: int = 0, verbose: bool = False) -> list[str]
     for number, target in enumerate(result.targets):
         name = result.pipeline if number == 0 else ""
         took = target.seconds if len(result.targets) > 1 else result.seconds
-        told.append(f"  {name.ljust(width)}  {target_line(target)}   {seconds(took)}")
+        told.append(f"  {name.ljust(width)}  {target_line(target, route(target, spec, number))}   {seconds(took)}")
         told += [f"  {' ' * width}    {note}" for note in target.notes if verbose or not note.startswith("+ create ")]
     return told
 
 
-def target_line(target: TargetResult) -> str:
-    """Mode, route and counts of one target, in columns."""
-    route = f"{target.source_kind} → {target.target_kind}" if target.source_kind else target.target_kind
+def target_line(target: TargetResult, way: str) -> str:
+    """Mode, way and counts of one target, in columns."""
     if target.error:
-        return f"{target.mode:<8}  {route:<16}  failed: {target.error}"
+        return f"{target.mode:<8}  {way:<17}  failed: {target.error}"
     arrived = f"{target.rows_read:,} {'row' if target.rows_read == 1 else 'rows'} in"
-    return f"{target.mode:<8}  {route:<16}  {arrived:>16}   {counts(target):<32}"
+    return f"{target.mode:<8}  {way:<17}  {arrived:>15}   {counts(target):<32}"
+
+
+def route(target: TargetResult, spec: PipelineSpec, number: int) -> str:
+    """From which system to which, in two words."""
+    there = system_of(spec.loads[number].connection if number < len(spec.loads) else None, target.target_kind)
+    here = system_of(spec.source_connection, target.source_kind)
+    return f"{here} → {there}" if here else there
 
 
 def counts(target: TargetResult) -> str:
@@ -43,7 +52,7 @@ def counts(target: TargetResult) -> str:
     found = [(word, int(getattr(target, f"rows_{word}"))) for word in _COUNTED]
     told = ", ".join(f"{number:,} {word}" for word, number in found if number or word in expected)
     if target.watermark:
-        told += f" (watermark {target.watermark})"
+        told += f" (watermark {target.watermark.removesuffix('.000000')})"
     if target.path == "same_db":
         told += f" (inside {title_of(target.target_kind)})"
     return told

@@ -46,22 +46,22 @@ class Runner:
             raise failure.Interrupted(interrupted(spec.name, progress.step, loads=self.loads)) from None
         except Exception as error:
             return self._failed(spec, error, progress)
-        self._tell(result)
+        self._tell(result, spec)
         return result
 
     def skipped(self, item: Skipped) -> None:
         """Say that a pipeline was left out, and why."""
         self.output.talk(f"  {item.pipeline.ljust(self.width)}  skipped: {item.reason}")
 
-    def _tell(self, result: Result) -> None:
+    def _tell(self, result: Result, spec: PipelineSpec) -> None:
         if not self.output.json:
-            for line in report.lines(result, width=self.width, verbose=self.output.verbose):
+            for line in report.lines(result, spec, width=self.width, verbose=self.output.verbose):
                 self.output.data(line)
 
     def _failed(self, spec: PipelineSpec, error: Exception, progress: Progress) -> Failed:
         partly = loaded_beside(error)
         if partly is not None:
-            self._tell(partly)
+            self._tell(partly, spec)
         step = str(error.facts.get("step", "")) if isinstance(error, FlowError) else ""
         run_id = self._run_id(spec, error)
         about = failure.Circumstances(

@@ -131,7 +131,8 @@ def parse_numeric(
 def round(precision: int) -> normalizers.Round:  # noqa: A001 - the documented name
     """Round half away from zero, doubles by the shortest decimal that stands for them (2.675 becomes 2.68).
 
-    32-bit floats are the exception: Spark rounds them as the double they widen to.
+    The 15 digits a double is good for are the same everywhere. 32-bit floats are the exception: Spark rounds them as
+    the double they widen to.
     """
     return normalizers.Round(precision)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
@@ -15,8 +15,9 @@ from ematix_flow.engine.ask import Asked, FrameSource, QuerySource, is_derived
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.federate import federated_frame
 from ematix_flow.engine.prepare import prepare
+from ematix_flow.engine.suggest import suggest_column
 from ematix_flow.expressions import CannotRender, normalized_select, quote
-from ematix_flow.foundation.errors import FlowError, Unsupported
+from ematix_flow.foundation.errors import FlowError, MissingColumn, Unsupported
 from ematix_flow.planning.paths import CROSS_DB, PathChoice, choose_path, require_columns
 
 if TYPE_CHECKING:
@@ -73,6 +74,8 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
     try:
         plan = source.plan(query, parallelism=parallelism)
     except FlowError as exc:
+        if isinstance(exc, MissingColumn):
+            suggest_column(exc, source, query, backend.dialect)
         exc.at(sql_location(context))
         raise
     return Reading(backend, asked.connection, source, plan, None)
@@ -176,8 +179,27 @@ def restricted_query(
         return query
     column = next(item for item in inside.columns if item.name == incremental.column)
     kind = target.load.table.column(incremental.column).type.kind
-    limited = reading.source.since(query, column, threshold(incremental, mark, kind))
+    start = as_source_value(threshold(incremental, mark, kind), kind, column)
+    limited = reading.source.since(query, column, start) if start is not None else None
     return limited or query
+
+
+def as_source_value(value: str, kind: str, column: SourceColumn) -> str | None:
+    """A watermark of the declared type as a value of the source's column; None when they do not compare alike."""
+    given = column.type.kind if column.type else ""
+    integers = ("small_int", "integer", "big_int")
+    if given == kind or (given in integers and kind in integers):
+        return value
+    if (kind, given) == ("timestamp_tz", "timestamp"):  # without a zone it is UTC, here as in the cast that follows
+        return (
+            datetime.fromisoformat(value)
+            .astimezone(timezone.utc)
+            .replace(tzinfo=None)
+            .isoformat(sep=" ", timespec="microseconds")
+        )
+    if (kind, given) == ("timestamp", "timestamp_tz"):
+        return f"{value}+00:00"
+    return None
 
 
 def source_frame(context: RunContext, reading: Reading, mark: str | None) -> DataFrame:
@@ -199,11 +221,11 @@ def source_frame(context: RunContext, reading: Reading, mark: str | None) -> Dat
 def _pushed(context: RunContext, reading: Reading, incremental: Incremental, mark: str) -> str | None:
     declared = context.spec.loads[0].table.column(incremental.column)
     found = next((item for item in reading.columns() if item.name == incremental.column), None)
-    if found is None or found.type is None or declared.normalizers or reading.source is None:
+    if found is None or declared.normalizers or reading.source is None:
         return None
-    if found.type.kind != declared.type.kind:
-        return None
-    return reading.source.since(reading.query, found, threshold(incremental, mark, declared.type.kind))
+    kind = declared.type.kind
+    start = as_source_value(threshold(incremental, mark, kind), kind, found)
+    return reading.source.since(reading.query, found, start) if start is not None else None
 
 
 def prepared_frame(context: RunContext, target: LoadContext, frame: DataFrame, mark: str | None) -> DataFrame:

@@ -69,7 +69,7 @@ def spark_session(needed: Iterable[str] = ()) -> SparkSession:
         return active
     if active is not None:  # ours, but started without these jars
         wanted |= _own.jars
-        active.stop()
+        _end(active)
     started = time.monotonic()
     _own.session, _own.jars = _start(wanted), wanted
     _own.seconds = time.monotonic() - started
@@ -87,6 +87,22 @@ def stop() -> None:
         _own.session.stop()
         _own.session, _own.seconds = None, None
         _own.jars = set()
+
+
+def _end(session: SparkSession) -> None:
+    """Stop a session and its JVM: jars are read when a JVM starts, not when a session does."""
+    from pyspark import SparkContext
+
+    session.stop()
+    gateway = SparkContext._gateway
+    if gateway is None:
+        return
+    gateway.shutdown()
+    process = getattr(gateway, "proc", None)
+    if process is not None:  # it ends when its standard input does
+        process.stdin.close()
+        process.wait(timeout=30)
+    SparkContext._gateway = SparkContext._jvm = None
 
 
 def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:

@@ -160,4 +160,14 @@ def _bound(value: Any) -> Expression:
 
 
 def _text(x: Expression) -> Expression:
-    return x if kind_of(x) == "text" else AsText(x)
+    return x if _is_made_text(x) else AsText(x)
+
+
+def _is_made_text(x: Expression) -> bool:
+    """Whether our own operations made this text; a column's own text still has the column's collation."""
+    match x:
+        case NullIf(of) | Coalesce(of):
+            return _is_made_text(of)
+        case Column() | Literal() | Case() | UserSql():
+            return False
+    return kind_of(x) == "text"

@@ -17,7 +17,7 @@ from ematix_flow.expressions.building import build
 from ematix_flow.expressions.cannot_render import CannotRender
 from ematix_flow.expressions.dialects import renderer_for
 from ematix_flow.expressions.literals import known_dialect, quote
-from ematix_flow.expressions.tree import Column, Kind
+from ematix_flow.expressions.tree import Column, known_kind
 from ematix_flow.expressions.user_sql import order_terms, transpile
 
 _RANDOM = {
@@ -33,18 +33,19 @@ def render_chain(
     *,
     dialect: str,
     column_sql: str | None = None,
-    column_kind: Kind | None = None,
+    column_kind: str | None = None,
 ) -> str:
     """A column's normalizers as one SQL expression around the column, or around `column_sql` where that is given.
 
-    `column_kind` is the source's type where it is known; a wall clock (`timestamp`) needs it for `to_timezone`.
+    `column_kind` is the kind of the source's type where it is known (`timestamp_tz`, `numeric` …): a wall clock needs it
+    for `to_timezone`, and a time or date that already is one is then not read again from its text.
 
     >>> from ematix_flow.declare.normalizer_functions import empty_to_null, trim
     >>> render_chain([trim(), empty_to_null()], "name", dialect="spark")
     "NULLIF(TRIM(CAST(`name` AS STRING)), '')"
     """
     written = column_sql if column_sql is not None else None if column is None else quote(column, dialect)
-    source = None if written is None else Column(written, column_kind)
+    source = None if written is None else Column(written, known_kind(column_kind))
     return renderer_for(dialect).render(build(markers, source))
 
 
@@ -54,7 +55,7 @@ def normalized_select(
     *,
     pre_transforms: Sequence[object] = (),
     dialect: str,
-    kinds: Mapping[str, Kind] | None = None,
+    kinds: Mapping[str, str] | None = None,
 ) -> str:
     """The query whose rows are ready to load: `_src_user`, then `_src_normalized`, then `_src_pre_1` and so on.
 
@@ -77,7 +78,7 @@ def normalized_select(
     return f"WITH {ctes}\nSELECT {', '.join(names) or '*'} FROM {steps[-1][0]}"
 
 
-def _named(name: str, chain: Sequence[object], dialect: str, kinds: Mapping[str, Kind]) -> str:
+def _named(name: str, chain: Sequence[object], dialect: str, kinds: Mapping[str, str]) -> str:
     column = None if chain and isinstance(chain[0], Derive) else name
     expression = render_chain(chain, column, dialect=dialect, column_kind=kinds.get(name))
     return expression if not chain else f"{expression} AS {quote(name, dialect)}"
@@ -90,12 +91,20 @@ def _transformed(transform: PreTransform, before: str, number: int, dialect: str
         case Limit(n):
             return f"SELECT * FROM {before} LIMIT {n}"
         case SamplePct(p):
-            if p >= 1:
-                return f"SELECT * FROM {before}"
-            return f"SELECT * FROM {before} WHERE {f'{_RANDOM[dialect]} < {p!r}' if p > 0 else '1 = 0'}"
+            return _sampled(p, before, dialect)
         case DeduplicateBy():
             return _deduplicated(transform, before, number, dialect, names_known)
     raise TypeError(f"{transform!r} is no pre-transform")
+
+
+def _sampled(p: float, before: str, dialect: str) -> str:
+    if p >= 1:
+        return f"SELECT * FROM {before}"
+    if p <= 0:
+        return f"SELECT * FROM {before} WHERE 1 = 0"
+    # MySQL and SQLite would draw inside the source's joins, not once for each row; a limit keeps them from merging.
+    rows = f"(SELECT * FROM {before} LIMIT {2**63 - 1}) AS _flow_rows" if dialect in ("mysql", "sqlite") else before
+    return f"SELECT * FROM {rows} WHERE {_RANDOM[dialect]} < {p:.17f}"
 
 
 def _deduplicated(transform: DeduplicateBy, before: str, number: int, dialect: str, names_known: bool) -> str:

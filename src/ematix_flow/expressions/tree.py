@@ -269,6 +269,16 @@ def kind_of(expression: Expression) -> Kind | None:
     return None
 
 
+def known_kind(name: str | None) -> Kind | None:
+    """The kind of a declared column type, None for those that no operation treats specially."""
+    match name:
+        case "big_int" | "numeric" | "boolean" | "date" | "timestamp" | "timestamp_tz" | "text":
+            return name
+        case "string":
+            return "text"
+    return None
+
+
 def kind_of_value(value: Value) -> Kind | None:
     """The kind of a literal."""
     if isinstance(value, bool):

@@ -38,7 +38,7 @@ class DeltaTable:
     @property
     def exists(self) -> bool:
         """Whether a Delta table is there."""
-        return (self.path / "_delta_log").is_dir()
+        return any((self.path / "_delta_log").glob("*.json"))
 
     def read(self) -> DataFrame:
         """Every row, of the newest version."""
@@ -160,7 +160,7 @@ def _kept(load: Load) -> dict[str, Any]:
 
 
 def _load(kept: Mapping[str, Any]) -> Load:
-    return Load(**{name: kept[name] for name in _REMEMBERED if name in kept}, published=True)
+    return Load.from_dict({**kept, "published": True})
 
 
 _REMEMBERED = ("run_id", "sequence", "schema", "table", "started_at", "counts", "watermark", "column")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 from ematix_flow.declare.types import (
@@ -126,6 +127,9 @@ class SqliteDialect(SqlDialect):
 
     def temporary(self, name: str) -> str:
         return f"temp.{self.quote(name)}"
+
+    def index_temporary(self, name: str, columns: Sequence[str]) -> str | None:
+        return f"CREATE INDEX temp.{self.quote(f'{name}_looked_up')} ON {self.quote(name)} ({self.names(columns)})"
 
     def watermark_literal(self, value: str, column_type: ColumnType) -> str:
         if column_type.kind in ("small_int", "integer", "big_int", "float", "double"):

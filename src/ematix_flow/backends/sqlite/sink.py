@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +15,11 @@ from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, con
 from ematix_flow.backends.sqlite.storage import storage_schema, to_storage
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column, Numeric
 from ematix_flow.families import parquet_stage
 from ematix_flow.families.frames import pairs
+from ematix_flow.families.sql.scd2_events import observations_of
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation.errors import BadValue, FlowError
@@ -94,12 +96,35 @@ class SqliteSink(SqlSink):
         return f"{self.dialect.quote(column.name)} {self.dialect.type_sql(column)}{order}"
 
     def _index(self, job: WriteJob, file: Path) -> None:
-        """SQLite joins by index or not at all."""
-        if isinstance(job.strategy, (Merge, Scd2)):
-            with connect_file(file) as session:
-                session.execute("PRAGMA journal_mode = OFF")
-                session.execute("PRAGMA synchronous = OFF")
-                session.execute(f"CREATE INDEX keys ON rows ({self.dialect.names(job.strategy.keys)})")
+        """SQLite joins by index or row by row: both sides need one on the keys."""
+        if not isinstance(job.strategy, (Merge, Scd2)):
+            return
+        keys = job.strategy.keys
+        with connect_file(file) as session:
+            session.execute("PRAGMA journal_mode = OFF")
+            session.execute("PRAGMA synchronous = OFF")
+            session.execute(f"CREATE INDEX keys ON rows ({self.dialect.names(keys)})")
+        if not job.rehearsal:
+            with self.connect() as session:
+                self._index_keys(session, job.shape.table, keys)
+
+    def _ensure_observations(self, session: SqlSession, job: WriteJob) -> None:
+        super()._ensure_observations(session, job)
+        if isinstance(job.strategy, Scd2):
+            self._index_keys(session, observations_of(job.shape), job.strategy.keys)
+
+    def _index_keys(self, session: SqlSession, table: TableSpec, keys: Sequence[str]) -> None:
+        """An index that begins with these columns, unless there is one."""
+        name = self.dialect.table_name(table.schema, table.name)
+        literal = self.dialect.text_literal(name)
+        primary = [str(row[0]) for row in session.rows(f"SELECT name FROM pragma_table_info({literal}) WHERE pk > 0 ORDER BY pk")]
+        found = [primary]
+        for (index,) in session.rows(f"SELECT name FROM pragma_index_list({literal}) WHERE NOT partial"):
+            about = self.dialect.text_literal(str(index))
+            found.append([str(row[0]) for row in session.rows(f"SELECT name FROM pragma_index_info({about}) ORDER BY seqno")])
+        if not any(set(columns[: len(keys)]) == set(keys) for columns in found):
+            index = self.dialect.quote(f"{name}__flow_keys")
+            session.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {self.dialect.quote(name)} ({self.dialect.names(keys)})")
 
     def _check_values(self, session: SqlSession, columns: tuple[Column, ...]) -> None:
         for column in columns:

@@ -151,10 +151,9 @@ def _expression(name: str, column_type: ColumnType) -> str:
     """The canonical value; one that came in between plan and read and is of another class stops the read."""
     if column_type.kind in ("text", "string"):
         return f"CASE typeof({name}) WHEN 'text' THEN {name} WHEN 'blob' THEN {_mismatch(name)} ELSE {values.as_text(name)} END"
-    return (
-        f"CASE WHEN {name} IS NULL THEN NULL WHEN {values.fits(name, column_type)} THEN {values.canonical(name, column_type)} "
-        f"ELSE {_mismatch(name)} END"
-    )
+    value = f"coalesce({values.canonical(name, column_type)}, {_mismatch(name)})"
+    storable = values.is_storable(name, column_type)
+    return f"CASE WHEN {name} IS NULL THEN NULL WHEN {storable} THEN {value} ELSE {_mismatch(name)} END"
 
 
 def _mismatch(name: str) -> str:

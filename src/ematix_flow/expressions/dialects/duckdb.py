@@ -8,6 +8,8 @@ from ematix_flow.expressions.dialects.regexes import with_backslashes
 from ematix_flow.expressions.dialects.renderer import Renderer
 from ematix_flow.expressions.tree import Expression, kind_of
 
+_DECIMALS_OF_A_DOUBLE = 16
+
 
 class DuckDBRenderer(Renderer):
     """DuckDB; casts are TRY_CAST behind exact guards, because a vector may be evaluated wider than its rows."""
@@ -66,12 +68,16 @@ class DuckDBRenderer(Renderer):
     def round(self, of: Expression, digits: int) -> str:
         """By the value's text: doubles would be multiplied first, and 2.675 * 100 is less than 267.5.
 
-        What no decimal holds is a double far beyond its last decimal, and stays.
+        What no decimal holds is a double whose digits end before the place to round, and stays.
         """
         x = self.render(of)
-        if digits < 0 or kind_of(of) == "numeric":
+        if kind_of(of) == "numeric":
             return f"ROUND({x}, {digits})"
-        return f"COALESCE(TRY_CAST(CAST({x} AS VARCHAR) AS DECIMAL(38, {digits})), {x})"
+        if digits >= 0:
+            return f"COALESCE(TRY_CAST(CAST({x} AS VARCHAR) AS DECIMAL(38, {digits})), {x})"
+        exact = f"ROUND(TRY_CAST(CAST({x} AS VARCHAR) AS DECIMAL(38, {_DECIMALS_OF_A_DOUBLE})), {digits})"
+        large = f"CASE WHEN TYPEOF({x}) IN ('DOUBLE', 'FLOAT') THEN {x} ELSE ROUND({x}, {digits}) END"
+        return f"COALESCE({exact}, {large})"
 
     def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
         """Native."""

@@ -12,8 +12,8 @@ from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column, String
 from ematix_flow.families.lake.columns import watermark_text
 from ematix_flow.families.lake.place import explained, write_atomically
-from ematix_flow.families.lake.session import quote
-from ematix_flow.foundation.errors import DataError, DuplicateKeys, NullViolation, TextTooLong
+from ematix_flow.families.lake.session import quote, text
+from ematix_flow.foundation.errors import BadValue, DataError, DuplicateKeys, NullViolation, TextTooLong
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _SAMPLES = 5
+_TEXTS = ("text", "string", "json", "jsonb", "uuid")
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,10 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
             tests.append(("null", column, f"{name} IS NULL"))
         if isinstance(column.type, String):
             tests.append(("long", column, f"char_length({name}) > {column.type.length}"))
+        if column.name in (job.write_options.get("partition_by") or ()) and column.type.kind in _TEXTS:
+            tests.append(("folder", column, f"{name} = ''"))
+        if job.write_options.get("csv_null_value"):
+            tests.append(("marker", column, f"CAST({name} AS STRING) = {text(job.write_options['csv_null_value'])}"))
     return tests
 
 
@@ -103,12 +108,28 @@ def _broken(frame: DataFrame, job: WriteJob, kind: str, column: Column, test: st
             column=column.name,
             rows=count,
         )
+    if kind in ("folder", "marker"):
+        return _unwritable(job, kind, column, f"{table}.{column.name}{samples}", count)
     length = column.type.to_spec()["length"]
     return TextTooLong(
         f"{count} row(s) have more than {length} characters in {table}.{column.name}{samples}; nothing was loaded",
         hint=f"declare a longer String, or cut with truncate({length})",
         column=column.name,
         rows=count,
+    )
+
+
+def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int) -> DataError:
+    """Values that would come back as NULL."""
+    if kind == "folder":
+        return BadValue(
+            f"{count} row(s) have an empty text in {where}, and a partition's folder cannot tell it from NULL; nothing was loaded",
+            hint=f"turn it into NULL with empty_to_null(), or leave {column.name} out of partition_by",
+        )
+    marker = job.write_options["csv_null_value"]
+    return BadValue(
+        f"{count} row(s) have {marker!r} in {where}, which csv_null_value makes NULL; nothing was loaded",
+        hint="choose a csv_null_value that no row has, or leave it out",
     )
 
 
@@ -121,4 +142,4 @@ def _sample_keys(frame: DataFrame, job: WriteJob, test: str) -> str:
 
 
 def _show(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row)) for row in rows)
+    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row, strict=True)) for row in rows)

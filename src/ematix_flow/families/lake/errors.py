@@ -22,11 +22,12 @@ from ematix_flow.foundation.errors import (
     StorageFull,
     Unsupported,
 )
+from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.redact import mask
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*(.*?)(?:\s*SQLSTATE: \w+|\n|$)", re.DOTALL)
+_NAME = re.compile(r"`([^`]+)`")
 _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
-    ("UNRESOLVED_COLUMN", MissingColumn, "check the column name"),
     ("FIELD_NOT_FOUND", MissingColumn, "check the column name"),
     ("TABLE_OR_VIEW_NOT_FOUND", MissingTable, "check the table name"),
     ("PATH_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
@@ -71,6 +72,8 @@ def translate(exc: Exception) -> FlowError | None:
         where = f" for {found.group(1).rstrip(':')}" if found else ""
         return PermissionDenied(f"permission denied{where}", hint="give this user the right to read and write there")
     for condition, message in _CONDITION.findall(said):
+        if condition.startswith("UNRESOLVED_COLUMN"):
+            return _missing_column(message)
         for start, kind, hint in _KNOWN:
             if condition.startswith(start):
                 return kind(mask(" ".join(message.split())) or condition, hint=hint)
@@ -102,6 +105,14 @@ def recognising() -> Iterator[None]:
         if known is None:
             raise
         raise known from exc
+
+
+def _missing_column(message: str) -> MissingColumn:
+    asked, _, near = message.partition("Did you mean")
+    name = ".".join(_NAME.findall(asked)) or "?"
+    offered = [quoted.split(".")[-1].strip("`") for quoted in re.findall(r"`[^,\]]+`", near)]
+    hint = did_you_mean(name.split(".")[-1], offered) if offered else "check the column name"
+    return MissingColumn(f"column {name} does not exist", hint=hint, column=name)
 
 
 def _first_line(exc: Exception) -> str:

@@ -68,10 +68,9 @@ def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2)
     cases = _Cases(words, strategy)
     old = ", ".join([*image(words, cases.old_row()), *action(WRITE, cases.old_flags())])
     new = ", ".join([*image(words, _opening(words, strategy)), *action(WRITE, cases.new_flags())])
-    made = joined.selectExpr(
+    return joined.selectExpr(
         f"inline(array_compact(array(IF({cases.touches}, struct({old}), NULL), IF({cases.opens}, struct({new}), NULL))))"
     )
-    return made
 
 
 def _met(target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:

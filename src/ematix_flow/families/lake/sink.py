@@ -67,7 +67,11 @@ class LakeSink(ABC):
 
     def stage_folder(self, job: WriteJob) -> Path:
         """Where this run keeps the rows of this table."""
-        return self.place.stage(job.run_id, job.shape.declared.qualified)
+        return self.stage_of(job.run_id, job.shape.table.schema, job.shape.table.name)
+
+    def stage_of(self, run_id: str, schema: str, table: str) -> Path:
+        """The stage folder of any run."""
+        return self.place.stage(run_id, f"{schema}.{table}")
 
     def begin(self, job: WriteJob) -> Opening:
         """Issue the token; settle the run before this one, if it died."""
@@ -89,13 +93,13 @@ class LakeSink(ABC):
         found = dead if dead.published else self.find_load(job.writer, dead)
         if found is None:
             self.forget_load(dead)
-            self._drop_stage(dead.run_id)
+            self._drop_stage(dead.run_id, dead.schema, dead.table)
             error = "the process ended before the load was published"
             self.state.finished(dead.run_id, job.writer, counts=None, error=error)
             return replace(state, pending=None), None
         found = replace(found, after=dead.after)
         self.finish_load(found)
-        self._drop_stage(dead.run_id)
+        self._drop_stage(dead.run_id, dead.schema, dead.table)
         result = found.result(job.writer)
         self.state.finished(dead.run_id, job.writer, counts=result.counts, error=None)
         return replace(state, pending=found).settled(), result
@@ -140,7 +144,7 @@ class LakeSink(ABC):
 
     def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
         """What was published becomes the last load; the stage goes. A lake that is gone cannot be told anything."""
-        self._drop_stage(job.run_id)
+        self._drop_stage(job.run_id, job.shape.table.schema, job.shape.table.name)
         if job.rehearsal:
             return
         with suppress(FlowError):
@@ -163,8 +167,12 @@ class LakeSink(ABC):
                 run_id, parent=parent, pipeline=pipeline, step=step, error=error, metrics=metrics, started_at=started_at
             )
 
-    def _drop_stage(self, run_id: str) -> None:
-        remove(self.place.state("stage", run_id))
+    def _drop_stage(self, run_id: str, schema: str, table: str) -> None:
+        folder = self.stage_of(run_id, schema, table)
+        remove(folder)
+        for above in (folder.parent, folder.parent.parent):
+            with suppress(OSError):  # others may still need it
+                above.rmdir()
 
 
 def _opening(job: WriteJob, state: WriterState, recovered: WriteResult | None) -> Opening:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -33,6 +33,12 @@ class Load:
     published: bool = False
     after: Mapping[str, Any] | None = None
     """What is left to do once the load is published."""
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Load:
+        """From plain data; what a newer version added is left out."""
+        known = {item.name for item in fields(cls)}
+        return cls(**{name: value for name, value in kept.items() if name in known})
 
     def result(self, writer: str) -> WriteResult:
         """What the load did, told again."""
@@ -76,7 +82,7 @@ class LakeState:
             if not path.exists():
                 return None
             kept = json.loads(path.read_text(encoding="utf-8"))
-        return WriterState(*(Load(**kept[name]) if kept.get(name) else None for name in ("last", "pending")))
+        return WriterState(*(Load.from_dict(kept[name]) if kept.get(name) else None for name in ("last", "pending")))
 
     def write(self, writer: str, state: WriterState) -> None:
         """Keep the state, atomically."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ematix_flow.contract.write import Counts
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.families.sql.statements import Writing
+from ematix_flow.families.sql.statements import Writing, keep
 
 
 def append(session: SqlSession, writing: Writing, *, staged: int, watermark: str | None) -> Counts:
@@ -45,21 +45,22 @@ def _insert_new_copies(session: SqlSession, writing: Writing, seen: str) -> int:
     """Without a key, equal rows are counted: as many copies are inserted as the target lacks."""
     hashed = writing.row_hash(writing.declared)
     names = ", ".join(writing.s(name) for name in writing.declared)
-    session.execute(
-        writing.dialect.create_temporary(
-            "flow_boundary",
-            f"SELECT {names}, {hashed} AS flow_hash, ROW_NUMBER() OVER (PARTITION BY {hashed} ORDER BY {hashed}) AS flow_copy "
-            f"FROM {writing.stage} AS s WHERE {seen}",
-        )
+    keep(
+        session,
+        writing.dialect,
+        "flow_boundary",
+        f"SELECT {names}, {hashed} AS flow_hash, ROW_NUMBER() OVER (PARTITION BY {hashed} ORDER BY {hashed}) AS flow_copy "
+        f"FROM {writing.stage} AS s WHERE {seen}",
     )
     quote = writing.dialect.quote
     target_hash = writing.row_hash(writing.declared, alias=writing.target)
-    session.execute(
-        writing.dialect.create_temporary(
-            "flow_present",
-            f"SELECT {target_hash} AS flow_hash, COUNT(*) AS flow_copies FROM {writing.target} "
-            f"WHERE {target_hash} IN (SELECT flow_hash FROM {writing.dialect.temporary('flow_boundary')}) GROUP BY {target_hash}",
-        )
+    keep(
+        session,
+        writing.dialect,
+        "flow_present",
+        f"SELECT {target_hash} AS flow_hash, COUNT(*) AS flow_copies FROM {writing.target} "
+        f"WHERE {target_hash} IN (SELECT flow_hash FROM {writing.dialect.temporary('flow_boundary')}) GROUP BY {target_hash}",
+        looked_up_by=("flow_hash",),
     )
     values = {name: f"s.{quote(name)}" for name in writing.declared} | writing.metadata()
     present = (

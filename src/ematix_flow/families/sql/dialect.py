@@ -112,6 +112,10 @@ class SqlDialect(ABC):
         """Keep a query's result for this session."""
         return f"CREATE TEMPORARY TABLE {self.quote(name)} AS {query}"
 
+    def index_temporary(self, name: str, columns: Sequence[str]) -> str | None:
+        """An index on such a table, None where joins do without."""
+        return None
+
     def drop_temporary(self, name: str) -> str:
         """Forget it; must not end the transaction."""
         return f"DROP TABLE {self.temporary(name)}"

@@ -17,7 +17,7 @@ from ematix_flow.declare.types import Boolean, Bytes, Column, TimestampTZ
 from ematix_flow.families.sql.checks import check_deletes
 from ematix_flow.families.sql.scd2 import expire
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.families.sql.statements import Writing
+from ematix_flow.families.sql.statements import Writing, keep
 
 OBSERVED = "_observed_at"
 GONE = "_gone"
@@ -52,7 +52,7 @@ def seed_observations(writing: Writing) -> str:
 def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> Counts:
     """Remember new observations, recompute the versions of their keys, write what differs."""
     observed = _Observed(writing, strategy)
-    session.execute(writing.dialect.create_temporary(_TOUCHED, observed.new_rows()))
+    keep(session, writing.dialect, _TOUCHED, observed.new_rows(), looked_up_by=strategy.keys)
     missing = _missing_keys(session, writing, strategy, staged=staged)
     new = session.execute(observed.remember())
     hard_deleted = 0
@@ -60,7 +60,7 @@ def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged
         session.execute(observed.remember_gone())
     elif strategy.deletes is Deletes.HARD and missing:
         hard_deleted = observed.forget_gone(session)
-    session.execute(writing.dialect.create_temporary(_VERSIONS, observed.versions()))
+    keep(session, writing.dialect, _VERSIONS, observed.versions(), looked_up_by=(*strategy.keys, VALID_FROM))
     counts = _apply(session, writing, strategy)
     expired = expire(session, writing, strategy)
     for name in (_TOUCHED, _VERSIONS):

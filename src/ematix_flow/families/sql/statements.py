@@ -9,6 +9,7 @@ from ematix_flow.contract.shape import BATCH_ID, LOADED_AT
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.types import Column
 from ematix_flow.families.sql.dialect import SqlDialect
+from ematix_flow.families.sql.session import SqlSession
 
 
 @dataclass(frozen=True)
@@ -93,3 +94,11 @@ class Writing:
             marked = dialect.concat(["'v'", value, "'|;'"])
             parts.append(f"CASE WHEN {raw} IS NULL THEN 'n|;' ELSE {marked} END")
         return dialect.sha256(dialect.concat(parts) if len(parts) > 1 else parts[0])
+
+
+def keep(session: SqlSession, dialect: SqlDialect, name: str, query: str, *, looked_up_by: Sequence[str] = ()) -> None:
+    """Keep a query's result for this session, ready to be looked up by some columns."""
+    session.execute(dialect.create_temporary(name, query))
+    index = dialect.index_temporary(name, looked_up_by) if looked_up_by else None
+    if index:
+        session.execute(index)

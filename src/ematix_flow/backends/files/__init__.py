@@ -1,0 +1,22 @@
+"""Folders of Parquet, CSV, ORC or JSON-lines files on a local disk: every load one folder that appears by one rename."""
+
+from __future__ import annotations
+
+from ematix_flow.backends.files.ddl import FilesDdl
+from ematix_flow.backends.files.sink import FilesSink
+from ematix_flow.backends.files.source import FilesSource
+from ematix_flow.contract.backend import Backend
+from ematix_flow.declare.connections import ObjectStoreLocalConnection
+
+backend = Backend(
+    name="files",
+    title="Files (Parquet, CSV, ORC, JSON lines)",
+    connection_types=(ObjectStoreLocalConnection,),
+    dialect="spark",
+    strategies=frozenset({"append", "truncate"}),
+    published_by="one rename",
+    batch_source=FilesSource,
+    batch_sink=FilesSink,
+    ddl=FilesDdl,
+    notes=("queries are Spark SQL", "a batch is the folder flow_batch=<run>", "primary keys are not enforced on append"),
+)

@@ -1,0 +1,120 @@
+"""Tables of files: the declared columns are kept in the lake's own schema file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
+from ematix_flow.contract.ddl import AddColumn, ChangeType, ColumnState, CreateTable, DdlStep, DropNotNull, TableState
+from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.types import Column, ColumnType
+from ematix_flow.families.lake.place import Place, explained
+from ematix_flow.foundation.errors import DriftError, PlanError
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import ObjectStoreLocalConnection
+
+_BY_TEXT = ("csv", "json_lines")
+_TEXTS = ("string", "text")
+
+
+class FilesDdl:
+    """Inspects and changes what the lake knows about its folders."""
+
+    def __init__(self, connection: ObjectStoreLocalConnection) -> None:
+        resolved = connection.resolved()
+        self._place = Place.of(resolved.path)
+        self._format = resolved.format
+        self._layouts = Layouts(self._place)
+
+    def inspect(self, shape: TargetShape) -> TableState | None:
+        """The table as its schema file tells."""
+        layout = self._layouts.read(_parts(shape))
+        if layout is None:
+            return None
+        if layout.format != self._format:
+            raise DriftError(
+                f"{shape.table.qualified} holds {layout.format} files, and this connection is for {self._format}",
+                where=shape.declared.where,
+                hint=f"use a connection with format = {layout.format!r}, or another table",
+            )
+        states = tuple(ColumnState(column.name, str(column.type), column.type, column.nullable) for column in layout.columns)
+        return TableState(states, tuple(column.name for column in layout.columns if column.primary_key))
+
+    def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
+        """Every declared type is kept as it was declared."""
+        return column.type
+
+    def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
+        """Files have no language for this: the steps as sentences."""
+        folder = self._place.table(shape.table.schema, shape.table.name)
+        self._changed(shape, steps)
+        return [f"-- {self._format} files in {folder}: {step}" for step in steps]
+
+    def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
+        """Write the schema file anew."""
+        if not steps:
+            return
+        layout = self._changed(shape, steps)
+        folder = self._place.table(shape.table.schema, shape.table.name)
+        with explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        self._layouts.write(_parts(shape), layout)
+
+    def _changed(self, shape: TargetShape, steps: Sequence[DdlStep]) -> Layout:
+        layout = self._layouts.read(_parts(shape))
+        for step in steps:
+            layout = self._step(shape, layout, step)
+        return layout or Layout(self._format, ())
+
+    def _step(self, shape: TargetShape, layout: Layout | None, step: DdlStep) -> Layout:
+        if isinstance(step, CreateTable):
+            if layout is None:
+                _refuse_strangers(self._place.table(shape.table.schema, shape.table.name))
+            return layout or Layout(self._format, tuple(replace(column, normalizers=()) for column in step.table.columns))
+        if layout is None:
+            raise PlanError(f"{shape.table.qualified} is not there", hint="create it first")
+        match step:
+            case AddColumn(column):
+                return replace(layout, columns=(*layout.columns, replace(column, nullable=True, normalizers=())))
+            case DropNotNull(state):
+                return _with_column(layout, state.name, nullable=True)
+            case ChangeType(column, before):
+                if not _reads_as(layout, before.type, column.type):
+                    raise DriftError(
+                        f"{shape.table.qualified}: files with {column.name} as {before.native} cannot be read as {column.type}",
+                        where=shape.declared.where,
+                        hint="load the table anew under another name, or declare what is there",
+                    )
+                return _with_column(layout, column.name, type=column.type)
+
+
+def _parts(shape: TargetShape) -> tuple[str, str]:
+    return shape.table.schema, shape.table.name
+
+
+def _with_column(layout: Layout, name: str, **changes: object) -> Layout:
+    columns = tuple(replace(column, **changes) if column.name == name else column for column in layout.columns)  # type: ignore[arg-type]
+    return replace(layout, columns=columns)
+
+
+def _reads_as(layout: Layout, before: ColumnType | None, after: ColumnType) -> bool:
+    """Text holds whatever it held; other formats keep the type they were written with."""
+    if before is None:
+        return False
+    return layout.format in _BY_TEXT or (before.kind in _TEXTS and after.kind in _TEXTS)
+
+
+def _refuse_strangers(folder: Path) -> None:
+    """A folder with files of somebody else is not ours to write into."""
+    if not folder.is_dir():
+        return
+    strangers = [item.name for item in folder.iterdir() if not item.name.startswith((".", "_", f"{BATCH}="))]
+    if strangers:
+        raise PlanError(
+            f"{folder} holds files that ematix-flow did not write: {', '.join(sorted(strangers)[:3])}",
+            hint="choose another table name, or move the files away",
+        )

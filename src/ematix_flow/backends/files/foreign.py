@@ -1,0 +1,121 @@
+"""Reading files that somebody else wrote: names from the header, types from the values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.files.codec import EMPTY, SPARK_FORMATS
+from ematix_flow.declare.endpoints import CSV_READ_OPTIONS, JSON_READ_OPTIONS, check_read_options
+from ematix_flow.families.lake.place import uri
+from ematix_flow.families.lake.session import active, quote, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+# The first type that every value of a column has. Digits with a leading zero are names, not numbers: 01234 is a ZIP code.
+_INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
+_NUMBER = r"^[+-]?(([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|Inf(inity)?)$"
+_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?$"
+_ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+_CANDIDATES: tuple[tuple[str, str], ...] = (
+    ("BIGINT", f"{{0}} RLIKE '{_INTEGER}' AND try_cast({{0}} AS BIGINT) IS NOT NULL"),
+    ("DOUBLE", f"{{0}} RLIKE '{_NUMBER}' AND NOT {{0}} RLIKE '^[+-]?0[0-9]'"),
+    ("BOOLEAN", "lower({0}) IN ('true', 'false')"),
+    ("DATE", f"{{0}} RLIKE '{_DAY}' AND try_cast({{0}} AS DATE) IS NOT NULL"),
+    ("TIMESTAMP_NTZ", f"{{0}} RLIKE '{_MOMENT}' AND try_cast({{0}} AS TIMESTAMP_NTZ) IS NOT NULL"),
+    ("TIMESTAMP", f"{{0}} RLIKE '{_ZONED}' AND try_cast({{0}} AS TIMESTAMP) IS NOT NULL"),
+)
+
+
+def check_options(file_format: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that the format does not have."""
+    known = {"csv": CSV_READ_OPTIONS, "json_lines": JSON_READ_OPTIONS}.get(file_format, ())
+    check_read_options(f"{file_format} read options", options, known)
+
+
+def read_foreign(file_format: str, path: Path, options: Mapping[str, Any]) -> DataFrame:
+    """The rows of a file or folder."""
+    if file_format == "csv":
+        return _csv(path, options)
+    if file_format == "json_lines":
+        return _json(path, options)
+    return active().read.format(SPARK_FORMATS[file_format]).option("mergeSchema", "true").load(uri(path))
+
+
+def _csv(path: Path, options: Mapping[str, Any]) -> DataFrame:
+    raw = active().read.format("csv").options(**_csv_options(options)).load(uri(path))
+    cleaned = raw.selectExpr(*(_cleaned(name, options.get("null_regex")) for name in raw.columns))
+    kinds = _kinds(cleaned, options.get("schema_infer_max_records"))
+    return cleaned.selectExpr(*(f"CAST({quote(name)} AS {kind}) AS {quote(name)}" for name, kind in kinds.items()))
+
+
+def _csv_options(options: Mapping[str, Any]) -> dict[str, str]:
+    mark = str(options.get("quote") or '"')
+    made = {
+        "header": str(options.get("has_header", True)).lower(),
+        "sep": str(options.get("delimiter") or ","),
+        "quote": mark,
+        "escape": str(options.get("escape") or mark),
+        "multiLine": "true",
+        "emptyValue": EMPTY,
+        # Rows of another length are an error, unless the short ones are said to be fine; and so are other headers.
+        "mode": "PERMISSIVE" if options.get("truncated_rows_ok") else "FAILFAST",
+        "columnPruning": "false",
+        "enforceSchema": "false",
+        "inferSchema": "false",
+    }
+    if options.get("comment"):
+        made["comment"] = str(options["comment"])
+    if options.get("terminator"):
+        made["lineSep"] = str(options["terminator"])
+    return made
+
+
+def _cleaned(name: str, null_regex: str | None) -> str:
+    column = quote(name)
+    value = f"IF({column} = {text(EMPTY)}, '', {column})"
+    if null_regex:
+        value = f"IF({value} RLIKE {text(null_regex)}, NULL, {value})"
+    return f"{value} AS {column}"
+
+
+def _kinds(frame: DataFrame, limit: int | None) -> dict[str, str]:
+    """The narrowest type of every column; one pass over all rows, or over the first `limit`."""
+    tests: list[str] = []
+    for position, name in enumerate(frame.columns):
+        column = quote(name)
+        tests.append(f"count({column}) AS n{position}")
+        for kind, test in _CANDIDATES:
+            tests.append(f"bool_and({column} IS NULL OR ({test.replace('{0}', column)})) AS {kind.lower()}{position}")
+    if not tests:
+        return {}
+    row = (frame.limit(limit) if limit else frame).selectExpr(*tests).collect()[0]
+    return {name: _kind(row, position) for position, name in enumerate(frame.columns)}
+
+
+def _kind(row: Any, position: int) -> str:
+    if not row[f"n{position}"]:
+        return "STRING"
+    return next((kind for kind, _ in _CANDIDATES if row[f"{kind.lower()}{position}"]), "STRING")
+
+
+def _json(path: Path, options: Mapping[str, Any]) -> DataFrame:
+    reader = active().read.format("json").option("mode", "FAILFAST")
+    limit = options.get("schema_infer_max_records")
+    if limit:
+        lines = [row[0] for row in active().read.text(uri(path)).limit(int(limit)).collect()]
+        reader = reader.schema(_schema_of(lines))
+    return reader.load(uri(path))
+
+
+def _schema_of(lines: Sequence[str]) -> str:
+    """The columns of some records, as a DDL schema."""
+    records = [json.loads(line) for line in lines if line.strip()]
+    sample = text(json.dumps(records))
+    described = active().sql(f"SELECT schema_of_json({sample}) AS kind").collect()[0]["kind"]
+    schema = active().sql(f"SELECT inline(from_json('[]', {text(described)}))").schema
+    return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)

@@ -1,0 +1,78 @@
+"""How the files of one table are laid out, kept beside the lake so that every load and every read agrees."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.declare.types import Column
+from ematix_flow.families.lake.place import Place, explained, write_atomically
+from ematix_flow.families.lake.types import from_spec
+from ematix_flow.foundation.errors import RunFailed
+
+BATCH = "flow_batch"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Columns in the order of the files, the format, and the options the files were written with."""
+
+    format: str
+    columns: tuple[Column, ...]
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """Columns whose values are folders below a batch."""
+        return tuple(self.options.get("partition_by") or ())
+
+    def with_options(self, options: Mapping[str, Any]) -> Layout:
+        """The same columns, written otherwise; compression changes nothing for a reader."""
+        kept = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
+        kept.pop("parquet_compression", None)
+        return replace(self, options=kept)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data."""
+        return {
+            "format": self.format,
+            "columns": [column.to_spec() for column in self.columns],
+            "options": dict(self.options),
+        }
+
+    @classmethod
+    def from_dict(cls, kept: Mapping[str, Any]) -> Layout:
+        """From plain data."""
+        return cls(str(kept["format"]), tuple(_column(spec) for spec in kept["columns"]), dict(kept["options"]))
+
+
+@dataclass(frozen=True)
+class Layouts:
+    """The layouts of one lake."""
+
+    place: Place
+
+    def path(self, parts: Sequence[str]) -> Path:
+        """Where a table's layout is kept."""
+        return self.place.state("schemas", ".".join(part for part in parts if part) + ".json")
+
+    def read(self, parts: Sequence[str]) -> Layout | None:
+        """A table's layout, None for files the product did not write."""
+        path = self.path(parts)
+        with explained(path):
+            return Layout.from_dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+
+    def write(self, parts: Sequence[str], layout: Layout) -> None:
+        """Keep a table's layout."""
+        write_atomically(self.path(parts), json.dumps(layout.to_dict(), indent=1))
+
+
+def _column(spec: Mapping[str, Any]) -> Column:
+    kind = from_spec(spec["type"])
+    if kind is None:
+        raise RunFailed(f"column {spec['name']} has a type this version does not know: {spec['type']}",
+                        hint="a newer version of ematix-flow wrote this table; install it")  # fmt: skip
+    return Column(kind, bool(spec["nullable"]), bool(spec["primary_key"]), str(spec["name"]))

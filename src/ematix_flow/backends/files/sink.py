@@ -1,0 +1,169 @@
+"""Writing files: a batch is written beside the table and becomes visible by one rename."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.files.codec import batch_folder, read_files, read_table, write_files
+from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
+from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
+from ematix_flow.declare.strategy import Truncate
+from ematix_flow.families.frames import pairs, spark_schema
+from ematix_flow.families.lake.append import append, truncate
+from ematix_flow.families.lake.change import Change, StageFolder, image, new_row
+from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
+from ematix_flow.families.lake.columns import Words
+from ematix_flow.families.lake.errors import recognising, translating
+from ematix_flow.families.lake.place import Place, exchange, explained, move, uri, write_atomically
+from ematix_flow.families.lake.session import active, exactly
+from ematix_flow.families.lake.sink import FACTS, LakeSink
+from ematix_flow.families.lake.staging import watched
+from ematix_flow.families.lake.state import Load
+from ematix_flow.foundation.errors import DriftError, MissingColumn, Unsupported
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import ObjectStoreLocalConnection
+
+_NOTE = "_load"  # starts with an underscore: readers pass over it
+_NOT_A_FOLDER = ("bytes", "json", "jsonb", "float", "double")
+
+
+class FilesSink(LakeSink):
+    """Folders of files below one path."""
+
+    def __init__(self, connection: ObjectStoreLocalConnection) -> None:
+        resolved = connection.resolved()
+        self.place = Place.of(resolved.path)
+        self._format = resolved.format
+        self._layouts = Layouts(self.place)
+
+    def stage_of(self, run_id: str, schema: str, table: str) -> Path:
+        """Beside the table, so that a rename never crosses a file system."""
+        return self.place.table(schema, table).parent / ".flow-stage" / run_id / table
+
+    def _folder(self, job: WriteJob) -> Path:
+        return self.place.table(job.shape.table.schema, job.shape.table.name)
+
+    def _layout(self, job: WriteJob) -> Layout:
+        """The table's columns with the options of this load."""
+        table = job.shape.table
+        kept = self._layouts.read((table.schema, table.name)) or Layout(self._format, table.columns)
+        wanted = kept.with_options(job.write_options)
+        for name in wanted.partition_by:
+            _check_partition(job, name)
+        if wanted != kept and not isinstance(job.strategy, Truncate) and any(self._folder(job).glob(f"{BATCH}=*")):
+            raise DriftError(
+                f"{table.qualified} holds files written with {_shown(kept)}, and this load asks for {_shown(wanted)}",
+                where=job.shape.declared.where,
+                hint='keep the options, or write everything anew with mode="truncate"',
+            )
+        return wanted
+
+    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """The batch as it will be published; where rows may have to be left out, plain Parquet first."""
+        folder, layout = self.stage_folder(job), self._layout(job)
+        with recognising(), exactly(frame.sparkSession):
+            if _is_final(job):
+                rows = watched(frame).alias("s").selectExpr(*image(Words(job), new_row(Words(job))))
+                write_files(rows, layout, folder / "batch", job.write_options)
+            else:
+                watched(frame).write.mode("overwrite").parquet(uri(folder / "rows"))
+            facts = gather(self._staged(job, layout), job)
+        facts.write(folder / FACTS)
+        return Stage("", facts.rows, str(folder))
+
+    def _staged(self, job: WriteJob, layout: Layout) -> DataFrame:
+        folder = self.stage_folder(job)
+        if _is_final(job):
+            return read_files(layout, folder / "batch")
+        return active().read.schema(spark_schema(pairs(job.shape.declared.columns))).parquet(uri(folder / "rows"))
+
+    def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
+        with translating("the rehearsal"), exactly(active()):
+            return self._planned(job, facts, opening, self._layout(job)).counts
+
+    def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
+        folder, stage, layout = self._folder(job), self.stage_folder(job), self._layout(job)
+        with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
+            change = self._planned(job, facts, opening, layout)
+            if not _is_final(job):
+                write_files(change.frame, layout, stage / "batch", job.write_options)
+        load = self.announce(job, load, change.counts, facts=facts, after={"layout": layout.to_dict()})
+        write_atomically(stage / "batch" / _NOTE, json.dumps({"writer": job.writer, **asdict(load)}))
+        if change.how == "append":
+            if not any(folder.glob(f"{BATCH}=*")):  # the first files decide how all are read
+                self.finish_load(load)
+            move(stage / "batch", batch_folder(folder, job.run_id))
+        else:
+            move(stage / "batch", batch_folder(stage / "table", job.run_id))
+            with explained(folder):
+                folder.mkdir(parents=True, exist_ok=True)
+            exchange(stage / "table", folder)
+            self.finish_load(load)
+        return load
+
+    def _planned(self, job: WriteJob, facts: Facts, opening: Opening, layout: Layout) -> Change:
+        words, folder = Words(job), self._folder(job)
+        staged, table = self._staged(job, layout), job.shape.table
+        refuse_broken(facts, staged, job)
+        kept = self._layouts.read((table.schema, table.name)) or layout
+        target = read_table(kept, folder)
+        if isinstance(job.strategy, Truncate):
+            return truncate(staged, target, words, staged=facts.rows)
+        stage = StageFolder(self.stage_folder(job))
+        return append(staged, target, words, stage, staged=facts.rows, watermark=opening.watermark)
+
+    def find_load(self, writer: str, load: Load) -> Load | None:
+        return self._noted(batch_folder(self.place.table(load.schema, load.table), load.run_id), writer)
+
+    def last_load(self, job: WriteJob) -> Load | None:
+        batches = self._folder(job).glob(f"{BATCH}=*")
+        loads = [load for load in (self._noted(batch, job.writer) for batch in batches) if load is not None]
+        return max(loads, key=lambda load: load.sequence, default=None)
+
+    def _noted(self, batch: Path, writer: str) -> Load | None:
+        """The load that wrote a batch, None when it was another writer's."""
+        note = batch / _NOTE
+        with explained(note):
+            kept: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
+        return Load.from_dict({**kept, "published": True}) if kept.get("writer") == writer else None
+
+    def forget_load(self, load: Load) -> None:
+        """Its stage is all it left."""
+
+    def finish_load(self, load: Load) -> None:
+        """The options its files were written with are those to read the table with."""
+        kept: Mapping[str, Any] | None = (load.after or {}).get("layout")
+        if kept is not None:
+            self._layouts.write((load.schema, load.table), Layout.from_dict(kept))
+
+
+def _is_final(job: WriteJob) -> bool:
+    """Whether the stage is already what will be published: no row can turn out to be there already."""
+    return job.incremental is None
+
+
+def _check_partition(job: WriteJob, name: str) -> None:
+    declared = job.shape.declared
+    if name not in declared.column_names:
+        raise MissingColumn(
+            f"partition_by names {name!r}, which {declared.qualified} does not declare",
+            where=declared.where,
+            hint=did_you_mean(name, declared.column_names),
+        )
+    kind = declared.column(name).type
+    if kind.kind in _NOT_A_FOLDER:
+        raise Unsupported(
+            f"partition_by {name!r}: a {kind} cannot be the name of a folder", where=declared.where, hint="choose another column"
+        )
+
+
+def _shown(layout: Layout) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in sorted(layout.options.items())) or "no options"

@@ -1,0 +1,68 @@
+"""Reading files: Spark SQL over the folders and files below the connection's path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.files.codec import read_table
+from ematix_flow.backends.files.foreign import check_options, read_foreign
+from ematix_flow.backends.files.layout import Layouts
+from ematix_flow.declare.connections.lakes import format_from_path
+from ematix_flow.families.lake.place import Place, explained
+from ematix_flow.families.lake.sql_source import LakeSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import ObjectStoreLocalConnection
+
+
+class FilesSource(LakeSource):
+    """Reads queries of one folder of files; tables the product wrote come back with their declared types."""
+
+    def __init__(self, connection: ObjectStoreLocalConnection, read_options: Mapping[str, Any] | None = None) -> None:
+        resolved = connection.resolved()
+        super().__init__(connection.name, Place.of(resolved.path))
+        self._format = resolved.format
+        self._options = dict(read_options or {})
+        self._layouts = Layouts(self._place)
+        self._opened: dict[Path, tuple[frozenset[tuple[str, int, int]], DataFrame]] = {}
+        self.what = f"a folder or file of {self._format}"
+        check_options(self._format, self._options)
+
+    def find(self, path: Path) -> Path | None:
+        """`raw.events` is the folder raw/events, or the file raw/events.csv (or .csv.gz, .tsv …)."""
+        if path.is_dir():
+            return path if self._holds_data(path) else None
+        if path.is_file() or not path.parent.is_dir():
+            return None
+        files = sorted(item for item in path.parent.glob("*") if item.is_file() and item.name.split(".")[0] == path.name)
+        return next((item for item in files if format_from_path(item.name) == self._format), None)
+
+    def open(self, path: Path) -> DataFrame:
+        layout = self._layouts.read(path.relative_to(self._place.root).parts)
+        if layout is not None:
+            return read_table(layout, path)
+        # Types are inferred by reading; a plan and the read that follows it need that only once.
+        stamp = _stamp(path)
+        known = self._opened.get(path)
+        if known is None or known[0] != stamp:
+            known = (stamp, read_foreign(self._format, path, self._options))
+            self._opened[path] = known
+        return known[1]
+
+    def _holds_data(self, folder: Path) -> bool:
+        """A table's folder, and not one that only holds other tables."""
+        if self._layouts.path(folder.relative_to(self._place.root).parts).exists():
+            return True
+        inside = [item for item in folder.iterdir() if not item.name.startswith((".", "_"))]
+        return any(item.is_file() or "=" in item.name for item in inside)
+
+
+def _stamp(path: Path) -> frozenset[tuple[str, int, int]]:
+    """What is there now: names, times and sizes."""
+    with explained(path):
+        files = [path] if path.is_file() else [item for item in path.rglob("*") if item.is_file()]
+        return frozenset((str(item), item.stat().st_mtime_ns, item.stat().st_size) for item in files)

@@ -1,0 +1,38 @@
+"""The column a person most likely meant, for systems that only say that there is none of that name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ematix_flow.contract.backend import BatchSource
+from ematix_flow.foundation.errors import FlowError, MissingColumn
+from ematix_flow.foundation.names import nearest
+
+
+def suggest_column(error: MissingColumn, source: BatchSource, query: str, dialect: str) -> None:
+    """Put the nearest column of the query's tables into the error's hint, where there is one."""
+    from sqlglot import exp, parse_one
+    from sqlglot.errors import SqlglotError
+
+    try:
+        tree = parse_one(query.strip().rstrip(";"), read=dialect)
+        named = [cte.alias for cte in tree.find_all(exp.CTE)]
+        tables = {table.sql(dialect=dialect, comments=False) for table in map(_plain, tree.find_all(exp.Table))}
+        known = [
+            column.name
+            for table in sorted(tables - set(named))
+            for column in source.plan(f"SELECT * FROM {table}", parallelism=1).columns
+        ]
+    except (SqlglotError, FlowError):  # the first error is the one to tell
+        return
+    for column in tree.find_all(exp.Column):
+        near = nearest(column.name, known)
+        if column.name in error.what and near and near != column.name and near not in (error.hint or ""):
+            error.hint = f"did you mean {near!r}?"
+            return
+
+
+def _plain(table: Any) -> Any:
+    bare = table.copy()
+    bare.set("alias", None)
+    return bare

@@ -1,0 +1,81 @@
+"""The line of a run: mode, way, counts, and what a reader expects of each mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ematix_flow import Annotated, BigInt, ObjectStoreLocalConnection, ematix, pk
+from ematix_flow.cli import report
+from ematix_flow.declare import registry
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.engine.result import Result, TargetResult
+
+
+@pytest.fixture
+def spec(project: Path) -> PipelineSpec:
+    """A pipeline from CSV files to a warehouse."""
+
+    @ematix.table(schema="analytics")
+    class Orders:
+        id: Annotated[BigInt, pk()]
+
+    files = ObjectStoreLocalConnection("files", path="data", format="csv")
+
+    @ematix.pipeline(target=Orders, source_connection=files, target_connection="warehouse", mode="append")
+    def load_orders() -> str:
+        return "SELECT id FROM raw.orders"
+
+    return registry.get_pipeline("load_orders").spec
+
+
+def target(mode: str = "append", **more: object) -> TargetResult:
+    values: dict[str, object] = {"source_kind": "files", "target_kind": "duckdb", "rows_read": 4000, **more}
+    return TargetResult("analytics.orders", "warehouse", mode, str(values.pop("path", "cross_db")), **values)  # type: ignore[arg-type]
+
+
+def test_an_append_tells_rows_in_and_inserted_and_the_format_of_its_files(spec: PipelineSpec) -> None:
+    result = Result("load_orders", "r1", "success", (target(rows_inserted=4000),), 1.94)
+    (line,) = report.lines(result, spec, width=14)
+    assert " ".join(line.split()) == "load_orders append csv → duckdb 4,000 rows in 4,000 inserted 1.9 s"
+
+
+def test_a_second_run_tells_what_stayed_and_where_it_ended() -> None:
+    told = report.counts(target(rows_unchanged=4000, watermark="2026-01-31 23:59:00.000000"))
+    assert told == "0 inserted, 4,000 unchanged (watermark 2026-01-31 23:59:00)"
+
+
+def test_a_merge_tells_updates_and_scd2_tells_closings_even_when_there_are_none() -> None:
+    assert report.counts(target("merge", rows_inserted=3)) == "3 inserted, 0 updated"
+    assert report.counts(target("merge", rows_deleted=2)) == "0 inserted, 0 updated, 2 deleted"
+    assert report.counts(target("scd2", rows_inserted=12, rows_unchanged=488)) == "12 inserted, 0 closed, 488 unchanged"
+
+
+def test_a_load_inside_the_database_says_so_by_its_name() -> None:
+    assert report.counts(target("merge", path="same_db", target_kind="sqlite")).endswith("(inside SQLite)")
+
+
+def test_each_target_of_a_fan_out_has_its_own_line_and_a_failed_one_says_why(spec: PipelineSpec) -> None:
+    targets = (target(rows_inserted=1, rows_read=1), target("merge", target_kind="delta", error="no room left"))
+    lines = report.lines(Result("load_orders", "r1", "partial", targets, 3.0, fan_out=True), spec, width=11)
+    assert "1 row in" in lines[0]
+    assert lines[1].strip().startswith("merge")
+    assert "failed: no room left" in lines[1]
+
+
+def test_changes_of_the_schema_are_told_and_a_new_table_only_with_verbose(spec: PipelineSpec) -> None:
+    noted = target(notes=("+ create analytics.orders", "+ tier TEXT NULL", "drift: extra column"))
+    result = Result("load_orders", "r1", "success", (noted,), 1.0)
+    assert [line.strip() for line in report.lines(result, spec)[1:]] == ["+ tier TEXT NULL", "drift: extra column"]
+    assert len(report.lines(result, spec, verbose=True)) == 4
+
+
+def test_a_function_that_did_the_work_itself_has_a_line_too(spec: PipelineSpec) -> None:
+    result = Result("load_orders", "r1", "success", seconds=75, value={"rows": 3})
+    assert " ".join(report.lines(result, spec)[0].split()) == "load_orders success 1 min 15 s"
+
+
+def test_the_summary_counts_and_leaves_out_what_did_not_happen() -> None:
+    assert report.summary(succeeded=3, failed=0, skipped=0, engine_seconds=3.14) == "3 ok · engine started in 3.1 s"
+    assert report.summary(succeeded=1, failed=2, skipped=1, engine_seconds=None) == "1 ok · 2 failed · 1 skipped"
