@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sqlite3
 import subprocess
 import sys
@@ -64,6 +63,7 @@ from ematix_flow.foundation.errors import (
     PermissionDenied,
     PlanError,
     SqlError,
+    StorageFull,
     Unreachable,
     Unsupported,
 )
@@ -286,6 +286,16 @@ def test_merge_counts_are_exact_when_keys_move_between_tables(system: System, lo
     assert load(table, strategy, changed) == Counts(read=2500, unchanged=2500)
     total = system.ask(f"SELECT COUNT(*), COUNT(DISTINCT code) FROM {system.name(table.spec())}")
     assert total == [(2500, 2500)]
+
+
+def test_keys_without_a_constraint_are_merged_by_an_index(sqlite: System, spark: Any) -> None:
+    table = declare({"code": Text | None, "v": BigInt})
+    strategy = Merge(("code",), ("v",), ("v",))
+    perform(sqlite, spark, table, strategy, [{"code": None, "v": 1}, {"code": "a", "v": 1}])
+    assert perform(sqlite, spark, table, strategy, [{"code": None, "v": 2}]).counts == Counts(read=1, updated=1)
+    relation = sqlite.name(table.spec())
+    plan = sqlite.ask(f"EXPLAIN QUERY PLAN SELECT * FROM {relation} WHERE code IS 'a'")
+    assert f"{relation}__flow_keys" in plan[0][3]
 
 
 def test_scd2_counts_are_exact_and_a_ttl_is_kept_to_the_microsecond(system: System, load: Callable[..., Counts]) -> None:
@@ -511,12 +521,17 @@ def test_a_locked_database_is_unreachable_and_may_be_tried_again(
         assert caught.value.retryable
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write everything")
-def test_a_file_without_the_right_to_write_is_denied(system: System, load: Callable[..., Counts]) -> None:
-    load(people(), Append(), [person(1, "a")])
-    system.path.chmod(0o400)
-    with pytest.raises(PermissionDenied):
-        load(people(), Append(), [person(1, "a")])
+def test_a_database_that_may_only_be_read_or_is_full_says_so(system: System) -> None:
+    system.path.parent.mkdir(parents=True)
+    system.ask("CREATE TABLE t (i INTEGER)")
+    reading = {"sqlite": sqlite_session, "duckdb": duckdb_session}[system.backend.name].connect_source(system.connection)
+    with reading, pytest.raises(PermissionDenied, match=r"(?s)read.?only.*allow this user"):
+        reading.execute("INSERT INTO t VALUES (1)")
+    if system.backend.name == "sqlite":
+        with sqlite_session.connect(system.connection) as full:
+            full.execute("PRAGMA max_page_count = 4")
+            with pytest.raises(StorageFull, match="free space"):
+                full.execute("INSERT INTO t WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r LIMIT 9999) SELECT i FROM r")
 
 
 def test_a_duckdb_file_may_be_named_like_its_schema(tmp_path: Path, spark: Any) -> None:

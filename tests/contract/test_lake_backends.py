@@ -424,10 +424,10 @@ def _read_alone(file_format: str, folder: Path) -> list[Row]:
         return pyarrow.parquet.read_table(folder).to_pylist()  # type: ignore[no-any-return]
     if file_format == "orc":
         return [row for path in folder.rglob("*.orc") for row in pyarrow.orc.read_table(path).to_pylist()]
-    options = "all_varchar = true, header = true, quote = '\"', escape = '\"'" if file_format == "csv" else "format = 'newline_delimited'"
+    options = "all_varchar = true, header = true, quote = '\"', escape = '\"', allow_quoted_nulls = false" if file_format == "csv" else "format = 'newline_delimited'"
     reader, ending = ("read_csv", "csv") if file_format == "csv" else ("read_json", "json")
-    found = duckdb.sql(f"SELECT * FROM {reader}('{folder}/*/*.{ending}', {options})")
-    names = [item[0] for item in found.description]
+    found = duckdb.connect().execute(f"SELECT * FROM {reader}('{folder}/*/*.{ending}', {options})")
+    names = [item[0] for item in found.description or ()]
     return [{**dict(zip(names, row)), "id": int(row[0])} for row in found.fetchall()]
 
 
@@ -487,7 +487,12 @@ def test_a_reader_never_sees_half_a_load(files: Callable[[str], Lake], strategy:
     _load_range(lake, table, strategy, size, 0)
     pattern = f"{lake.root}/raw/big/*/*.parquet"
     seen: list[tuple[int, int]] = []
-    with _reading(lambda: seen.append(duckdb.sql(f"SELECT count(*), count(DISTINCT round) FROM '{pattern}'").fetchone())):  # type: ignore[arg-type]
+
+    def read() -> None:
+        with duckdb.connect() as client:
+            seen.extend(client.execute(f"SELECT count(*), count(DISTINCT round) FROM '{pattern}'").fetchall())
+
+    with _reading(read):
         for number in range(1, 4):
             _load_range(lake, table, strategy, size, number)
     appended = isinstance(strategy, Append)

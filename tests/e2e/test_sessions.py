@@ -27,7 +27,8 @@ def test_a_process_that_needs_more_jars_later_gets_them(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", LATER_DELTA, str(tmp_path / "table")],
         cwd=tmp_path, capture_output=True, text=True, check=False, timeout=400,
-        env={**os.environ, "PYTHONPATH": source, "EMATIX_FLOW_LOGS_DIR": str(tmp_path / "logs")},
+        env={**os.environ, "PYTHONPATH": source, "EMATIX_FLOW_LOGS_DIR": str(tmp_path / "logs"),
+             "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "table" / "_delta_log").is_dir()

@@ -30,6 +30,7 @@ class DuckDBHarness(DatabaseHarness):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.execute("SELECT 1")  # makes the file
         self._connection = DuckDBConnection(name="contract_duckdb", path=str(path))
 
     @property

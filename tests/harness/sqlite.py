@@ -34,6 +34,7 @@ class SqliteHarness(DatabaseHarness):
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.execute("PRAGMA user_version = 1")  # makes the file
         self._connection = SQLiteConnection(name="contract_sqlite", path=str(path))
 
     @property

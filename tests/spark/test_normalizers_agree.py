@@ -100,7 +100,7 @@ def _without(function: Callable[[str], Any], value: Any) -> Callable[[str | None
     return lambda text: None if text is None or function(text) == value else function(text)
 
 
-Chain = tuple[list[Any], Callable[[str | None], Any]]
+Chain = tuple[list[Any], Callable[[Any], Any]]
 CASE_CHAINS: list[Chain] = [
     ([lower()], _oracle(str.lower)),
     ([upper()], _oracle(str.upper)),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ematix_flow.declare import normalizers, values
+from ematix_flow.declare import normalizer_checks as checks
+from ematix_flow.declare import normalizers
 from ematix_flow.declare.normalizers import OnFailure
 from ematix_flow.declare.placed import placed
 
@@ -82,7 +83,7 @@ def parse_timestamp(
     `+HH`, `+HHMM` or `+HH:MM` up to 14 hours; the first and the last day of that range take only a zero offset.
     With `on_failure="default"` NULL becomes the default too.
     """
-    given = None if default is None else values.as_datetime(default, of="parse_timestamp(default=…)")
+    given = None if default is None else checks.as_datetime(default, of="parse_timestamp(default=…)")
     return normalizers.ParseTimestamp(format, None if formats is None else tuple(formats), on_failure, given)
 
 
@@ -95,7 +96,7 @@ def parse_date(
     default: Any = None,
 ) -> normalizers.ParseDate:
     """Read a date, by the same rules as `parse_timestamp`; a time in the format is checked and dropped."""
-    given = None if default is None else values.as_date(default, of="parse_date(default=…)")
+    given = None if default is None else checks.as_date(default, of="parse_date(default=…)")
     return normalizers.ParseDate(format, None if formats is None else tuple(formats), on_failure, given)
 
 
@@ -123,7 +124,7 @@ def parse_numeric(
 ) -> normalizers.ParseNumeric:
     """Read a decimal number and round it half away from zero; what does not fit then, or has more than 200 decimals,
     is a failure."""
-    given = None if default is None else values.as_decimal(default, of="parse_numeric(default=…)")
+    given = None if default is None else checks.as_decimal(default, of="parse_numeric(default=…)")
     return normalizers.ParseNumeric(precision, scale, on_failure, given)
 
 

@@ -13,7 +13,7 @@ from datetime import date, datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Literal
 
-from ematix_flow.declare import values
+from ematix_flow.declare import normalizer_checks as checks
 from ematix_flow.declare.formats import DEFAULT_DATE_FORMATS, DEFAULT_TIMESTAMP_FORMATS
 from ematix_flow.declare.patterns import parse_pattern, parse_replacement
 from ematix_flow.foundation.errors import DeclarationError
@@ -105,8 +105,8 @@ class Replace(Normalizer):
     new: str
 
     def __post_init__(self) -> None:
-        values.require_text(self.old, of="replace")
-        values.require_text(self.new, of="replace")
+        checks.require_text(self.old, of="replace")
+        checks.require_text(self.new, of="replace")
         if not self.old:
             raise DeclarationError("replace('', …) has nothing to look for", hint="name the text to replace")
 
@@ -121,8 +121,8 @@ class RegexReplace(Normalizer):
     flags: str = "g"
 
     def __post_init__(self) -> None:
-        values.require_text(self.pattern, of="regex_replace")
-        values.require_text(self.replacement, of="regex_replace")
+        checks.require_text(self.pattern, of="regex_replace")
+        checks.require_text(self.replacement, of="regex_replace")
         if not isinstance(self.flags, str) or set(self.flags) - set("gi"):
             raise DeclarationError(
                 f"regex_replace has no flags {self.flags!r}", hint="use g (everywhere), i (any case), both or ''"
@@ -139,7 +139,7 @@ class Truncate(Normalizer):
     n: int
 
     def __post_init__(self) -> None:
-        values.require_whole(self.n, of="truncate", low=0, high=2**31 - 1)
+        checks.require_whole(self.n, of="truncate", low=0, high=2**31 - 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,12 +153,12 @@ class ParseTimestamp(Normalizer):
     default: datetime | None = None
 
     def __post_init__(self) -> None:
-        values.require_failure_pair(self.on_failure, self.default, of=self.call)
-        values.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
+        checks.require_failure_pair(self.on_failure, self.default, of=self.call)
+        checks.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
 
     def wanted(self) -> tuple[str, ...]:
         """The formats to try, in order."""
-        return values.wanted_formats(self.format, self.formats, defaults=DEFAULT_TIMESTAMP_FORMATS, of=self.call)
+        return checks.wanted_formats(self.format, self.formats, defaults=DEFAULT_TIMESTAMP_FORMATS, of=self.call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -172,13 +172,13 @@ class ParseDate(Normalizer):
     default: date | None = None
 
     def __post_init__(self) -> None:
-        values.require_failure_pair(self.on_failure, self.default, of=self.call)
-        values.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
-        values.require_no_offset(self.wanted())
+        checks.require_failure_pair(self.on_failure, self.default, of=self.call)
+        checks.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
+        checks.require_no_offset(self.wanted())
 
     def wanted(self) -> tuple[str, ...]:
         """The formats to try, in order."""
-        return values.wanted_formats(self.format, self.formats, defaults=DEFAULT_DATE_FORMATS, of=self.call)
+        return checks.wanted_formats(self.format, self.formats, defaults=DEFAULT_DATE_FORMATS, of=self.call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -189,7 +189,7 @@ class ToTimezone(Normalizer):
     tz: str
 
     def __post_init__(self) -> None:
-        values.require_zone(self.tz)
+        checks.require_zone(self.tz)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -215,9 +215,9 @@ class ParseInt(Normalizer):
     default: int | None = None
 
     def __post_init__(self) -> None:
-        values.require_failure_pair(self.on_failure, self.default, of=self.call)
+        checks.require_failure_pair(self.on_failure, self.default, of=self.call)
         if self.default is not None:
-            values.require_whole(self.default, of="parse_int(default=…)", low=-(2**63), high=2**63 - 1)
+            checks.require_whole(self.default, of="parse_int(default=…)", low=-(2**63), high=2**63 - 1)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -231,11 +231,11 @@ class ParseNumeric(Normalizer):
     default: Decimal | None = None
 
     def __post_init__(self) -> None:
-        values.require_whole(self.precision, of="parse_numeric precision", low=1, high=38)
-        values.require_whole(self.scale, of="parse_numeric scale", low=0, high=self.precision)
-        values.require_failure_pair(self.on_failure, self.default, of=self.call)
+        checks.require_whole(self.precision, of="parse_numeric precision", low=1, high=38)
+        checks.require_whole(self.scale, of="parse_numeric scale", low=0, high=self.precision)
+        checks.require_failure_pair(self.on_failure, self.default, of=self.call)
         if self.default is not None:
-            values.require_fits(self.default, precision=self.precision, scale=self.scale)
+            checks.require_fits(self.default, precision=self.precision, scale=self.scale)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -246,7 +246,7 @@ class Round(Normalizer):
     precision: int
 
     def __post_init__(self) -> None:
-        values.require_whole(self.precision, of="round", low=-30, high=30)
+        checks.require_whole(self.precision, of="round", low=-30, high=30)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -258,7 +258,7 @@ class Clamp(Normalizer):
     high: Any
 
     def __post_init__(self) -> None:
-        values.require_bounds(self.low, self.high)
+        checks.require_bounds(self.low, self.high)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -270,7 +270,7 @@ class ParseBool(Normalizer):
     falsy: tuple[str, ...] = ("false", "0", "no", "n")
 
     def __post_init__(self) -> None:
-        values.require_words(self.truthy, self.falsy)
+        checks.require_words(self.truthy, self.falsy)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -281,7 +281,7 @@ class Default(Normalizer):
     value: Any
 
     def __post_init__(self) -> None:
-        values.require_literal(self.value, of=self.call)
+        checks.require_literal(self.value, of=self.call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -292,7 +292,7 @@ class NullIf(Normalizer):
     value: Any
 
     def __post_init__(self) -> None:
-        values.require_literal(self.value, of=self.call)
+        checks.require_literal(self.value, of=self.call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -303,7 +303,7 @@ class Sql(Normalizer):
     expression: str
 
     def __post_init__(self) -> None:
-        values.require_sql(self.expression, of=self.call)
+        checks.require_sql(self.expression, of=self.call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -314,7 +314,7 @@ class Derive(Normalizer):
     expression: str
 
     def __post_init__(self) -> None:
-        values.require_sql(self.expression, of=self.call)
+        checks.require_sql(self.expression, of=self.call)
 
 
 def is_normalizer(marker: object) -> bool:

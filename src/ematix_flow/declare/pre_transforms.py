@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ematix_flow.declare import values
+from ematix_flow.declare import normalizer_checks as checks
 from ematix_flow.declare.placed import placed
 from ematix_flow.foundation.errors import DeclarationError
 
@@ -85,23 +85,23 @@ def deduplicate_by(
     if not wanted:
         raise DeclarationError("deduplicate_by needs at least one key", hint='write deduplicate_by("event_id")')
     for key in wanted:
-        values.require_sql(key, of="deduplicate_by")
+        checks.require_sql(key, of="deduplicate_by")
     if order_by is not None:
-        values.require_sql(order_by, of="deduplicate_by(order_by=…)")
+        checks.require_sql(order_by, of="deduplicate_by(order_by=…)")
     return DeduplicateBy(wanted, order_by)
 
 
 @placed
 def filter_where(expr: str) -> FilterWhere:
     """Keep the rows for which the SQL condition is true; it sees the normalized columns."""
-    values.require_sql(expr, of="filter_where")
+    checks.require_sql(expr, of="filter_where")
     return FilterWhere(expr)
 
 
 @placed
 def limit(n: int) -> Limit:
     """Keep at most `n` rows."""
-    values.require_whole(n, of="limit", low=0, high=2**31 - 1)
+    checks.require_whole(n, of="limit", low=0, high=2**31 - 1)
     return Limit(n)
 
 

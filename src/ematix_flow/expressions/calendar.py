@@ -141,9 +141,7 @@ def _one_of_tails(tails: set[str]) -> str:
     return f"(?:{'|'.join(some)})" + ("?" if "" in tails else "")
 
 
-def _body(
-    pieces: tuple[_Piece, ...], *, days: Sequence[dict[str, str]] = _CALENDAR, shifting: bool = False
-) -> str:
+def _body(pieces: tuple[_Piece, ...], *, days: Sequence[dict[str, str]] = _CALENDAR, shifting: bool = False) -> str:
     places = [index for index, piece in enumerate(pieces) if piece.is_token and piece.name in ("YYYY", "MM", "DD")]
     first, last = places[0], places[-1] + 1
     names = {pieces[place].name for place in places}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sqlite3
 from collections.abc import Callable
@@ -26,6 +27,7 @@ def register(connection: sqlite3.Connection) -> None:
         "flow_matches": (2, lambda text, pattern: int(_compiled(pattern).fullmatch(str(text)) is not None)),
         "flow_like": (2, lambda text, pattern: int(_like(pattern).fullmatch(str(text)) is not None)),
         "flow_regex_replace": (4, lambda text, pattern, new, count: _compiled(pattern).sub(new, str(text), count)),
+        "flow_sha256": (1, _sha256),
         "flow_decimal": (2, _decimal),
         "flow_round": (2, _round),
         "flow_compare": (3, _compare),
@@ -58,6 +60,10 @@ def _like(pattern: str) -> re.Pattern[str]:
         wild = {"%": ".*", "_": "."}.get(character) if not escaped else None
         written += wild or re.escape(character)
     return re.compile(written, re.DOTALL)
+
+
+def _sha256(value: Any) -> bytes:
+    return hashlib.sha256(value if isinstance(value, bytes) else str(value).encode()).digest()
 
 
 def _decimal(value: Any, scale: int) -> str:

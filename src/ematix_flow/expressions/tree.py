@@ -234,8 +234,29 @@ class AndNot:
 
 
 Expression: TypeAlias = (
-    Column | Literal | Null | AsText | Trim | Lower | Upper | Substring | Concat | Replace | RegexReplace | NullIf
-    | Coalesce | ToInteger | ToDecimal | ToDate | ToInstant | AtTimeZone | DateTrunc | Round | Case | Raise | UserSql
+    Column
+    | Literal
+    | Null
+    | AsText
+    | Trim
+    | Lower
+    | Upper
+    | Substring
+    | Concat
+    | Replace
+    | RegexReplace
+    | NullIf
+    | Coalesce
+    | ToInteger
+    | ToDecimal
+    | ToDate
+    | ToInstant
+    | AtTimeZone
+    | DateTrunc
+    | Round
+    | Case
+    | Raise
+    | UserSql
 )
 Condition: TypeAlias = IsNull | Matches | OneOf | Compare | AndNot
 

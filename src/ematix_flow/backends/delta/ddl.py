@@ -1,28 +1,30 @@
-"""Delta tables as declared: Spark's types, with the declared type beside them in the table's properties."""
+"""Delta tables as declared: Spark's types, with the declared type and key in the comment of every column."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.delta.table import DeltaTable, property_sql
+from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.ddl import AddColumn, ChangeType, ColumnState, CreateTable, DdlStep, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.declare.types import Column, ColumnType, Numeric
+from ematix_flow.declare.types import PLAIN_TYPES, Column, ColumnType, Numeric, String
 from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.errors import translating
 from ematix_flow.families.lake.place import Place
-from ematix_flow.families.lake.session import active, exactly, quote
-from ematix_flow.families.lake.types import from_spec, type_of
+from ematix_flow.families.lake.session import active, exactly, quote, text
+from ematix_flow.families.lake.types import type_of
 from ematix_flow.foundation.errors import Unsupported
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection
 
-COLUMNS = "ematix_flow.columns"
-PRIMARY_KEY = "ematix_flow.primary_key"
+_KEY = ", primary key"
+# Table properties would do as well, but Spark hides those whose name or value looks like a secret: a key, a token.
+_COMMENT = re.compile(rf"(\w+)(?:\[(\d+)(?:, (\d+))?\])?({_KEY})?")
+_PLAIN = {kind.__name__: kind() for kind in PLAIN_TYPES}
 _WIDER = {
     "SMALLINT": ("INT", "BIGINT", "DOUBLE"), "INT": ("BIGINT", "DOUBLE"), "FLOAT": ("DOUBLE",), "DATE": ("TIMESTAMP_NTZ",),
 }  # fmt: skip
@@ -44,15 +46,15 @@ class DeltaDdl:
         if not table.exists:
             return None
         with translating(f"looking at {shape.table.qualified}"):
-            schema, properties = table.read().schema, table.properties()
-        declared = {name: from_spec(spec) for name, spec in json.loads(properties.get(COLUMNS, "{}")).items()}
-        states = []
-        for field in schema.fields:
+            fields = table.read().schema.fields
+        states, key = [], []
+        for field in fields:
             native = field.dataType.simpleString()
-            kept = declared.get(field.name)
+            kept, is_key = _from_comment(field.metadata.get("comment"))
             known = kept if kept is not None and spark_type(kept).lower() == native else type_of(field.dataType, field.metadata)
             states.append(ColumnState(field.name, native, known, field.nullable))
-        return TableState(tuple(states), tuple(json.loads(properties.get(PRIMARY_KEY, "[]"))))
+            key += [field.name] if is_key else []
+        return TableState(tuple(states), tuple(key))
 
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
         """Every declared type is kept as it was declared."""
@@ -67,66 +69,64 @@ class DeltaDdl:
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """The steps in Spark SQL."""
         table = self._table(shape)
-        made: list[str] = []
-        for step in steps:
-            made += self._statements(table, step)
-        changed = {step.column.name: step.column for step in steps if isinstance(step, (AddColumn, ChangeType))}
-        if changed:
-            known = {name: spec for name, spec in self._declared(shape).items() if name not in changed}
-            known |= {name: column.type.to_spec() for name, column in changed.items()}
-            made.append(_set(table, {COLUMNS: json.dumps(known)}))
-        return made
-
-    def _declared(self, shape: TargetShape) -> Mapping[str, object]:
-        state = self.inspect(shape)
-        columns = state.columns if state else ()
-        return {column.name: column.type.to_spec() for column in columns if column.type is not None}
+        return [statement for step in steps for statement in self._statements(table, step)]
 
     def _statements(self, table: DeltaTable, step: DdlStep) -> list[str]:
+        alter = f"ALTER TABLE {table.relation}"
         match step:
             case CreateTable(spec):
                 return [create_statement(table, spec)]
             case AddColumn(column):
-                enable = [_set(table, {"delta.feature.timestampNtz": "supported"})] if column.type.kind == "timestamp" else []
-                return [*enable, f"ALTER TABLE {table.relation} ADD COLUMNS ({quote(column.name)} {spark_type(column.type)})"]
+                enable = f"{alter} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+                add = f"{alter} ADD COLUMNS ({quote(column.name)} {spark_type(column.type)} COMMENT {_comment(column)})"
+                return [enable, add] if column.type.kind == "timestamp" else [add]
             case ChangeType(column, before):
-                return self._change(table, column, before)
+                return self._change(alter, column, before)
             case DropNotNull(state):
-                return [f"ALTER TABLE {table.relation} ALTER COLUMN {quote(state.name)} DROP NOT NULL"]
+                return [f"{alter} ALTER COLUMN {quote(state.name)} DROP NOT NULL"]
 
-    def _change(self, table: DeltaTable, column: Column, before: ColumnState) -> list[str]:
-        wanted = spark_type(column.type)
+    def _change(self, alter: str, column: Column, before: ColumnState) -> list[str]:
+        wanted, name = spark_type(column.type), quote(column.name)
+        comment = f"{alter} ALTER COLUMN {name} COMMENT {_comment(column)}"
         if wanted.lower() == before.native:
-            return []  # only the declared type changes
+            return [comment]  # only the declared type changes
         if not _can_widen(before, column.type):
             raise Unsupported(
                 f"Delta cannot change {column.name} from {before.native} to {column.type} in place",
                 hint="copy the table by hand, or declare what is there",
             )
-        return [
-            _set(table, {"delta.enableTypeWidening": "true"}),
-            f"ALTER TABLE {table.relation} ALTER COLUMN {quote(column.name)} TYPE {wanted}",
-        ]
+        enable = f"{alter} SET TBLPROPERTIES ('delta.enableTypeWidening' = 'true')"
+        return [enable, f"{alter} ALTER COLUMN {name} TYPE {wanted}", comment]
 
 
-def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[str] = (), replace: bool = False) -> str:
-    """The statement that creates a table; `replace` lays an empty one out anew."""
+def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[str] = ()) -> str:
+    """The statement that creates a table, or lays an empty one out anew in partitions."""
     lines = [
         f"{quote(column.name)} {spark_type(column.type)}"
-        f"{'' if column.nullable and not column.primary_key else ' NOT NULL'}"
+        f"{'' if column.nullable and not column.primary_key else ' NOT NULL'} COMMENT {_comment(column)}"
         for column in spec.columns
     ]
-    properties = {
-        COLUMNS: json.dumps({column.name: column.type.to_spec() for column in spec.columns}),
-        PRIMARY_KEY: json.dumps(spec.primary_key),
-    }
-    create = "CREATE OR REPLACE TABLE" if replace else "CREATE TABLE IF NOT EXISTS"
-    parts = f" PARTITIONED BY ({', '.join(quote(name) for name in partition_by)})" if partition_by else ""
-    return f"{create} {table.relation} ({', '.join(lines)}) USING DELTA{parts} TBLPROPERTIES ({property_sql(properties)})"
+    create, parts = "CREATE TABLE IF NOT EXISTS", ""
+    if partition_by:
+        create, parts = "REPLACE TABLE", f" PARTITIONED BY ({', '.join(quote(name) for name in partition_by)})"
+    return f"{create} {table.relation} ({', '.join(lines)}) USING DELTA{parts}"
 
 
-def _set(table: DeltaTable, properties: Mapping[str, str]) -> str:
-    return f"ALTER TABLE {table.relation} SET TBLPROPERTIES ({property_sql(properties)})"
+def _comment(column: Column) -> str:
+    return text(f"{column.type}{_KEY if column.primary_key else ''}")
+
+
+def _from_comment(comment: Any) -> tuple[ColumnType | None, bool]:
+    """The declared type and whether the column belongs to the key; nothing for a comment somebody else wrote."""
+    found = _COMMENT.fullmatch(str(comment or ""))
+    if found is None:
+        return None, False
+    name, first, second, key = found.groups()
+    if name == "String" and first:
+        return String(int(first)), bool(key)
+    if name == "Numeric" and second:
+        return Numeric(int(first), int(second)), bool(key)
+    return _PLAIN.get(name), bool(key)
 
 
 def _can_widen(before: ColumnState, after: ColumnType) -> bool:

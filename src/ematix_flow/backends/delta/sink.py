@@ -76,7 +76,7 @@ class DeltaSink(LakeSink):
                 f"asked for is ({', '.join(wanted)})",
                 hint="set partition_by to what is there, or copy the table by hand",
             )
-        active().sql(create_statement(table, job.shape.table, partition_by=wanted, replace=True))
+        active().sql(create_statement(table, job.shape.table, partition_by=wanted))
 
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
         with translating("the rehearsal"), exactly(active()):

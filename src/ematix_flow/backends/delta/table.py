@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.families.lake.change import ACTION, Change
 from ematix_flow.families.lake.place import explained, uri
-from ematix_flow.families.lake.session import active, exactly, quote, settings, text
+from ematix_flow.families.lake.session import active, exactly, quote, settings
 from ematix_flow.families.lake.state import Load
 
 if TYPE_CHECKING:
@@ -121,16 +121,6 @@ class DeltaTable:
                 f"MERGE INTO {self.relation} AS t USING (SELECT DISTINCT {names} FROM {other.relation}) AS s ON {on} "
                 "WHEN NOT MATCHED BY SOURCE THEN DELETE"
             ).collect()
-
-    def properties(self) -> Mapping[str, str]:
-        """The table's properties."""
-        rows = active().sql(f"SHOW TBLPROPERTIES {self.relation}").collect()
-        return {row["key"]: row["value"] for row in rows}
-
-
-def property_sql(values: Mapping[str, str]) -> str:
-    """Table properties in a statement."""
-    return ", ".join(f"{text(name)} = {text(value)}" for name, value in values.items())
 
 
 @contextmanager

@@ -146,8 +146,9 @@ class FilesSink(LakeSink):
 
 
 def _is_final(job: WriteJob) -> bool:
-    """Whether the stage is already what will be published: no row can turn out to be there already."""
-    return job.incremental is None
+    """Whether the stage can be published as it is: no row is left out, and reading it back shows every wrong value."""
+    lossy = job.write_options.get("partition_by") or job.write_options.get("csv_null_value")
+    return job.incremental is None and not lossy
 
 
 def _check_partition(job: WriteJob, name: str) -> None:

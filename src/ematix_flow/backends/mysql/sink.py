@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import MySQLConnection
 
 _TEXTS = ("text", "string", "json", "jsonb")
-_INDEXED_CHARACTERS = 100
 
 
 class MySqlSink(SqlSink):
@@ -107,12 +106,7 @@ class MySqlSink(SqlSink):
         columns = [job.shape.declared.column(name) for name in _keys(job)]
         if not columns:
             return
-        parts = ", ".join(
-            self.dialect.quote(column.name)
-            + (f"({_INDEXED_CHARACTERS})" if column.type.kind in (*_TEXTS, "bytes") else "")
-            for column in columns
-        )
-        session.execute(f"ALTER TABLE {relation} ADD INDEX flow_keys ({parts})")
+        session.execute(f"ALTER TABLE {relation} ADD {self.dialect.lookup_lines(columns)[0]}")
         session.rows(f"ANALYZE TABLE {relation}")
 
     def drop_stage(self, session: SqlSession, run_id: str) -> None:

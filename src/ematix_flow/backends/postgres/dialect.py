@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from ematix_flow.declare.types import (
@@ -96,7 +97,7 @@ class PostgresDialect(SqlDialect):
     def truncate(self, relation: str) -> str:
         return f"TRUNCATE TABLE {relation}"
 
-    def create_temporary(self, name: str, query: str) -> str:
+    def create_temporary(self, name: str, query: str, *, looked_up_by: Sequence[Column] = ()) -> str:
         return f"CREATE TEMPORARY TABLE {self.quote(name)} ON COMMIT DROP AS {query}"
 
     def temporary(self, name: str) -> str:

@@ -57,7 +57,11 @@ class MySQLRenderer(Renderer):
 
         MySQL 8.0.15 gives UTF-16 back, and dies of an empty text that follows a replaced one.
         """
-        x, pattern, replacement = self.render(expression.of), expression.pattern.write("icu_pcre"), expression.replacement
+        x, pattern, replacement = (
+            self.render(expression.of),
+            expression.pattern.write("icu_pcre"),
+            expression.replacement,
+        )
         if not expression.everywhere:
             pattern, replacement = first_only(expression.pattern, replacement, flavour="icu_pcre")
         replaced = self.as_text(f"REGEXP_REPLACE({x}, {self.literal(pattern)}, {self._replacement(replacement)})")

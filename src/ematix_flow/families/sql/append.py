@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ematix_flow.contract.write import Counts
+from ematix_flow.declare.types import Bytes, Column
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing, keep
 
@@ -60,7 +61,7 @@ def _insert_new_copies(session: SqlSession, writing: Writing, seen: str) -> int:
         "flow_present",
         f"SELECT {target_hash} AS flow_hash, COUNT(*) AS flow_copies FROM {writing.target} "
         f"WHERE {target_hash} IN (SELECT flow_hash FROM {writing.dialect.temporary('flow_boundary')}) GROUP BY {target_hash}",
-        looked_up_by=("flow_hash",),
+        looked_up_by=[Column(Bytes(), name="flow_hash")],
     )
     values = {name: f"s.{quote(name)}" for name in writing.declared} | writing.metadata()
     present = (

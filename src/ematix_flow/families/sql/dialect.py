@@ -108,8 +108,8 @@ class SqlDialect(ABC):
         """The name of a table only this session sees."""
         return self.quote(name)
 
-    def create_temporary(self, name: str, query: str) -> str:
-        """Keep a query's result for this session."""
+    def create_temporary(self, name: str, query: str, *, looked_up_by: Sequence[Column] = ()) -> str:
+        """Keep a query's result for this session; a database that can only index while it creates does so here."""
         return f"CREATE TEMPORARY TABLE {self.quote(name)} AS {query}"
 
     def index_temporary(self, name: str, columns: Sequence[str]) -> str | None:
@@ -121,8 +121,8 @@ class SqlDialect(ABC):
         return f"DROP TABLE {self.temporary(name)}"
 
     def create_table(self, relation: str, columns: Sequence[Column], *, primary_key: Sequence[str],
-                     unique: Sequence[Sequence[str]] = ()) -> str:  # fmt: skip
-        """A table with its keys."""
+                     unique: Sequence[Sequence[str]] = (), looked_up_by: Sequence[Column] = ()) -> str:  # fmt: skip
+        """A table with its keys, and an index for lookups where joins do not do without."""
         keyed = {name for group in (primary_key, *unique) for name in group}
         lines = [
             f"{self.quote(column.name)} {self.type_sql(column, key=column.name in keyed)}"
@@ -132,7 +132,12 @@ class SqlDialect(ABC):
         if primary_key:
             lines.append(f"PRIMARY KEY ({self.names(primary_key)})")
         lines += [f"UNIQUE ({self.names(group)})" for group in unique]
+        lines += self.lookup_lines(looked_up_by)
         return f"CREATE TABLE IF NOT EXISTS {relation} ({', '.join(lines)}){self.table_suffix()}"
+
+    def lookup_lines(self, columns: Sequence[Column]) -> list[str]:
+        """Lines of a table's definition that index the columns, none where joins do without."""
+        return []
 
     def table_suffix(self) -> str:
         """What follows the column list."""

@@ -52,7 +52,8 @@ def seed_observations(writing: Writing) -> str:
 def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> Counts:
     """Remember new observations, recompute the versions of their keys, write what differs."""
     observed = _Observed(writing, strategy)
-    keep(session, writing.dialect, _TOUCHED, observed.new_rows(), looked_up_by=strategy.keys)
+    keys = writing.columns(strategy.keys)
+    keep(session, writing.dialect, _TOUCHED, observed.new_rows(), looked_up_by=keys)
     missing = _missing_keys(session, writing, strategy, staged=staged)
     new = session.execute(observed.remember())
     hard_deleted = 0
@@ -60,7 +61,7 @@ def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged
         session.execute(observed.remember_gone())
     elif strategy.deletes is Deletes.HARD and missing:
         hard_deleted = observed.forget_gone(session)
-    keep(session, writing.dialect, _VERSIONS, observed.versions(), looked_up_by=(*strategy.keys, VALID_FROM))
+    keep(session, writing.dialect, _VERSIONS, observed.versions(), looked_up_by=(*keys, writing.column(VALID_FROM)))
     counts = _apply(session, writing, strategy)
     expired = expire(session, writing, strategy)
     for name in (_TOUCHED, _VERSIONS):

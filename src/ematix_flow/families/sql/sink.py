@@ -135,7 +135,8 @@ class SqlSink(ABC):
     def _ensure_observations(self, session: SqlSession, job: WriteJob) -> None:
         table = observations_of(job.shape)
         relation = self.dialect.relation(table.schema, table.name)
-        session.execute(self.dialect.create_table(relation, table.columns, primary_key=()))
+        keys = [table.column(name) for name in getattr(job.strategy, "keys", ())]
+        session.execute(self.dialect.create_table(relation, table.columns, primary_key=(), looked_up_by=keys))
         if session.scalar(f"SELECT 1 FROM {relation} LIMIT 1") is None:  # a history kept by processing time goes on
             session.execute(seed_observations(Writing(self.dialect, job, "")))
 

@@ -35,6 +35,10 @@ class Writing:
         """The column of that name."""
         return self.job.shape.table.column(name)
 
+    def columns(self, names: Iterable[str]) -> list[Column]:
+        """The columns of those names."""
+        return [self.column(name) for name in names]
+
     def t(self, name: str) -> str:
         """A column of the target."""
         return f"{self.target}.{self.dialect.quote(name)}"
@@ -96,9 +100,11 @@ class Writing:
         return dialect.sha256(dialect.concat(parts) if len(parts) > 1 else parts[0])
 
 
-def keep(session: SqlSession, dialect: SqlDialect, name: str, query: str, *, looked_up_by: Sequence[str] = ()) -> None:
+def keep(
+    session: SqlSession, dialect: SqlDialect, name: str, query: str, *, looked_up_by: Sequence[Column] = ()
+) -> None:
     """Keep a query's result for this session, ready to be looked up by some columns."""
-    session.execute(dialect.create_temporary(name, query))
-    index = dialect.index_temporary(name, looked_up_by) if looked_up_by else None
+    session.execute(dialect.create_temporary(name, query, looked_up_by=looked_up_by))
+    index = dialect.index_temporary(name, [column.name for column in looked_up_by]) if looked_up_by else None
     if index:
         session.execute(index)

@@ -1,0 +1,191 @@
+"""Bad input: one clear error of the right class with a next step, nothing loaded, no secret in it."""
+
+from __future__ import annotations
+
+import json
+import os
+import traceback
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from ematix_flow import JSON, UUID, BigInt, Boolean, Date, Integer, Numeric, SmallInt, String, Text, ematix
+from ematix_flow.foundation.errors import (
+    BadValue,
+    ConnectionFailed,
+    FlowError,
+    NullViolation,
+    PermissionDenied,
+    TextTooLong,
+    Unreachable,
+)
+from tests.contract.loading import columns, declare, load, unique
+from tests.harness.base import Harness
+
+SERVERS = ("postgres", "mariadb", "mysql8")
+FILES = ("sqlite", "duckdb")
+PASSWORD = "gehe1m/W@rt #7"
+GOOD = {
+    "id": "1", "small": "1", "short": "'abc'", "must": "'x'", "price": "1.5", "whole": "true", "born": "DATE'2026-01-31'",
+    "doc": "'{}'", "key": "'00000000-0000-0000-0000-000000000000'",
+}  # fmt: skip
+BAD: list[tuple[str, str, type[FlowError], str]] = [
+    ("must", "CAST(NULL AS STRING)", NullViolation, "NULL"),
+    ("short", "'abcd'", TextTooLong, "more than 3 characters"),
+    ("short", "'😀😀😀😀'", TextTooLong, "more than 3 characters"),
+    ("id", "2147483648L", BadValue, "2147483648"),
+    ("small", "-40000", BadValue, "-40000"),
+    ("id", "CAST('NaN' AS DOUBLE)", BadValue, "NaN"),
+    ("id", "CAST('Infinity' AS FLOAT)", BadValue, "Infinity"),
+    ("id", "1.5D", BadValue, "1.5"),
+    ("id", "'12a'", BadValue, "12a"),
+    ("price", "1000.00", BadValue, "1000.00"),
+    ("price", "'ten'", BadValue, "ten"),
+    ("whole", "2", BadValue, "2"),
+    ("born", "'2026-02-30'", BadValue, "2026-02-30"),
+    ("doc", "'{'", BadValue, "{"),
+    ("key", "'no-uuid'", BadValue, "no-uuid"),
+]
+
+
+def people() -> Any:
+    return declare(
+        {"id": Integer | None, "small": SmallInt | None, "short": String[3] | None, "must": Text, "price": Numeric[5, 2] | None,
+         "whole": Boolean | None, "born": Date | None, "doc": JSON | None, "key": UUID | None}
+    )  # fmt: skip
+
+
+@pytest.mark.offers("append")
+def test_a_row_that_breaks_the_declaration_loads_nothing(harness: Harness) -> None:
+    table = people()
+
+    def run(expressions: dict[str, str]) -> Any:
+        chosen = ", ".join(f"{sql} AS `{name}`" for name, sql in expressions.items())
+        good = ", ".join(f"{sql} AS `{name}`" for name, sql in GOOD.items())
+        rows = f"SELECT {good} UNION ALL SELECT {chosen}" if expressions is GOOD else f"SELECT {chosen}"
+        decorate = ematix.pipeline(
+            target=table, target_connection=harness.connection, mode="append", name=f"bad_{table.__tablename__}"
+        )
+        return decorate(lambda spark: spark.sql(rows).coalesce(1)).sync()
+
+    run(GOOD)
+    before = harness.rows(table.spec())
+    for column, expression, error, said in BAD:
+        with pytest.raises(FlowError) as caught:
+            run({**GOOD, column: expression})
+        assert (type(caught.value), caught.value.exit_code) == (error, 4), f"{column} {expression}: {caught.value}"
+        for word in (column, said, "nothing was loaded"):
+            assert word in caught.value.what, f"{column} {expression}: {caught.value}"
+        assert caught.value.hint
+        assert "test_errors.py:" in str(caught.value)
+    after = harness.rows(table.spec())
+    assert len(before) == 2
+    assert columns(after, ("id", "_batch_id")) == columns(before, ("id", "_batch_id"))
+
+
+def broken_servers(harness: Any) -> dict[str, tuple[Any, type[FlowError]]]:
+    """Connections that cannot work, and what each of them is called."""
+    parts = urlsplit(harness.url)
+    login, place = f"{parts.username}:{quote(PASSWORD, safe='')}", f"{parts.hostname}:{parts.port}"
+
+    def at(address: str) -> Any:
+        return replace(harness.connection, name="broken", url=parts._replace(netloc=address).geturl())
+
+    return {
+        "nobody answers": (at(f"{login}@127.0.0.1:9"), Unreachable),
+        "wrong password": (at(f"{login}@{place}"), ConnectionFailed),
+        "no such user": (at(f"nobody:{quote(PASSWORD, safe='')}@{place}"), ConnectionFailed),
+        "no such database": (replace(harness.connection, name="broken", url=f"{harness.url}_2"), ConnectionFailed),
+    }
+
+
+@pytest.mark.systems(*SERVERS)
+def test_a_server_that_refuses_or_is_not_there_says_so_without_the_password(harness: Any, systems: Any) -> None:
+    working, table = systems("sqlite"), declare({"id": BigInt})
+    for what, (connection, error) in broken_servers(harness).items():
+        for source, target in ((connection, working.connection), (working.connection, connection)):
+            caught = _failed(source, target, table, "SELECT 1 AS id")
+            assert type(caught) is error, f"{what}: {caught!r}"
+            assert (caught.exit_code, caught.retryable) == (5, error is Unreachable)
+            assert caught.hint
+            _tells_no_secret(caught)
+
+
+def _failed(source: Any, target: Any, table: Any, sql: str) -> FlowError:
+    decorate = ematix.pipeline(
+        target=table, target_connection=target, source_connection=source, mode="append", name=unique("failing")
+    )
+    with pytest.raises(FlowError) as caught:
+        decorate(lambda conn: sql).sync()
+    return caught.value
+
+
+def _tells_no_secret(error: FlowError) -> None:
+    told = [str(error), repr(error), json.dumps(error.to_dict(), ensure_ascii=False), repr(error.facts)]
+    told.append("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    told.append(Path(os.environ["EMATIX_FLOW_RUN_LOG_PATH"]).read_bytes().decode(errors="replace"))
+    for text in told:
+        for secret in (PASSWORD, quote(PASSWORD, safe=""), quote(PASSWORD)):
+            assert secret not in text
+
+
+@pytest.mark.systems(*FILES)
+def test_a_file_that_is_no_database_is_left_alone_and_named(harness: Any, systems: Any, tmp_path: Path) -> None:
+    other, table = systems("duckdb" if harness.name == "sqlite" else "sqlite"), declare({"id": BigInt})
+    path = tmp_path / "notes.txt"
+    path.write_text("these are no pages of a database, " * 200, encoding="utf-8")
+    before = path.read_bytes()
+    broken = replace(harness.connection, name="broken", path=str(path))
+    for source, target in ((broken, other.connection), (other.connection, broken)):
+        caught = _failed(source, target, table, "SELECT 1 AS id")
+        assert (type(caught), caught.exit_code) == (ConnectionFailed, 5), str(caught)
+        assert "path=" in str(caught.hint)
+    assert path.read_bytes() == before
+    missing = replace(harness.connection, name="broken", path=str(tmp_path / "missing" / "x.db"))
+    caught = _failed(missing, other.connection, table, "SELECT 1 AS id")
+    assert type(caught) is ConnectionFailed
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.systems("delta", "files-parquet", "files-csv")
+def test_a_lake_whose_path_is_a_file_is_refused(harness: Any, systems: Any, tmp_path: Path) -> None:
+    table = declare({"id": BigInt})
+    path = tmp_path / "notes.txt"
+    path.write_text("no folder", encoding="utf-8")
+    broken = replace(harness.connection, name="broken", path=str(path))
+    caught = _failed(systems("sqlite").connection, broken, table, "SELECT 1 AS id")
+    assert isinstance(caught, ConnectionFailed), str(caught)
+    assert caught.exit_code == 5
+    assert caught.hint
+    assert path.read_text(encoding="utf-8") == "no folder"
+
+
+@pytest.mark.systems(*SERVERS)
+def test_a_login_without_the_right_is_told_so_and_nothing_is_loaded(harness: Any, systems: Any) -> None:
+    secret, working = declare({"id": BigInt}), systems("sqlite")
+    load(harness, secret, [{"id": 1}], mode="append")
+    connection = _guest(harness)
+    reading = _failed(connection, working.connection, declare({"id": BigInt}), f"SELECT id FROM {secret.spec().qualified}")
+    writing = _failed(working.connection, connection, secret, "SELECT 2 AS id")
+    creating = _failed(working.connection, connection, declare({"id": BigInt}), "SELECT 2 AS id")
+    for caught in (reading, writing, creating):
+        assert (type(caught), caught.exit_code) == (PermissionDenied, 5), str(caught)
+        assert "grant" in str(caught.hint)
+        _tells_no_secret(caught)
+    assert columns(harness.rows(secret.spec()), ("id",)) == [(1,)]
+
+
+def _guest(harness: Any) -> Any:
+    """A login that may come in and nothing else."""
+    name, parts = unique("guest"), urlsplit(harness.url)
+    if harness.name == "postgres":
+        harness.execute(f"CREATE ROLE {name} LOGIN PASSWORD '{PASSWORD}'")
+    else:
+        harness.execute(f"CREATE USER '{name}'@'%' IDENTIFIED BY '{PASSWORD}'")
+        harness.seed(declare({"id": BigInt}, schema=parts.path[1:], name="open").spec(), [{"id": 1}])
+        harness.execute(f"GRANT SELECT ON {parts.path[1:]}.open TO '{name}'@'%'")
+    address = f"{name}:{quote(PASSWORD, safe='')}@{parts.hostname}:{parts.port}"
+    return replace(harness.connection, name="guest", url=parts._replace(netloc=address).geturl())
