@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from ematix_flow.declare.markers import NaturalKey, Nullable, PrimaryKey
+from ematix_flow.declare.normalizers import check_chain
 from ematix_flow.declare.types import Column, ColumnType, NullableType, Numeric, String
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import Location, caller
@@ -210,8 +211,11 @@ def _column(cls: type, name: str, annotation: Any, where: Location | None) -> tu
     primary = any(isinstance(marker, PrimaryKey) for marker in markers)
     natural = next((marker.group for marker in markers if isinstance(marker, NaturalKey)), None)
     takes_null = takes_null or any(isinstance(marker, Nullable) for marker in markers)
-    others = tuple(marker for marker in markers if not isinstance(marker, (PrimaryKey, NaturalKey, Nullable)))
-    column = Column(type=column_type, nullable=takes_null, primary_key=primary, name=name, normalizers=others)
+    try:
+        chain = check_chain(markers)
+    except DeclarationError as exc:
+        raise exc.at(where) from None
+    column = Column(type=column_type, nullable=takes_null, primary_key=primary, name=name, normalizers=chain)
     return column, natural
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.config.resolve import resolve
 from ematix_flow.declare.endpoints import Source
+from ematix_flow.declare.normalizers import Derive
 from ematix_flow.declare.pipeline import PipelineSpec, positional_parameters
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.engine.handle import Connection
@@ -152,4 +153,4 @@ def _table_query(spec: PipelineSpec, dialect: str) -> str:
 
 def is_derived(column: Any) -> bool:
     """Whether the column is made by derive(...), so that the source need not have it."""
-    return bool(column.normalizers) and type(column.normalizers[0]).__name__.lower().lstrip("_") == "derive"
+    return bool(column.normalizers) and isinstance(column.normalizers[0], Derive)

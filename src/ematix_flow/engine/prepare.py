@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _INTEGERS = ("smallint", "int", "bigint", "tinyint")
 _NESTED = ("struct", "array", "map", "variant")
+_KINDS = {"timestamp": "timestamp_tz", "timestamp_ntz": "timestamp", "date": "date"}
 _numbers = itertools.count(1)
 
 
@@ -38,8 +39,9 @@ def _normalized(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any
     spark = frame.sparkSession
     open_until.callback(spark.catalog.dropTempView, view)
     columns = [(column.name, column.normalizers) for column in table.columns]
+    kinds = {name: _KINDS[given] for name, given in frame.dtypes if given in _KINDS}
     return spark.sql(
-        normalized_select(columns, f"SELECT * FROM {view}", pre_transforms=pre_transforms, dialect="spark")
+        normalized_select(columns, f"SELECT * FROM {view}", pre_transforms=pre_transforms, dialect="spark", kinds=kinds)
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -142,7 +143,10 @@ def _inside(
     if not _same_system(reading, target):
         return "source and target are different systems", None, ()
     try:
-        query = normalized_query(target.load.table, reading.query, context.spec.transforms_pre, reading.backend.dialect)
+        kinds = {column.name: column.type.kind for column in reading.plan.columns if column.type is not None}
+        query = normalized_query(
+            target.load.table, reading.query, context.spec.transforms_pre, reading.backend.dialect, kinds
+        )
     except CannotRender as exc:
         return str(exc), None, ()
     if query == reading.query:
@@ -150,12 +154,12 @@ def _inside(
     return None, query, reading.source.plan(query, parallelism=1).columns
 
 
-def normalized_query(table: TableSpec, query: str, pre_transforms: Any, dialect: str) -> str:
+def normalized_query(table: TableSpec, query: str, pre_transforms: Any, dialect: str, kinds: Mapping[str, str]) -> str:
     """The source's query with the table's normalizers and the pre-transforms in the database's own words."""
     if not pre_transforms and not any(column.normalizers for column in table.columns):
         return query
     columns = [(column.name, column.normalizers) for column in table.columns]
-    return normalized_select(columns, query, pre_transforms=pre_transforms, dialect=dialect)
+    return normalized_select(columns, query, pre_transforms=pre_transforms, dialect=dialect, kinds=kinds)
 
 
 def threshold(incremental: Incremental, watermark: str, kind: str) -> str:

@@ -51,7 +51,11 @@ class DeltaDdl:
         for field in fields:
             native = field.dataType.simpleString()
             kept, is_key = _from_comment(field.metadata.get("comment"))
-            known = kept if kept is not None and spark_type(kept).lower() == native else type_of(field.dataType, field.metadata)
+            known = (
+                kept
+                if kept is not None and spark_type(kept).lower() == native
+                else type_of(field.dataType, field.metadata)
+            )
             states.append(ColumnState(field.name, native, known, field.nullable))
             key += [field.name] if is_key else []
         return TableState(tuple(states), tuple(key))

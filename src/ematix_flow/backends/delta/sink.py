@@ -171,6 +171,11 @@ class DeltaSink(LakeSink):
 
 def _after(job: WriteJob, change: Change) -> dict[str, list[str]] | None:
     strategy = job.strategy
-    if isinstance(strategy, Scd2) and strategy.event_time and strategy.deletes is Deletes.HARD and change.counts.deleted:
+    if (
+        isinstance(strategy, Scd2)
+        and strategy.event_time
+        and strategy.deletes is Deletes.HARD
+        and change.counts.deleted
+    ):
         return {"forget": list(strategy.keys)}
     return None

@@ -61,7 +61,9 @@ def translate(exc: Exception) -> FlowError:
     near = re.search(r"(Did you mean \"?[^\n?]+\??|Candidate bindings: [^\n]+)", whole)
     for pattern, kind, hint in _SIGNS:
         if re.search(pattern, whole):
-            return kind(f"{text} (DuckDB)", hint=mask(near.group(1)) if near and kind in (MissingTable, MissingColumn) else hint)
+            return kind(
+                f"{text} (DuckDB)", hint=mask(near.group(1)) if near and kind in (MissingTable, MissingColumn) else hint
+            )
     kind, hint = _BY_CLASS.get(type(exc).__name__, (RunFailed, _SQL))
     return kind(f"{text} (DuckDB)", hint=hint)
 

@@ -75,7 +75,9 @@ def connect_target(connection: DuckDBConnection) -> DuckdbSession:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise ConnectionFailed(f"the folder of {path} cannot be made: {exc.strerror}", hint="check path= and its rights") from exc
+        raise ConnectionFailed(
+            f"the folder of {path} cannot be made: {exc.strerror}", hint="check path= and its rights"
+        ) from exc
     return _bounded(_session(str(path)))
 
 

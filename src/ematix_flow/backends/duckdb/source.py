@@ -75,7 +75,9 @@ def _describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
     names = [name.lower() for name, _ in described]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise PlanError(f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS")
+        raise PlanError(
+            f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
+        )
     return tuple(SourceColumn(name, native, _type_of(native)) for name, native in described)
 
 

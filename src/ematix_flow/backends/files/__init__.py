@@ -18,5 +18,9 @@ backend = Backend(
     batch_source=FilesSource,
     batch_sink=FilesSink,
     ddl=FilesDdl,
-    notes=("queries are Spark SQL", "a batch is the folder flow_batch=<run>", "primary keys are not enforced on append"),
+    notes=(
+        "queries are Spark SQL",
+        "a batch is the folder flow_batch=<run>",
+        "primary keys are not enforced on append",
+    ),
 )

@@ -18,7 +18,19 @@ if TYPE_CHECKING:
 SPARK_FORMATS = {"parquet": "parquet", "orc": "orc", "csv": "csv", "json_lines": "json"}
 # Spark reads an empty quoted text as NULL where NULL is empty too; read as this, it can be told apart.
 EMPTY = "\u0001flow-empty\u0001"
-_NATIVE_IN_JSON = ("small_int", "integer", "big_int", "float", "double", "boolean", "text", "string", "json", "jsonb", "uuid")
+_NATIVE_IN_JSON = (
+    "small_int",
+    "integer",
+    "big_int",
+    "float",
+    "double",
+    "boolean",
+    "text",
+    "string",
+    "json",
+    "jsonb",
+    "uuid",
+)
 _NO_MARKER = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
@@ -119,5 +131,3 @@ def _quote(options: Mapping[str, Any]) -> str:
 def batch_folder(table: Path, run_id: str) -> Path:
     """Where the rows of one published run are."""
     return table / f"{BATCH}={run_id}"
-
-

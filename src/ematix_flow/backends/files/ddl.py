@@ -41,7 +41,9 @@ class FilesDdl:
                 where=shape.declared.where,
                 hint=f"use a connection with format = {layout.format!r}, or another table",
             )
-        states = tuple(ColumnState(column.name, str(column.type), column.type, column.nullable) for column in layout.columns)
+        states = tuple(
+            ColumnState(column.name, str(column.type), column.type, column.nullable) for column in layout.columns
+        )
         return TableState(states, tuple(column.name for column in layout.columns if column.primary_key))
 
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
@@ -74,7 +76,9 @@ class FilesDdl:
         if isinstance(step, CreateTable):
             if layout is None:
                 _refuse_strangers(self._place.table(shape.table.schema, shape.table.name))
-            return layout or Layout(self._format, tuple(replace(column, normalizers=()) for column in step.table.columns))
+            return layout or Layout(
+                self._format, tuple(replace(column, normalizers=()) for column in step.table.columns)
+            )
         if layout is None:
             raise PlanError(f"{shape.table.qualified} is not there", hint="create it first")
         match step:

@@ -162,7 +162,9 @@ def _check_partition(job: WriteJob, name: str) -> None:
     kind = declared.column(name).type
     if kind.kind in _NOT_A_FOLDER:
         raise Unsupported(
-            f"partition_by {name!r}: a {kind} cannot be the name of a folder", where=declared.where, hint="choose another column"
+            f"partition_by {name!r}: a {kind} cannot be the name of a folder",
+            where=declared.where,
+            hint="choose another column",
         )
 
 

@@ -38,7 +38,9 @@ class FilesSource(LakeSource):
             return path if self._holds_data(path) else None
         if path.is_file() or not path.parent.is_dir():
             return None
-        files = sorted(item for item in path.parent.glob("*") if item.is_file() and item.name.split(".")[0] == path.name)
+        files = sorted(
+            item for item in path.parent.glob("*") if item.is_file() and item.name.split(".")[0] == path.name
+        )
         return next((item for item in files if format_from_path(item.name) == self._format), None)
 
     def open(self, path: Path) -> DataFrame:

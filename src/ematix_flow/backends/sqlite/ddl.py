@@ -52,11 +52,17 @@ class SqliteDdl(RebuildingDdl):
         unique = []
         for name in session.rows(f"SELECT name FROM pragma_index_list({table}) WHERE origin = 'u' ORDER BY seq DESC"):
             index = self.dialect.text_literal(str(name[0]))
-            unique.append(tuple(str(row[0]) for row in session.rows(f"SELECT name FROM pragma_index_info({index}) ORDER BY seqno")))
+            unique.append(
+                tuple(
+                    str(row[0]) for row in session.rows(f"SELECT name FROM pragma_index_info({index}) ORDER BY seqno")
+                )
+            )
         attached = session.rows(
             f"SELECT sql FROM main.sqlite_master WHERE tbl_name = {table} AND type IN ('index', 'trigger') AND sql IS NOT NULL"
         )
-        written = str(session.scalar(f"SELECT sql FROM main.sqlite_master WHERE name = {table} AND type = 'table'") or "")
+        written = str(
+            session.scalar(f"SELECT sql FROM main.sqlite_master WHERE name = {table} AND type = 'table'") or ""
+        )
         lost = sorted({" ".join(found.upper().split()) for found in _UNKEPT.findall(_QUOTED.sub("''", written))})
         return Layout(columns, key, tuple(unique), tuple(str(row[0]) for row in attached), tuple(lost))
 
@@ -84,7 +90,9 @@ class SqliteDdl(RebuildingDdl):
         return self.dialect.text_literal(self.dialect.table_name(shape.table.schema, shape.table.name))
 
     def _columns(self, session: SqlSession, shape: TargetShape) -> tuple[tuple[ColumnState, ...], tuple[str, ...]]:
-        found = session.rows(f'SELECT name, type, "notnull", pk FROM pragma_table_info({self._literal(shape)}) ORDER BY cid')
+        found = session.rows(
+            f'SELECT name, type, "notnull", pk FROM pragma_table_info({self._literal(shape)}) ORDER BY cid'
+        )
         columns = tuple(
             ColumnState(str(name), str(native), self.dialect.parse_type(str(native)), not required)
             for name, native, required, _ in found

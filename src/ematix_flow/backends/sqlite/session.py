@@ -48,7 +48,9 @@ def connect_target(connection: SQLiteConnection) -> SqlSession:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as exc:
-        raise ConnectionFailed(f"the folder of {path} cannot be made: {exc.strerror}", hint="check path= and its rights") from exc
+        raise ConnectionFailed(
+            f"the folder of {path} cannot be made: {exc.strerror}", hint="check path= and its rights"
+        ) from exc
     return _open(_uri(path, "rwc"))
 
 
@@ -98,7 +100,9 @@ def _uri(path: Path, mode: str) -> str:
 def _open(target: str) -> SqlSession:
     if sqlite3.sqlite_version_info < OLDEST:
         wanted = ".".join(map(str, OLDEST))
-        raise ConfigError(f"this Python has SQLite {sqlite3.sqlite_version}, {wanted} is needed", hint="use a newer Python")
+        raise ConfigError(
+            f"this Python has SQLite {sqlite3.sqlite_version}, {wanted} is needed", hint="use a newer Python"
+        )
     try:
         raw = sqlite3.connect(target, uri=True, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         raw.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()

@@ -117,14 +117,21 @@ class SqliteSink(SqlSink):
         """An index that begins with these columns, unless there is one."""
         name = self.dialect.table_name(table.schema, table.name)
         literal = self.dialect.text_literal(name)
-        primary = [str(row[0]) for row in session.rows(f"SELECT name FROM pragma_table_info({literal}) WHERE pk > 0 ORDER BY pk")]
+        primary = [
+            str(row[0])
+            for row in session.rows(f"SELECT name FROM pragma_table_info({literal}) WHERE pk > 0 ORDER BY pk")
+        ]
         found = [primary]
         for (index,) in session.rows(f"SELECT name FROM pragma_index_list({literal}) WHERE NOT partial"):
             about = self.dialect.text_literal(str(index))
-            found.append([str(row[0]) for row in session.rows(f"SELECT name FROM pragma_index_info({about}) ORDER BY seqno")])
+            found.append(
+                [str(row[0]) for row in session.rows(f"SELECT name FROM pragma_index_info({about}) ORDER BY seqno")]
+            )
         if not any(set(columns[: len(keys)]) == set(keys) for columns in found):
             index = self.dialect.quote(f"{name}__flow_keys")
-            session.execute(f"CREATE INDEX IF NOT EXISTS {index} ON {self.dialect.quote(name)} ({self.dialect.names(keys)})")
+            session.execute(
+                f"CREATE INDEX IF NOT EXISTS {index} ON {self.dialect.quote(name)} ({self.dialect.names(keys)})"
+            )
 
     def _check_values(self, session: SqlSession, columns: tuple[Column, ...]) -> None:
         for column in columns:

@@ -32,7 +32,12 @@ _INTEGERS = ("small_int", "integer", "big_int")
 _EXACT_IN_DOUBLE = 2**53
 _ROWS_PER_BATCH = 16_384
 # One typed row before all others: ADBC takes a column's type from the first rows, and those may be NULL.
-_FIRST_ROW: dict[str, tuple[str, object]] = {INTEGER: ("0", 0), REAL: ("0.5", 0.5), TEXT: ("'flow'", "flow"), BLOB: ("x'f0'", b"\xf0")}
+_FIRST_ROW: dict[str, tuple[str, object]] = {
+    INTEGER: ("0", 0),
+    REAL: ("0.5", 0.5),
+    TEXT: ("'flow'", "flow"),
+    BLOB: ("x'f0'", b"\xf0"),
+}
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,9 @@ def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
     names = {name for name, _ in described}
     twice = sorted({found[1] for name in names if (found := re.match(r"(.+):\d+$", name)) and found[1] in names})
     if twice:
-        raise PlanError(f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS")
+        raise PlanError(
+            f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
+        )
     return described
 
 
@@ -130,7 +137,8 @@ def _type_of(name: str, native: str, found: _Found) -> ColumnType:
         return Bytes()
     if found.blobs and not (isinstance(declared, Bytes) and not found.misfits):
         raise BadValue(
-            f"column {name!r} holds binary values beside others", hint=f"say which is meant: CAST({name} AS BLOB) or AS TEXT"
+            f"column {name!r} holds binary values beside others",
+            hint=f"say which is meant: CAST({name} AS BLOB) or AS TEXT",
         )
     if declared is not None and not found.misfits:
         return declared
@@ -164,7 +172,9 @@ def _translate(exc: Exception) -> FlowError:
     import pyarrow as pa
 
     if isinstance(exc, pa.ArrowInvalid):
-        return BadValue(f"{exc} (SQLite)", hint="the source changed while it was planned, or holds a value of another type")
+        return BadValue(
+            f"{exc} (SQLite)", hint="the source changed while it was planned, or holds a value of another type"
+        )
     return translate(exc)
 
 

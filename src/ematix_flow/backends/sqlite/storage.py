@@ -65,7 +65,9 @@ def _stored(array: pa.Array, name: str, column_type: ColumnType) -> pa.Array:
         if kind == "timestamp":
             return text
         return pc.binary_join_element_wise(text, pa.scalar("+00:00"), "", null_handling="emit_null")
-    return array.cast(pa.binary() if kind == "bytes" else pa.int64() if storage_class(column_type) == INTEGER else pa.string())
+    return array.cast(
+        pa.binary() if kind == "bytes" else pa.int64() if storage_class(column_type) == INTEGER else pa.string()
+    )
 
 
 def _plain_decimal(array: pa.Array, column_type: Numeric) -> pa.Array:

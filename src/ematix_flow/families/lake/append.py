@@ -57,8 +57,6 @@ def _new_copies(boundary: DataFrame, present: DataFrame, words: Words) -> DataFr
         f"{hashed} AS flow_hash",
         f"row_number() OVER (PARTITION BY {hashed} ORDER BY {hashed}) AS flow_copy",
     )
-    copies = (
-        present.alias("s").selectExpr(f"{hashed} AS flow_present").groupBy("flow_present").count()
-    )
+    copies = present.alias("s").selectExpr(f"{hashed} AS flow_present").groupBy("flow_present").count()
     joined = numbered.join(copies, numbered["flow_hash"] == copies["flow_present"], "left")
     return joined.where("`count` IS NULL OR flow_copy > `count`").selectExpr(*(quote(name) for name in words.declared))

@@ -54,7 +54,9 @@ def gather(frame: DataFrame, job: WriteJob) -> Facts:
         mark = watermark_text(f"max({quote(column.name)})", column.type), f"count_if({quote(column.name)} IS NULL)"
     row = frame.selectExpr("count(*) AS `n`", *sums, f"{mark[0]} AS `mark`", f"{mark[1]} AS `nulls`").collect()[0]
     broken = {f"{kind}:{column.name}": int(row[f"n{index}"]) for index, (kind, column, _) in enumerate(tests)}
-    return Facts(int(row["n"]), {name: count for name, count in broken.items() if count}, row["mark"], int(row["nulls"]))
+    return Facts(
+        int(row["n"]), {name: count for name, count in broken.items() if count}, row["mark"], int(row["nulls"])
+    )
 
 
 def refuse_broken(facts: Facts, frame: DataFrame, job: WriteJob) -> None:
@@ -76,7 +78,7 @@ def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
     raise DuplicateKeys(
         f"{totals['keys']} key(s) of {job.shape.declared.qualified} appear more than once in this batch "
         f"({totals['rows']} rows): {_show(keys, [tuple(row)[:-1] for row in found])}; nothing was loaded",
-        hint=f"keep one row per key: transforms_pre=[deduplicate_by({', '.join(repr(key) for key in keys)}, order_by=\"… desc\")]",
+        hint=f'keep one row per key: transforms_pre=[deduplicate_by({", ".join(repr(key) for key in keys)}, order_by="… desc")]',
         keys=int(totals["keys"]),
         rows=int(totals["rows"]),
     )
@@ -104,7 +106,7 @@ def _broken(frame: DataFrame, job: WriteJob, kind: str, column: Column, test: st
     if kind == "null":
         return NullViolation(
             f"{count} row(s) have NULL in {table}.{column.name}, which is NOT NULL{samples}; nothing was loaded",
-            hint=f"declare it `| None`, give it a default(...) or filter the rows: filter_where(\"{column.name} IS NOT NULL\")",
+            hint=f'declare it `| None`, give it a default(...) or filter the rows: filter_where("{column.name} IS NOT NULL")',
             column=column.name,
             rows=count,
         )

@@ -35,11 +35,19 @@ _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
     ("DELTA_TABLE_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
     ("DELTA_PATH_DOES_NOT_EXIST", MissingTable, "check the table name and the connection's path"),
     ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", NullViolation, "declare the column `| None`, or give it a default(...)"),
-    ("DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE", DuplicateKeys, "the table holds a key twice: remove one"),
+    (
+        "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
+        DuplicateKeys,
+        "the table holds a key twice: remove one",
+    ),
     ("DELTA_CONCURRENT", LeaseHeld, "another writer changed the table meanwhile: run it again"),
     ("DELTA_METADATA_CHANGED", LeaseHeld, "another writer changed the table meanwhile: run it again"),
     ("DELTA_PROTOCOL_CHANGED", LeaseHeld, "another writer changed the table meanwhile: run it again"),
-    ("DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME", Unsupported, "rename the column: letters, digits and _ are always fine"),
+    (
+        "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAME",
+        Unsupported,
+        "rename the column: letters, digits and _ are always fine",
+    ),
     ("DELTA_UNSUPPORTED", Unsupported, "copy the table by hand, or declare what is there"),
     ("NOT_SUPPORTED_CHANGE_COLUMN", Unsupported, "copy the table by hand, or declare what is there"),
     ("DELTA_FAILED_TO_MERGE_FIELDS", DriftError, "compare the table with its declaration: flow preview NAME"),
@@ -117,5 +125,11 @@ def _missing_column(message: str) -> MissingColumn:
 
 def _first_line(exc: Exception) -> str:
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    said = lines[1] if len(lines) > 1 and lines[0].startswith("An error occurred while calling") else lines[0] if lines else ""
+    said = (
+        lines[1]
+        if len(lines) > 1 and lines[0].startswith("An error occurred while calling")
+        else lines[0]
+        if lines
+        else ""
+    )
     return mask(said.removeprefix(": ")[:300]) or type(exc).__name__

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _THERE = "flow_there"
 
 
-def merge(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, folder: StageFolder, *, staged: int) -> Change:
+def merge(
+    stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, folder: StageFolder, *, staged: int
+) -> Change:
     """Actions for the rows that change, and for no others."""
     check_keys(stage, words.job, strategy.keys)
     if target.isEmpty():

@@ -19,12 +19,16 @@ if TYPE_CHECKING:
 _STAGED = "flow_staged"
 
 
-def scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, folder: StageFolder, *, staged: int) -> Change:
+def scd2(
+    stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, folder: StageFolder, *, staged: int
+) -> Change:
     """Close changed versions, open new ones, refresh what is not compared; one action per touched version."""
     check_keys(stage, words.job, strategy.keys)
     if target.isEmpty():
         rows = stage.alias("s").selectExpr(*image(words, _opening(words, strategy)))
-        return Change("append", rows, Counts(read=staged, inserted=staged, closed=staged if _ends_at_once(strategy) else 0))
+        return Change(
+            "append", rows, Counts(read=staged, inserted=staged, closed=staged if _ends_at_once(strategy) else 0)
+        )
     actions = _versions(stage, target, words, strategy)
     if strategy.deletes is Deletes.HARD:
         actions = actions.unionByName(forgotten(stage, target, words, strategy))

@@ -32,7 +32,9 @@ def active() -> SparkSession:
     try:
         return SparkSession.active()
     except PySparkException as exc:
-        raise RunFailed("no Spark session is running", hint="start one first: SparkSession.builder.getOrCreate()") from exc
+        raise RunFailed(
+            "no Spark session is running", hint="start one first: SparkSession.builder.getOrCreate()"
+        ) from exc
 
 
 @contextmanager

@@ -118,7 +118,9 @@ class LakeSink(ABC):
             self.state.write(job.writer, replace(state, pending=replace(load, published=True)))
         return WriteResult(job.run_id, opening.commit, Counts(**(load.counts or {})), load.watermark)
 
-    def announce(self, job: WriteJob, load: Load, counts: Counts, *, facts: Facts, after: Mapping[str, Any] | None) -> Load:
+    def announce(
+        self, job: WriteJob, load: Load, counts: Counts, *, facts: Facts, after: Mapping[str, Any] | None
+    ) -> Load:
         """Say what is about to be committed, so that a later run can finish it."""
         announced = replace(load, counts=asdict(_complete(counts, facts)), after=after)
         state = self.state.read(job.writer) or WriterState()

@@ -54,7 +54,9 @@ class LakeSource(ABC):
         names = [column.name for column in columns]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
-            raise PlanError(f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS")
+            raise PlanError(
+                f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
+            )
         return ReadPlan(query, columns, parallelism, "Spark cuts the files", estimate)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
@@ -158,7 +160,9 @@ def _parsed(query: str) -> Any:
         trees = sqlglot.parse(query, read="spark")
     except ParseError as exc:
         first = exc.errors[0] if exc.errors else {}
-        where = f" (line {first.get('line')}, column {first.get('col')}, near {first.get('highlight')!r})" if first else ""
+        where = (
+            f" (line {first.get('line')}, column {first.get('col')}, near {first.get('highlight')!r})" if first else ""
+        )
         raise SqlError(f"the query is not Spark SQL: {first.get('description') or exc}{where}",
                        hint="lakes and files are queried in Spark SQL") from exc  # fmt: skip
     except SqlglotError as exc:

@@ -56,7 +56,11 @@ class WriterState:
     @property
     def sequence(self) -> int:
         """The highest sequence that is published for certain."""
-        known = [load.sequence for load in (self.last, self.pending) if load is not None and (load is self.last or load.published)]
+        known = [
+            load.sequence
+            for load in (self.last, self.pending)
+            if load is not None and (load is self.last or load.published)
+        ]
         return max(known, default=0)
 
     def settled(self) -> WriterState:
@@ -109,7 +113,12 @@ class LakeState:
             }
         status = "failed" if error else "success"
         self._line(
-            run_id=run_id, pipeline_name=writer, finished_at=now().isoformat(), status=status, error_message=error, **numbers
+            run_id=run_id,
+            pipeline_name=writer,
+            finished_at=now().isoformat(),
+            status=status,
+            error_message=error,
+            **numbers,
         )
 
     def transformed(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,

@@ -82,12 +82,16 @@ class RebuildingDdl(SqlDdl):
         kept = [replace(column, nullable=column.nullable or column.name in relaxed) for column in layout.columns]
         natives = [d.type_sql(changed[column.name]) if column.name in changed else column.native for column in kept]
         lines = [_line(d.quote(column.name), native, column) for column, native in zip(kept, natives, strict=True)]
-        lines += [f"{d.quote(step.column.name)} {d.type_sql(step.column)}" for step in steps if isinstance(step, AddColumn)]
+        lines += [
+            f"{d.quote(step.column.name)} {d.type_sql(step.column)}" for step in steps if isinstance(step, AddColumn)
+        ]
         if layout.primary_key:
             lines.append(f"PRIMARY KEY ({d.names(layout.primary_key)})")
         lines += [f"UNIQUE ({d.names(group)})" for group in layout.unique]
         values = [
-            self.converted(d.quote(column.name), changed[column.name], column) if column.name in changed else d.quote(column.name)
+            self.converted(d.quote(column.name), changed[column.name], column)
+            if column.name in changed
+            else d.quote(column.name)
             for column in layout.columns
         ]
         names = d.names([column.name for column in kept])
