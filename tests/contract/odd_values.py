@@ -77,6 +77,12 @@ REFUSED: dict[str, dict[str, list[Any]]] = {
     "mariadb": _MYSQL,
     "mysql8": _MYSQL,
     "sqlite": {"a_float": [NAN], "a_double": [NAN]},
+    # ORC counts old days in the Julian calendar, which went from 4 to 15 October 1582.
+    "files-orc": {
+        "a_date": [date(1582, 10, 10)],
+        "a_timestamp": [datetime(1582, 10, 10, 12)],
+        "an_instant": [datetime(1582, 10, 10, 12, tzinfo=timezone.utc)],
+    },
 }
 """What a system cannot hold; loading it is a clear error, never another value."""
 
@@ -95,6 +101,14 @@ def held_by(system: str) -> dict[str, list[Any]]:
         name: [value for value in values if not any(same(value, other) for other in refused.get(name, ()))]
         for name, (_, values) in TYPES.items()
     }
+
+
+def written_by(system: str) -> dict[str, list[Any]]:
+    """For each column, the values that somebody else can put there: text files have no bytes, only text."""
+    held = held_by(system)
+    if system in ("files-csv", "files-jsonl"):
+        held["some_bytes"] = [value for value in held["some_bytes"] if value.isascii() and value.isalpha()]
+    return held
 
 
 def rows_of(columns: dict[str, list[Any]]) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from ematix_flow.declare.types import NullableType
 from ematix_flow.foundation.errors import BadValue
 from tests.contract.conftest import Systems
 from tests.contract.loading import declare, load
-from tests.contract.odd_values import REFUSED, TYPES, differences, held_by, rows_of
+from tests.contract.odd_values import REFUSED, TYPES, differences, held_by, rows_of, written_by
 from tests.harness.base import Harness, canonical
 
 
@@ -63,7 +63,7 @@ def test_every_value_of_a_source_arrives_as_it_is(harness: Harness, systems: Sys
 
 def _common(one: str, other: str, name: str) -> list[Any]:
     held = held_by(other)[name]
-    return [value for value in held_by(one)[name] if any(value is kept for kept in held)]
+    return [value for value in written_by(one)[name] if any(value is kept for kept in held)]
 
 
 @pytest.mark.offers("append")

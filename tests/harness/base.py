@@ -47,8 +47,11 @@ class Harness(ABC):
 
     def rows(self, table: TableSpec) -> list[Row]:
         """Every row in canonical Python values of the declared types; other columns as they are."""
+        return self.canonical_rows(table, self.raw_rows(table.schema, table.name))
+
+    def canonical_rows(self, table: TableSpec, found: Sequence[Row]) -> list[Row]:
+        """Rows in canonical Python values."""
         types = {column.name: column.type for column in table.columns}
-        found = self.raw_rows(table.schema, table.name)
         return [{name: canonical(value, types.get(name)) for name, value in row.items()} for row in found]
 
     def close(self) -> None:  # noqa: B027 - most systems have nothing to end
@@ -75,7 +78,7 @@ def canonical(value: Any, column_type: ColumnType | None) -> Any:
     if kind == "numeric":
         return Decimal(str(value))
     if kind in ("timestamp", "timestamp_tz"):
-        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value).replace("Z", "+00:00"))
         if kind == "timestamp":
             return moment.replace(tzinfo=None)
         return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)

@@ -29,7 +29,7 @@ _SIGNS: tuple[tuple[str, type[FlowError], str], ...] = (
     (r"No space left|disk quota", StorageFull, "free space on the disk and run again"),
     (r"Permission denied|read-only mode|Read-only file system", PermissionDenied,
      "allow this user to write the file and its folder"),
-    (r"not a valid DuckDB database|Could not deserialize|was created with a newer|unknown database version|checksum", ConnectionFailed,
+    (r"not a valid DuckDB database|Could not deserialize|newer version of DuckDB|unknown database version|checksum", ConnectionFailed,
      "check path=: is this a DuckDB file, written by this version of DuckDB or an older one?"),
     (r"database does not exist|Cannot open file|Cannot open database", ConnectionFailed, "check path= and its folder"),
     (r"Required module 'pytz'", ConfigError, 'pip install "ematix-flow-spark[duckdb]"'),

@@ -35,7 +35,7 @@ class DuckdbSink(SqlSink):
         return connect_target(self._connection)
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Every task writes its own Parquet file; the database is not touched."""
+        """Every task writes its own Parquet file; the stage is the query that reads them, and the database is not touched."""
         written = parquet_stage.write_stage(frame, job, owner=self._owner)
         return Stage(self._select(job, str(written.location)), written.rows, written.location)
 
