@@ -71,17 +71,18 @@ TYPES: dict[str, tuple[Any, list[Any]]] = {
 }  # fmt: skip
 
 NOT_FINITE = [NAN, INFINITY, -INFINITY]
+# ORC counts old days in the Julian calendar, which went from 4 to 15 October 1582, and has no minus zero seconds.
+NOT_IN_ORC = [datetime(1582, 10, 10, 12), datetime(1969, 12, 31, 23, 59, 59, 999999)]
 _MYSQL = {"a_float": NOT_FINITE, "a_double": NOT_FINITE}
 REFUSED: dict[str, dict[str, list[Any]]] = {
     "postgres": {"a_text": ["zero\0byte"]},
     "mariadb": _MYSQL,
     "mysql8": _MYSQL,
     "sqlite": {"a_float": [NAN], "a_double": [NAN]},
-    # ORC counts old days in the Julian calendar, which went from 4 to 15 October 1582.
     "files-orc": {
         "a_date": [date(1582, 10, 10)],
-        "a_timestamp": [datetime(1582, 10, 10, 12)],
-        "an_instant": [datetime(1582, 10, 10, 12, tzinfo=timezone.utc)],
+        "a_timestamp": NOT_IN_ORC,
+        "an_instant": [moment.replace(tzinfo=timezone.utc) for moment in NOT_IN_ORC],
     },
 }
 """What a system cannot hold; loading it is a clear error, never another value."""

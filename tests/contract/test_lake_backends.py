@@ -24,6 +24,7 @@ from ematix_flow import (
     UUID,
     BigInt,
     DeltaLocalConnection,
+    Double,
     Integer,
     Numeric,
     ObjectStoreLocalConnection,
@@ -464,8 +465,6 @@ def test_parquet_partitions_and_compression_are_as_asked(files: Callable[[str], 
     assert {pyarrow.parquet.ParquetFile(path).metadata.row_group(0).column(0).compression for path in written} == {"ZSTD"}
     assert lake.rows(table) == [(1, "eu"), (2, "us")]
     with pytest.raises(Unsupported, match="a Double cannot be the name of a folder"):
-        from ematix_flow import Double
-
         lake.load(declare({"x": Double}), Append(), [], write_options={"partition_by": ["x"]})
 
 
@@ -492,7 +491,7 @@ def test_a_reader_never_sees_half_a_load(files: Callable[[str], Lake], strategy:
         with duckdb.connect() as client:
             seen.extend(client.execute(f"SELECT count(*), count(DISTINCT round) FROM '{pattern}'").fetchall())
 
-    with _reading(read):
+    with _Reading(read):
         for number in range(1, 4):
             _load_range(lake, table, strategy, size, number)
     appended = isinstance(strategy, Append)
@@ -513,7 +512,7 @@ def test_a_reader_of_delta_never_sees_half_a_load(delta: Lake) -> None:
         found = DeltaTable(str(delta.root / "raw" / "big")).to_pyarrow_table(columns=["round"])
         seen.append((found.num_rows, len(found.column("round").unique())))
 
-    with _reading(read):
+    with _Reading(read):
         for number in range(1, 3):
             _load_range(delta, table, Truncate(), size, number)
     assert len(seen) > 3
@@ -527,7 +526,7 @@ def _load_range(lake: Lake, table: Any, strategy: Strategy, size: int, number: i
     load.sink.settle(load.job, load.opening, result, None)
 
 
-class _reading:  # noqa: N801
+class _Reading:
     """Reads again and again in another thread; a file that is gone by then is an error of the reader, not half a load."""
 
     def __init__(self, read: Callable[[], None]) -> None:

@@ -34,12 +34,12 @@ class HybridDays:
     """ORC counts days before 15 October 1582 in the Julian calendar, as its Java writers do; pyorc does not know that."""
 
     switch = date(1582, 10, 15)
+    switched = (switch - EPOCH.date()).days
 
     @classmethod
     def from_orc(cls, days: int) -> date:
-        counted = EPOCH.date() + timedelta(days=days)
-        if counted >= cls.switch:
-            return counted
+        if days >= cls.switched:
+            return EPOCH.date() + timedelta(days=days)
         c = days + 2440588 + 32082
         d = (4 * c + 3) // 1461
         e = c - 1461 * d // 4
