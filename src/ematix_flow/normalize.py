@@ -40,7 +40,6 @@ from ematix_flow.declare.pre_transforms import (
     limit,
     sample_pct,
 )
-from ematix_flow.expressions import normalized_select, render_chain
 
 __all__ = [
     "DEFAULT_DATE_FORMATS", "DEFAULT_TIMESTAMP_FORMATS", "OnFailure", "apply_normalization", "clamp", "compose_chain",
@@ -57,6 +56,8 @@ def compose_chain(markers: Sequence[Any], col: str) -> str:
     >>> compose_chain([trim(), empty_to_null()], "name")
     "NULLIF(TRIM(CAST(name AS TEXT)), '')"
     """
+    from ematix_flow.expressions import render_chain  # only who asks for SQL pays for it
+
     return render_chain(markers, None, dialect="postgres", column_sql=col)
 
 
@@ -65,6 +66,8 @@ def apply_normalization(target_cls: Any, base_sql: str, transforms_pre: Sequence
 
     Without a normalizer on any column, the source's columns pass as they are.
     """
+    from ematix_flow.expressions import normalized_select
+
     columns = [(column.name, column.normalizers) for column in target_cls.__columns__]
     if not any(is_normalizer(marker) for _, markers in columns for marker in markers):
         columns = []

@@ -127,16 +127,21 @@ def _publish_and_die(spec: Any, rows: Any) -> str:
 
 
 def test_each_target_has_its_own_watermark(warehouse: Any, copy: Harness) -> None:
-    early, late = tickets(), tickets()
-    rows = [{"ticket": number, "name": "x"} for number in range(8, 12)]
-    options = {"name": unique("fan"), "incremental": True, "watermark_column": "ticket"}
-    one = Target(warehouse.connection, early, mode="append")
-    other = Target(copy.connection, late, mode="append")
-    fanned(rows[:1], [one, other], **options)[0].sync()
-    fanned(rows[:2], [one], **options)[0].sync()
-    fanned(rows[:3], [one], **options)[0].sync()
-    # The marks are 10 and 8 now: what begins at the smaller one, as a number and not as a text, serves both.
-    result = fanned(rows, [one, other], **options)[0].sync()
+    source, early, late = tickets(), tickets(), tickets()
+    name = unique("fan")
+    both = [Target(warehouse.connection, early, mode="append"), Target(copy.connection, late, mode="append")]
+
+    def load(newest: int, targets: list[Target]) -> Any:
+        warehouse.seed(source.spec(), [{"ticket": number, "name": "x"} for number in range(8, newest + 1)])
+        decorate = ematix.pipeline(
+            targets=targets, source_connection=warehouse.connection, name=name, incremental=True, watermark_column="ticket"
+        )
+        return decorate(lambda conn: f"SELECT * FROM {source.spec().qualified}").sync()
+
+    load(8, both)
+    load(10, both[:1])
+    # The marks are 10 and 8 now: the read must begin at the smaller number, which is not the smaller text.
+    result = load(11, both)
     assert [target.rows_inserted for target in result.targets] == [1, 3]
     assert [target.watermark for target in result.targets] == ["11", "11"]
     assert found(warehouse, early) == found(copy, late)

@@ -177,9 +177,8 @@ def test_every_delta_load_is_one_commit_that_carries_its_token(delta: Lake) -> N
     loads = [
         (Append(), [person(1, "a"), person(2, "b"), person(3, "c")], "WRITE"),
         (merging(deletes=HARD), [person(1, "a"), person(2, "B"), person(4, "d")], "MERGE"),
-        (merging(), [person(1, "a")], "MERGE"),
+        (merging(), [], "MERGE"),
         (Truncate(), [person(9, "z")], "WRITE"),
-        (Append(), [], "WRITE"),
     ]
     results = [delta.load(table, strategy, rows) for strategy, rows, _ in loads]
     history = delta.history(table)
@@ -193,7 +192,7 @@ def test_every_delta_load_is_one_commit_that_carries_its_token(delta: Lake) -> N
     ]
     assert [note["counts"] for note in kept] == [vars(result.counts) for result in results]
     assert results[1].counts == Counts(read=3, inserted=1, updated=1, unchanged=1, deleted=1)
-    assert [_token(delta, table, version) for version in range(1, 6)] == [("load", version) for version in range(1, 6)]
+    assert [_token(delta, table, version) for version in range(1, 5)] == [("load", version) for version in range(1, 5)]
 
 
 def _token(lake: Lake, table: Any, version: int) -> tuple[str, int]:
@@ -215,16 +214,13 @@ def test_the_same_token_twice_loads_nothing(lake: Lake) -> None:
 
 def test_delta_itself_refuses_a_token_it_knows(delta: Lake) -> None:
     table = people()
-    delta.load(table, Append(), [person(1, "a")])
-    lost = delta.open(table, Append())
+    first = delta.open(table, Append())
+    first.publish([person(1, "a")])
     (delta.root / "_ematix_flow" / "load.json").unlink()
-    stage = lost.stage([person(2, "b")])
-    lost.sink.publish(lost.job, stage, lost.opening)
-    again = Load(delta, lost.sink, WriteJob(str(uuid.uuid4()), "load", "load", lost.job.shape, Append(), now()), lost.opening)
-    (delta.root / "_ematix_flow" / "load.json").unlink()
-    with pytest.raises(LeaseHeld, match="load / 2"):
-        again.publish([person(3, "c")])
-    assert delta.rows(table, "id") == [(1,), (2,)]
+    job = WriteJob(str(uuid.uuid4()), "load", "load", first.job.shape, Append(), now())
+    with pytest.raises(LeaseHeld, match="load / 1"):
+        Load(delta, first.sink, job, first.opening).publish([person(2, "b")])
+    assert delta.rows(table, "id") == [(1,)]
 
 
 # --- runs that died --------------------------------------------------------------------------------------------------
@@ -276,11 +272,10 @@ def test_a_lake_that_lost_its_state_asks_its_tables(lake: Lake) -> None:
     table = declare({"id": BigInt, "at": Timestamp})
     mark = Incremental("at")
     moment = datetime(2026, 1, 1, 12, 0, 0, 5)
-    lake.load(table, Append(), [{"id": 1, "at": moment}], incremental=mark)
-    lake.load(table, Append(), [{"id": 2, "at": moment}], incremental=mark)
+    lake.load(table, Append(), [{"id": 1, "at": moment}, {"id": 2, "at": moment}], incremental=mark)
     (lake.root / "_ematix_flow" / "load.json").unlink()
     again = lake.open(table, Append(), incremental=mark)
-    assert (again.opening.commit.sequence, again.opening.watermark) == (3, "2026-01-01 12:00:00.000005")
+    assert (again.opening.commit.sequence, again.opening.watermark) == (2, "2026-01-01 12:00:00.000005")
     # Without a key equal rows are counted: two of three copies are new.
     rows = [{"id": 1, "at": moment}, {"id": 2, "at": moment}, {"id": 2, "at": moment}, {"id": 2, "at": moment}]
     assert again.run(rows).counts == Counts(read=4, inserted=2, unchanged=2)
@@ -328,8 +323,6 @@ def test_a_merge_is_exact_about_nulls_and_touches_only_what_changes(delta: Lake)
     assert columns(found, ("id", "name", "note", "gone")) == [
         (None, "NONE", "x", False), (1, None, "x", False), (2, "", "x", False), (3, "c", "x", True), (5, "e", None, False),
     ]  # fmt: skip
-    back = delta.load(table, strategy, [person(None, "NONE"), person(1, None), person(2, ""), person(3, "c"), person(5, "e")])
-    assert back.counts == Counts(read=5, updated=1, unchanged=4)
 
 
 def test_rows_that_break_a_promise_stop_the_load(delta: Lake) -> None:
@@ -352,12 +345,8 @@ def test_the_brake_stops_a_merge_before_anything_is_deleted(delta: Lake) -> None
     delta.load(table, Append(), many)
     with pytest.raises(Brake, match="110 of 120 rows"):
         delta.load(table, merging(deletes=HARD), many[:10])
-    with pytest.raises(Brake, match="the source is empty"):
-        delta.load(table, merging(deletes=HARD), [])
-    assert len(delta.history(table)) == 2
     rehearsed = delta.load(table, merging(deletes=HARD), many[:10], accept_deletes=110, rehearsal=True)
     assert (rehearsed.counts.deleted, len(delta.history(table))) == (110, 2)
-    assert delta.load(table, merging(deletes=HARD), many[:10], accept_deletes=110).counts.deleted == 110
 
 
 def test_versions_close_open_refresh_and_expire_in_one_commit(delta: Lake) -> None:
@@ -388,10 +377,9 @@ def test_versions_close_open_refresh_and_expire_in_one_commit(delta: Lake) -> No
 def test_a_key_deleted_for_good_takes_its_observations_along(delta: Lake) -> None:
     table = declare({"id": Annotated[BigInt, pk()], "name": Text | None, "at": TimestampTZ})
     strategy = Scd2(("id",), ("name",), "at", deletes=HARD)
-    rows = [{"id": key, "name": "a", "at": day(1)} for key in (1, 2)]
-    delta.load(table, strategy, rows)
-    delta.load(table, Scd2(("id",), ("name",), "at"), [{"id": 1, "name": "b", "at": day(3)}])
-    assert delta.counts(table, strategy, [rows[1]]) == {"deleted": 2, "unchanged": 1}
+    rows = [{"id": key, "name": name, "at": day(at)} for key, name, at in [(1, "a", 1), (1, "b", 3), (2, "a", 1)]]
+    assert delta.counts(table, strategy, rows) == {"inserted": 3}
+    assert delta.counts(table, strategy, rows[2:]) == {"deleted": 2, "unchanged": 1}
     assert delta.rows(table, "id") == [(2,)]
     assert [row["id"] for row in delta.query(f"SELECT id FROM {table.spec().qualified}__observations")] == [2]
 
@@ -429,7 +417,7 @@ def _read_alone(file_format: str, folder: Path) -> list[Row]:
     reader, ending = ("read_csv", "csv") if file_format == "csv" else ("read_json", "json")
     found = duckdb.connect().execute(f"SELECT * FROM {reader}('{folder}/*/*.{ending}', {options})")
     names = [item[0] for item in found.description or ()]
-    return [{**dict(zip(names, row)), "id": int(row[0])} for row in found.fetchall()]
+    return [{**dict(zip(names, row, strict=True)), "id": int(row[0])} for row in found.fetchall()]
 
 
 def test_csv_options_partitions_and_new_columns_read_back(files: Callable[[str], Lake]) -> None:
@@ -446,7 +434,7 @@ def test_csv_options_partitions_and_new_columns_read_back(files: Callable[[str],
     lake.load(wider, Append(), [{"id": 99, "region": "us", "word": "new", "age": 7}], write_options=options)
     expected = [{**row, "age": None} for row in rows] + [{"id": 99, "region": "us", "word": "new", "age": 7}]
     assert lake.rows(wider) == columns(expected, wider.spec().column_names)
-    with pytest.raises(DriftError, match="csv_delimiter=';'.*no options"):
+    with pytest.raises(DriftError, match=r"csv_delimiter=';'.*no options"):
         lake.load(wider, Append(), rows[:0])
     with pytest.raises(BadValue, match=r"have 'NIL' in raw\.words\.word"):
         lake.load(wider, Append(), [{"id": 1, "region": "x", "word": "NIL", "age": 1}], write_options=options)
@@ -662,6 +650,21 @@ def test_json_lines_keep_their_documents(files: Callable[[str], Lake]) -> None:
     (lake.root / "broken.jsonl").write_text('{"id": 1}\n{"id": \n')
     with pytest.raises((BadValue, RunFailed)):
         lake.query("SELECT * FROM broken")
+
+
+def test_people_may_ask_and_change_delta_tables_by_name(delta: Lake, files: Callable[[str], Lake]) -> None:
+    table = declare({"id": BigInt, "name": Text | None}, schema="raw", name="people")
+    delta.load(table, Append(), [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])
+    client = delta_backend.backend.client(delta.connection)  # type: ignore[misc]
+    assert client.execute("UPDATE raw.people SET name = 'x' WHERE people.id = 2") == 1
+    assert client.query("SELECT id, name FROM raw.people ORDER BY id", limit=1) == (["id", "name"], [(1, "a")])
+    assert client.query("SELECT name FROM raw.people WHERE id = 2")[1] == [("x",)]
+    with pytest.raises(MissingTable, match=r"raw\.person"):
+        client.execute("DELETE FROM raw.person")
+    with pytest.raises(SqlError, match="only INSERT, UPDATE"):
+        client.execute("DROP TABLE raw.people")
+    with pytest.raises(Unsupported):
+        files_backend.backend.client(files("csv").connection).execute("DELETE FROM raw.people")  # type: ignore[misc]
 
 
 def test_a_read_from_a_watermark_keeps_rows_without_one(delta: Lake) -> None:

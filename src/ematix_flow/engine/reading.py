@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.contract.backend import Backend, BatchSource
 from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Incremental
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.engine.ask import Asked, FrameSource, QuerySource, is_derived
@@ -172,6 +175,16 @@ def threshold(incremental: Incremental, watermark: str, kind: str) -> str:
     if kind in ("timestamp", "timestamp_tz"):
         return (datetime.fromisoformat(watermark) - incremental.lookback).isoformat(sep=" ", timespec="microseconds")
     return watermark
+
+
+def earliest(marks: Sequence[str | None], spec: PipelineSpec) -> str | None:
+    """Where a read that serves several targets begins; None when one of them needs everything."""
+    known = [mark for mark in marks if mark is not None]
+    if spec.incremental is None or not known or len(known) < len(marks):
+        return None
+    kind = spec.loads[0].table.column(spec.incremental.column).type.kind
+    numbers = kind in ("small_int", "integer", "big_int", "numeric", "float", "double")
+    return min(known, key=Decimal) if numbers else min(known)
 
 
 def restricted_query(

@@ -16,7 +16,15 @@ from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteRe
 from ematix_flow.declare.strategy import Append
 from ematix_flow.engine import spark_errors
 from ematix_flow.engine.context import LoadContext, RunContext
-from ematix_flow.engine.reading import LoadReading, Reading, choose, prepared_frame, restricted_query, source_frame
+from ematix_flow.engine.reading import (
+    LoadReading,
+    Reading,
+    choose,
+    earliest,
+    prepared_frame,
+    restricted_query,
+    source_frame,
+)
 from ematix_flow.engine.result import Event, TargetResult
 from ematix_flow.engine.ticker import ticking
 from ematix_flow.families.progress import watching
@@ -130,11 +138,10 @@ class Walk:
         if not any(self._needs_rows(item) and item.inside.query is None for item in loadings):
             return None
         marks = [item.opening.watermark if item.opening else None for item in loadings if self._needs_rows(item)]
-        known = [mark for mark in marks if mark is not None]
-        earliest = min(known) if len(known) == len(marks) and known else None
+        start = earliest(marks, self.context.spec)
         self._say("read", reading.kind, total=reading.plan.estimated_rows if reading.plan else None)
         try:
-            frame = source_frame(self.context, reading, earliest)
+            frame = source_frame(self.context, reading, start)
             if len(loadings) > 1:
                 frame = frame.persist()
                 self.context.open_until.callback(frame.unpersist)

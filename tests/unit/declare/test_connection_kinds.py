@@ -481,7 +481,7 @@ def test_a_missing_variable_names_connection_field_and_next_step(monkeypatch: py
     with pytest.raises(MissingSecret) as caught:
         connection.resolved()
     shown = str(caught.value)
-    assert "connection 'w', password: the environment variable NOT_THERE is not set" in shown
+    assert "connection 'w', field password, the environment variable NOT_THERE is not set" in shown
     assert "export NOT_THERE=…" in shown
     assert "test_connection_kinds.py:" in shown
 

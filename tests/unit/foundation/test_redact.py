@@ -147,9 +147,9 @@ def test_no_remembered_value_survives_masking(secret: str) -> None:
 def test_masking_a_megabyte_without_blanks_takes_no_noticeable_time() -> None:
     redact.remember("hunter22")
     text = "a" * 300_000 + "://" + "b:" * 150_000 + "password" * 30_000
-    started = time.perf_counter()
+    started = time.process_time()
     redact.mask(text)
-    assert time.perf_counter() - started < 2
+    assert time.process_time() - started < 2
 
 
 def test_the_logging_filter_masks_messages_arguments_and_tracebacks(caplog: pytest.LogCaptureFixture) -> None:

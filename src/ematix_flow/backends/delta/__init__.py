@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.backends.delta.client import DeltaClient
 from ematix_flow.backends.delta.ddl import DeltaDdl
 from ematix_flow.backends.delta.sink import DeltaSink
 from ematix_flow.backends.delta.source import DeltaSource
@@ -19,5 +20,6 @@ backend = Backend(
     batch_source=DeltaSource,
     batch_sink=DeltaSink,
     ddl=DeltaDdl,
+    client=DeltaClient,
     notes=("queries are Spark SQL", "primary keys are not enforced on append"),
 )

@@ -10,7 +10,7 @@ from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
 from ematix_flow.declare.strategy import Append, Deletes, Merge, Scd2, Truncate
 from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.append import append, truncate
-from ematix_flow.families.lake.change import Change, StageFolder
+from ematix_flow.families.lake.change import Change, StageFolder, completed
 from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
@@ -100,7 +100,7 @@ class DeltaSink(LakeSink):
     def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | None]:
         """The change in full, and the observations that must be written before it."""
         words, folder = Words(job), StageFolder(self.stage_folder(job))
-        stage, target, staged = self._staged(job), self._target(job).read(), facts.rows
+        stage, target, staged = self._staged(job), completed(self._target(job).read(), words), facts.rows
         refuse_broken(facts, stage, job)
         match job.strategy:
             case Append():

@@ -68,7 +68,7 @@ class DeltaTable:
         if change.how == "merge":
             self._merge(change, writer=writer, load=load, note=note)
         else:
-            with _alone():
+            with alone():
                 change.frame.write.format("delta").mode(change.how).options(
                     txnAppId=writer, txnVersion=str(load.sequence), userMetadata=note
                 ).save(uri(self.path))
@@ -97,26 +97,26 @@ class DeltaTable:
         }
         change.frame.createOrReplaceTempView(view)
         try:
-            with _alone(), settings(spark, token):
+            with alone(), settings(spark, token):
                 spark.sql(statement).collect()
         finally:
             spark.catalog.dropTempView(view)
 
     def append(self, frame: DataFrame) -> None:
         """Rows of the product's own, without a token; columns may be new."""
-        with _alone():
+        with alone():
             frame.write.format("delta").mode("append").option("mergeSchema", "true").save(uri(self.path))
 
     def delete(self, condition: str) -> None:
         """Remove rows."""
-        with _alone():
+        with alone():
             active().sql(f"DELETE FROM {self.relation} AS t WHERE {condition}").collect()
 
     def keep_keys_of(self, other: DeltaTable, keys: Sequence[str]) -> None:
         """Remove rows whose key the other table does not hold."""
         names = ", ".join(quote(key) for key in keys)
         on = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in keys)
-        with _alone():
+        with alone():
             active().sql(
                 f"MERGE INTO {self.relation} AS t USING (SELECT DISTINCT {names} FROM {other.relation}) AS s ON {on} "
                 "WHEN NOT MATCHED BY SOURCE THEN DELETE"
@@ -124,7 +124,7 @@ class DeltaTable:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """One Delta write at a time in this process: a token in the session's settings must not reach another table."""
     spark = active()
     with settings(spark, {}), exactly(spark):

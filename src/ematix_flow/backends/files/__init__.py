@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ematix_flow.backends.files.ddl import FilesDdl
 from ematix_flow.backends.files.sink import FilesSink
-from ematix_flow.backends.files.source import FilesSource
+from ematix_flow.backends.files.source import FilesClient, FilesSource
 from ematix_flow.contract.backend import Backend
 from ematix_flow.declare.connections import ObjectStoreLocalConnection
 
@@ -18,6 +18,7 @@ backend = Backend(
     batch_source=FilesSource,
     batch_sink=FilesSink,
     ddl=FilesDdl,
+    client=FilesClient,
     notes=(
         "queries are Spark SQL",
         "a batch is the folder flow_batch=<run>",

@@ -14,11 +14,11 @@ from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
 from ematix_flow.declare.strategy import Truncate
 from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.append import append, truncate
-from ematix_flow.families.lake.change import Change, StageFolder, image, new_row
+from ematix_flow.families.lake.change import Change, StageFolder, completed, image, new_row
 from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
-from ematix_flow.families.lake.place import Place, exchange, explained, move, uri, write_atomically
+from ematix_flow.families.lake.place import Place, exchange, explained, move, put_back, uri, write_atomically
 from ematix_flow.families.lake.session import active, exactly
 from ematix_flow.families.lake.sink import FACTS, LakeSink
 from ematix_flow.families.lake.staging import watched
@@ -114,7 +114,7 @@ class FilesSink(LakeSink):
         staged, table = self._staged(job, layout), job.shape.table
         refuse_broken(facts, staged, job)
         kept = self._layouts.read((table.schema, table.name)) or layout
-        target = read_table(kept, folder)
+        target = completed(read_table(kept, folder), words)
         if isinstance(job.strategy, Truncate):
             return truncate(staged, target, words, staged=facts.rows)
         stage = StageFolder(self.stage_folder(job))
@@ -136,7 +136,8 @@ class FilesSink(LakeSink):
         return Load.from_dict({**kept, "published": True}) if kept.get("writer") == writer else None
 
     def forget_load(self, load: Load) -> None:
-        """Its stage is all it left."""
+        """Its stage is all it left, unless it died between the two renames of a truncate."""
+        put_back(self.stage_of(load.run_id, load.schema, load.table) / "table", self.place.table(load.schema, load.table))
 
     def finish_load(self, load: Load) -> None:
         """The options its files were written with are those to read the table with."""

@@ -10,6 +10,7 @@ from ematix_flow.backends.files.codec import read_table
 from ematix_flow.backends.files.foreign import check_options, read_foreign
 from ematix_flow.backends.files.layout import Layouts
 from ematix_flow.declare.connections.lakes import format_from_path
+from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.place import Place, explained
 from ematix_flow.families.lake.sql_source import LakeSource
 
@@ -61,6 +62,15 @@ class FilesSource(LakeSource):
             return True
         inside = [item for item in folder.iterdir() if not item.name.startswith((".", "_"))]
         return any(item.is_file() or "=" in item.name for item in inside)
+
+
+class FilesClient(LakeClient):
+    """Queries only."""
+
+    title = "a folder of files"
+
+    def __init__(self, connection: ObjectStoreLocalConnection) -> None:
+        super().__init__(FilesSource(connection))
 
 
 def _stamp(path: Path) -> frozenset[tuple[str, int, int]]:

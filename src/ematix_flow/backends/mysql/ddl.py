@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -23,6 +24,8 @@ _SAME_STORAGE = (
     frozenset({"json", "jsonb"}),
     frozenset({"json", "text"}),
 )
+
+_JSON_CHECK = re.compile(r"json_valid\(`(.+)`\)", re.IGNORECASE)
 
 
 class MySqlDdl(SqlDdl):
@@ -109,9 +112,5 @@ def _json_columns(session: SqlSession, schema: str, table: str) -> set[str]:
     checks = session.rows(
         f"SELECT check_clause FROM information_schema.check_constraints WHERE {schema} AND table_name = {table}"
     )
-    clauses = [str(row[0]).lower() for row in checks]
-    return {
-        clause[len("json_valid(`") : -2]
-        for clause in clauses
-        if clause.startswith("json_valid(`") and clause.endswith("`)")
-    }
+    clauses = [_JSON_CHECK.fullmatch(str(row[0])) for row in checks]
+    return {found.group(1) for found in clauses if found}

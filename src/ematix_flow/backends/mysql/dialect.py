@@ -41,7 +41,7 @@ _NATIVE: dict[str, ColumnType] = {
     "smallint": SmallInt(), "int": Integer(), "bigint": BigInt(), "float": Float(), "double": Double(),
     "tinyint(1)": Boolean(), "tinytext": Text(), "text": Text(), "mediumtext": Text(), "longtext": Text(),
     "date": Date(), "datetime(6)": Timestamp(), "timestamp(6)": TimestampTZ(), "json": JSONB(), "char(36)": UUID(),
-    "tinyblob": Bytes(), "blob": Bytes(), "mediumblob": Bytes(), "longblob": Bytes(),
+    "uuid": UUID(), "tinyblob": Bytes(), "blob": Bytes(), "mediumblob": Bytes(), "longblob": Bytes(),
 }  # fmt: skip
 _SHAPE = re.compile(r"^([a-z]+)(?:\((\d+)(?:,(\d+))?\))?( unsigned)?")
 _WIDTHS_OF_NO_MEANING = ("smallint", "int", "bigint")
@@ -126,7 +126,7 @@ class MySqlDialect(SqlDialect):
         if kind == "bytes":
             return f"HEX({expression})"
         if kind == "float":  # as text a FLOAT has six digits, a DOUBLE all of them
-            return f"CAST({expression} + 0e0 AS CHAR)"
+            return f"CAST({expression} * 1e0 AS CHAR)"
         return f"CAST({expression} AS CHAR)"
 
     def equal(self, left: str, right: str, column: Column) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ematix_flow.foundation.errors import (
     BadValue,
+    ConfigError,
     ConnectionFailed,
     DuplicateKeys,
     FlowError,
@@ -72,7 +73,7 @@ def translate(exc: Exception) -> FlowError:
     number, text = _parts(exc)
     text = mask(text)
     if _NO_SPACE.search(text):
-        return StorageFull(text, hint="free space on the database server and run again")
+        return StorageFull(text, hint="free space there and run again")
     if number is None:
         if any(sign in text for sign in _NETWORK):
             return Unreachable(text, hint=f"is the server running, and the host and port right? {_CHECK}")
@@ -84,6 +85,8 @@ def translate(exc: Exception) -> FlowError:
 def translate_login(exc: Exception) -> FlowError:
     """An error of opening a connection: there, an unknown database is the connection's fault."""
     number, text = _parts(exc)
+    if "cryptography" in text:
+        return ConfigError("this login needs the package cryptography", hint='pip install "ematix-flow-spark[mysql]"')
     if number == UNKNOWN_DATABASE:
         return ConnectionFailed(
             f"{mask(text)} (MySQL {number})", hint="check the database name in the connection's url"
@@ -97,7 +100,7 @@ def number_of(exc: BaseException | None) -> int | None:
 
 
 def _parts(exc: Exception) -> tuple[int | None, str]:
-    if len(exc.args) == 2 and isinstance(exc.args[0], int):
+    if len(exc.args) == 2 and isinstance(exc.args[0], int) and not isinstance(exc, OSError):
         number, text = exc.args
         if number == 0:  # PyMySQL's word for a connection that is closed already
             return 2006, str(text) or "the connection to the server is gone"

@@ -110,7 +110,9 @@ def expression(column: SourceColumn) -> str:
         return f"CAST(CAST({name} AS UNSIGNED) AS CHAR)"
     if column.native == "geometry":
         return f"ST_AsText({name})"
-    exact = ("small_int", "integer", "big_int", "float", "double", "boolean", "text", "string", "uuid", "bytes")
+    if column.native == "float":  # as text a FLOAT has six digits, a DOUBLE all of them
+        return f"{name} * 1e0"
+    exact = ("small_int", "integer", "big_int", "double", "boolean", "text", "string", "uuid", "bytes")
     if column.type is not None and column.type.kind in exact:
         return name
     return f"CAST({name} AS CHAR)"

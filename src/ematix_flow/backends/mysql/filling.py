@@ -22,7 +22,7 @@ _DIALECT = MySqlDialect()
 class Filling(ABC):
     """One task's connection to its stage."""
 
-    def __init__(self, who: Access, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
+    def __init__(self, who: Access, *, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
         self._relation = relation
         self._columns = columns
         self._attempt = attempt
@@ -50,13 +50,13 @@ class Filling(ABC):
 class Inserting(Filling):
     """For servers that read no files of their clients, which is how MySQL 8 is delivered."""
 
-    def __init__(self, who: Access, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
-        super().__init__(who, relation, columns, attempt)
+    def __init__(self, who: Access, **stage: Any) -> None:
+        super().__init__(who, **stage)
         with self._raw.cursor() as cursor:
             cursor.execute("SELECT @@max_allowed_packet")
             self._largest = min(_STATEMENT_BYTES, int(cursor.fetchone()[0]) // 2)
-        names = _DIALECT.names([name for name, _ in columns])
-        self._head = f"INSERT INTO {relation} ({names}, {ATTEMPT}) VALUES ".encode()
+        names = _DIALECT.names([name for name, _ in self._columns])
+        self._head = f"INSERT INTO {self._relation} ({names}, {ATTEMPT}) VALUES ".encode()
 
     def add(self, batch: Any) -> None:
         rows = rows_as_text(batch, self._columns, begin="(", end=f",{self._attempt}),", hex_mark="x")
@@ -71,8 +71,8 @@ class Inserting(Filling):
 class Loading(Filling):
     """LOCAL turns the server's errors into warnings, so one warning or one row less ends the load."""
 
-    def __init__(self, who: Access, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
-        super().__init__(who, relation, columns, attempt)
+    def __init__(self, who: Access, **stage: Any) -> None:
+        super().__init__(who, **stage)
         self._file = tempfile.NamedTemporaryFile(prefix="ematix-flow-")  # noqa: SIM115 - lives as long as this object
         self._rows = 0
 

@@ -33,7 +33,7 @@ def _cell(array: Any, name: str, column_type: ColumnType, *, hex_mark: str) -> A
     kind = column_type.kind
     if kind in ("float", "double"):
         array = array.cast(pa.float64())  # the shortest text of a float may lie beyond the largest one
-        if not pc.all(pc.is_finite(array)).as_py() and pc.any(pc.invert(pc.is_finite(array))).as_py():
+        if pc.any(pc.invert(pc.is_finite(array))).as_py():
             raise BadValue(
                 f"{name} has a value that is NaN or infinite, which MySQL cannot store; nothing was loaded",
                 hint="replace it in the source, for example by NULL",
@@ -41,7 +41,7 @@ def _cell(array: Any, name: str, column_type: ColumnType, *, hex_mark: str) -> A
     elif kind == "boolean":
         array = array.cast(pa.int8())
     elif kind == "timestamp_tz":
-        array = array.cast(pa.timestamp("us"))
+        array = array.cast(pa.timestamp("us", "UTC")).cast(pa.timestamp("us"))
     text = array.cast(texts)
     if kind in ("text", "string", "json", "jsonb"):
         for character, escaped in _ESCAPES:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ematix_flow.backends.mysql.errors import translate, translate_login
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.errors import ConfigError, FlowError
 
 if TYPE_CHECKING:
     import ssl
@@ -157,3 +158,13 @@ def collation_of(connection: MySQLConnection) -> str:
         return _MARIADB_COLLATION
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     return _MYSQL_COLLATION if numbers >= (8, 0, 17) else _OLD_MYSQL_COLLATION
+
+
+def insists_on_tls(session: SqlSession) -> bool:
+    """Whether the server, or this login, refuses connections in the clear."""
+    if session.scalar("SELECT @@require_secure_transport"):
+        return True
+    with suppress(FlowError):  # not every server lets a login look at itself
+        rights = str(session.scalar("SHOW CREATE USER CURRENT_USER()"))
+        return " REQUIRE " in rights and " REQUIRE NONE" not in rights
+    return False

@@ -152,7 +152,7 @@ def _writer(who: Access, relation: str, columns: list[tuple[str, ColumnType]], *
         attempt = context.taskAttemptId() if context else 0
         kind = Loading if from_files else Inserting
         counted = 0
-        with closing(kind(who, relation, columns, attempt)) as filling:
+        with closing(kind(who, relation=relation, columns=columns, attempt=attempt)) as filling:
             for batch in batches:
                 filling.add(batch)
                 counted += batch.num_rows

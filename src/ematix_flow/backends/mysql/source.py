@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.backends.mysql.errors import DUPLICATE_COLUMN, SYNTAX, number_of, translate
 from ematix_flow.backends.mysql.fields import describe, expression
 from ematix_flow.backends.mysql.parts import estimate, parts_of
-from ematix_flow.backends.mysql.session import access, connect
+from ematix_flow.backends.mysql.session import access, connect, insists_on_tls
 from ematix_flow.backends.mysql.transport import reader
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import ColumnType, Text
@@ -33,6 +33,7 @@ class MySqlReadPlan(ReadPlan):
     """The plan, with the queries of its parts."""
 
     parts: tuple[str, ...] = ()
+    encrypted: bool = False
 
 
 class MySqlSource:
@@ -48,8 +49,9 @@ class MySqlSource:
             columns = _columns(session, query)
             parts, reason = parts_of(session, query, parallelism)
             rows = estimate(session, query)
+            encrypted = insists_on_tls(session)
         # Connections cannot share a snapshot, so parts may see different moments.
-        return MySqlReadPlan(query, columns, len(parts), reason, rows, len(parts) == 1, parts)
+        return MySqlReadPlan(query, columns, len(parts), reason, rows, len(parts) == 1, parts, encrypted)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
         """The query from a watermark on."""
@@ -59,11 +61,14 @@ class MySqlSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task per part."""
-        parts = plan.parts if isinstance(plan, MySqlReadPlan) else (plan.query,)
+        own = plan if isinstance(plan, MySqlReadPlan) else self.plan(plan.query, parallelism=1)
+        who = access(self._connection)
+        if own.encrypted and not who.encrypted:
+            who = replace(who, tls_mode="required")
         chosen = ", ".join(f"{expression(column)} AS {_DIALECT.quote(column.name)}" for column in plan.columns)
-        queries = [f"SELECT {chosen} FROM (\n{part}\n) AS q" for part in parts]
+        queries = [f"SELECT {chosen} FROM (\n{part}\n) AS q" for part in own.parts]
         carried = [(column.name, carrier(column)) for column in plan.columns]
-        work = carrying(reader(access(self._connection), queries, carried), translate)
+        work = carrying(reader(who, queries, carried), translate)
         return spark.range(0, len(queries), 1, len(queries)).mapInArrow(work, spark_schema(carried))
 
 

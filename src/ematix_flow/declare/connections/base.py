@@ -249,7 +249,7 @@ class Connection:
             filled = secrets.expand(value, secret=redact.is_secret_name(field))
         except MissingSecret as error:
             raise MissingSecret(
-                f"connection {self.name!r}, {field}: {error.what}",
+                f"connection {self.name!r}, field {field}, {error.what}",
                 where=self.declared_at,
                 hint=error.hint,
                 **{"connection": self.name, "field": field, **error.facts},

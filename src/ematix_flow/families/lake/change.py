@@ -69,6 +69,14 @@ def image(words: Words, values: Mapping[str, str]) -> list[str]:
     ]
 
 
+def completed(target: DataFrame, words: Words) -> DataFrame:
+    """The target with every column it will have; a rehearsal adds none of them to the table itself."""
+    there = set(target.columns)
+    missing = [name for name in words.table if name not in there]
+    added = [f"CAST(NULL AS {spark_type(words.column(name).type)}) AS {quote(name)}" for name in missing]
+    return target.selectExpr("*", *added) if added else target
+
+
 def action(kind: str, flags: Mapping[str, str]) -> list[str]:
     """Expressions that say what happens to a row and what it counts as; `kind` is SQL."""
     made = [f"{kind} AS {ACTION}"]

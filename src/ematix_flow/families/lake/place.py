@@ -21,6 +21,7 @@ STATE_FOLDER = "_ematix_flow"
 _LONGEST_NAME = 180
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
+_ASIDE = "replaced"
 
 
 @dataclass(frozen=True)
@@ -123,14 +124,22 @@ def move(source: Path, destination: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """Two folders change places: at once where the file system can, else by two renames."""
+    """The first folder takes the place of the second: at once where the file system can, else by two renames.
+
+    What was there is then beside the first; a process that dies between two renames leaves it for `put_back`.
+    """
     with explained(second):
         if not _swapped(first, second):
-            aside = second.with_name(f".{second.name}.{first.parent.name}.old")
-            os.rename(second, aside)
+            os.rename(second, first.with_name(_ASIDE))
             os.rename(first, second)
-            os.rename(aside, first)
         _sync_folder(second.parent)
+
+
+def put_back(first: Path, second: Path) -> None:
+    """Undo an exchange that stopped half-way."""
+    aside = first.with_name(_ASIDE)
+    if aside.exists() and not second.exists():
+        move(aside, second)
 
 
 def remove(path: Path) -> None:

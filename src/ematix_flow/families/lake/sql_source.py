@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,9 @@ from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+
+_MOST_NAMES = 200
 
 
 class LakeSource(ABC):
@@ -77,7 +81,8 @@ class LakeSource(ABC):
 
     def tables(self) -> list[str]:
         """Names of the tables that are there."""
-        return sorted(".".join(parts) for parts in self._listed(self._place.root, (), depth=3))
+        found = itertools.islice(self._listed(self._place.root, ()), _MOST_NAMES)
+        return sorted(".".join(parts) for parts in found)
 
     def locate(self, parts: tuple[str, ...]) -> Path:
         """The table a dotted name means; the connection's own name may lead it."""
@@ -109,39 +114,49 @@ class LakeSource(ABC):
 
     def _estimate(self, query: str) -> int | None:
         """Rows of a query of one whole table."""
-        parsed = linear(query, "spark")
-        if parsed is None or parsed.tree.args.get("where"):
+        found = linear(query, "spark")
+        if found is None or found.tree.args.get("where"):
             return None
         from sqlglot import exp
 
-        table = parsed.tree.find(exp.Table)
-        return self.rows(self.locate(tuple(part.name for part in table.parts)))
+        return self.rows(self.locate(names_of(found.tree.find(exp.Table))))
 
-    def _listed(self, folder: Path, names: tuple[str, ...], *, depth: int) -> Iterator[tuple[str, ...]]:
+    def _listed(self, folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """Tables at the root and one folder below it."""
         try:
             inside = sorted(folder.iterdir())
         except OSError:
             return
         for item in inside:
-            if item.name.startswith(("_", ".")):
+            if item.name.startswith(("_", ".")) or "=" in item.name:
                 continue
             name = item.name if item.is_dir() else item.name.split(".")[0]
             if self.find(folder / name) is not None:
                 yield (*names, name)
-            elif item.is_dir() and depth > 1:
-                yield from self._listed(item, (*names, item.name), depth=depth - 1)
+            if item.is_dir() and not names:
+                yield from self._listed(item, (item.name,))
 
 
-def rewritten(query: str, name_of: Any) -> str:
-    """The query with every table replaced by `name_of(parts)`; all other text stays as it was written."""
+def rewritten(query: str, name_of: Callable[[tuple[str, ...]], str]) -> str:
+    """The query with every table replaced by the view `name_of(parts)`; all other text stays as it was written."""
+    tree = parsed(query)
+    return replaced(query, tree, [(table, quote(name_of(names_of(table)))) for table in _tables(tree)])
+
+
+def names_of(table: Any) -> tuple[str, ...]:
+    """The parts of a table's name."""
+    return tuple(part.name for part in table.parts)
+
+
+def replaced(query: str, tree: Any, tables: Iterable[tuple[Any, str]], *, bare: Container[int] = ()) -> str:
+    """The text with other names for these tables, each under its old name as alias, except the `bare` ones."""
     from sqlglot import exp
 
-    tree = _parsed(query)
     edits: list[tuple[int, int, str]] = []
-    for table in _tables(tree):
-        parts = [part for part in table.parts if isinstance(part, exp.Identifier)]
-        alias = "" if table.alias else f" AS {quote(table.name)}"
-        edits.append((*_span(parts[0], parts[-1]), f"{quote(name_of(tuple(part.name for part in parts)))}{alias}"))
+    for table, name in tables:
+        parts = table.parts
+        alias = "" if table.alias or id(table) in bare else f" AS {quote(table.name)}"
+        edits.append((*_span(parts[0], parts[-1]), f"{name}{alias}"))
     for column in tree.find_all(exp.Column):
         if column.args.get("db"):  # schema.table.column: the view has only the table's name
             first = column.args.get("catalog") or column.args["db"]
@@ -151,9 +166,19 @@ def rewritten(query: str, name_of: Any) -> str:
     return query
 
 
-def _parsed(query: str) -> Any:
-    import sqlglot
+def parsed(query: str) -> Any:
+    """The tree of one query."""
     from sqlglot import exp
+
+    tree = statement(query)
+    if not isinstance(tree, exp.Query):
+        raise SqlError("a source takes one query", hint="write one SELECT")
+    return tree
+
+
+def statement(query: str) -> Any:
+    """The tree of one statement of Spark SQL."""
+    import sqlglot
     from sqlglot.errors import ParseError, SqlglotError
 
     try:
@@ -167,8 +192,8 @@ def _parsed(query: str) -> Any:
                        hint="lakes and files are queried in Spark SQL") from exc  # fmt: skip
     except SqlglotError as exc:
         raise SqlError(f"the query is not Spark SQL: {exc}", hint="lakes and files are queried in Spark SQL") from exc
-    if len(trees) != 1 or not isinstance(trees[0], exp.Query):
-        raise SqlError("a source takes one query", hint="write one SELECT")
+    if len(trees) != 1 or trees[0] is None:
+        raise SqlError(f"one statement is expected, not {len(trees)}", hint="write them one by one")
     return trees[0]
 
 

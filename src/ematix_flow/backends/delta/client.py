@@ -1,0 +1,62 @@
+"""Statements on Delta tables by their names below the connection's path, each one commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.delta.source import DeltaSource
+from ematix_flow.backends.delta.table import DeltaTable, alone
+from ematix_flow.families.lake.client import LakeClient
+from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.session import active
+from ematix_flow.families.lake.sql_source import names_of, replaced, statement
+from ematix_flow.families.sql.linear import clean
+from ematix_flow.foundation.errors import SqlError
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import DeltaLocalConnection
+
+_AFFECTED = "num_affected_rows"
+
+
+class DeltaClient(LakeClient):
+    """INSERT, UPDATE, DELETE, MERGE and queries."""
+
+    title = "Delta Lake"
+
+    def __init__(self, connection: DeltaLocalConnection) -> None:
+        super().__init__(DeltaSource(connection))
+
+    def execute(self, sql: str) -> int:
+        """Run a statement; rows affected, as far as Delta tells."""
+        query = clean(sql)
+        with translating("the statement"), alone():
+            found = active().sql(self._with_paths(query))
+            rows = found.collect()
+        return int(rows[0][_AFFECTED]) if rows and _AFFECTED in found.columns else 0
+
+    def _with_paths(self, query: str) -> str:
+        from sqlglot import exp
+
+        tree = statement(query)
+        if not isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Query)):
+            raise SqlError("only INSERT, UPDATE, DELETE, MERGE and queries run here",
+                           hint="tables are created and changed by their declarations")  # fmt: skip
+        local = {cte.alias for cte in tree.find_all(exp.CTE)}
+        tables = [
+            table
+            for table in tree.find_all(exp.Table)
+            if isinstance(table.this, exp.Identifier) and not (table.name in local and not table.db)
+        ]
+        found = [(table, DeltaTable(self._source.locate(names_of(table))).relation) for table in tables]
+        return replaced(query, tree, found, bare=_targets(tree))
+
+
+def _targets(tree: Any) -> set[int]:
+    """The table that an INSERT fills takes no alias."""
+    from sqlglot import exp
+
+    if not isinstance(tree, exp.Insert):
+        return set()
+    target = tree.this.this if isinstance(tree.this, exp.Schema) else tree.this
+    return {id(target)}

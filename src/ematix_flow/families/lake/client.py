@@ -1,0 +1,41 @@
+"""A plain session with a lake: questions in Spark SQL, for people's functions and checks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.sql_source import LakeSource
+from ematix_flow.foundation.errors import Unsupported
+
+
+class LakeClient:
+    """Answers queries; a lake that can change by statements says how."""
+
+    title = "this lake"
+
+    def __init__(self, source: LakeSource) -> None:
+        self._source = source
+
+    def query(self, sql: str, *, limit: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """Column names and rows."""
+        with ExitStack() as open_until:
+            frame = self._source.frame(sql, open_until)
+            with translating("the query"):
+                rows = (frame if limit is None else frame.limit(limit)).collect()
+            return list(frame.columns), [tuple(row) for row in rows]
+
+    def execute(self, sql: str) -> int:
+        """Not every lake takes statements."""
+        raise Unsupported(f"{self.title} takes queries and loads, and no other statements", hint="use query(), or a pipeline")
+
+    def execute_all(self, statements: Sequence[str]) -> int:
+        """One statement is one commit; several cannot be one."""
+        if len(statements) > 1:
+            raise Unsupported(f"{self.title} has no transaction over several statements", hint="execute them one by one")
+        return sum(self.execute(statement) for statement in statements)
+
+    def close(self) -> None:
+        """Nothing is held open."""
