@@ -6,12 +6,16 @@ from pathlib import Path
 
 with sqlite3.connect("data/shop.db") as shop:
     shop.execute("UPDATE customers SET city = 'Lisbon', updated_at = '2026-02-02 09:00:00' WHERE customer_id <= 12")
-    shop.execute("INSERT INTO customers VALUES (9001, 'New.Person@example.com', 'New Person', NULL, '2026-02-02 10:00:00')")
+    shop.execute(
+        "INSERT INTO customers VALUES (9001, 'New.Person@example.com', 'New Person', NULL, '2026-02-02 10:00:00')"
+    )
 
 with open("data/raw/orders/2026-02.csv", "w") as file:
     file.write("order_id,customer_id,ordered_at,status,amount\n")
     for number in range(40):
-        file.write(f"{9000 + number},{1 + number},2026-02-01 {8 + number // 6:02}:{number % 6}0:00,paid,{10 + number}.50\n")
+        file.write(
+            f"{9000 + number},{1 + number},2026-02-01 {8 + number // 6:02}:{number % 6}0:00,paid,{10 + number}.50\n"
+        )
 
 reviews = sorted(Path("data/raw/reviews").glob("*.jsonl"))
 first = json.loads(reviews[0].read_text().splitlines()[0])

@@ -23,7 +23,9 @@ def unique(prefix: str) -> str:
     return f"{prefix}_{secrets.token_hex(3)}{next(_numbers)}"
 
 
-def declare(annotations: dict[str, Any], *, schema: str | None = None, name: str | None = None, **dunders: Any) -> type[ManagedTable]:
+def declare(
+    annotations: dict[str, Any], *, schema: str | None = None, name: str | None = None, **dunders: Any
+) -> type[ManagedTable]:
     """A table class out of annotations."""
     body = {"__annotations__": annotations, "__module__": __name__, **dunders}
     return table(schema=schema or unique("s"), name=name or unique("t"))(type("Declared", (), body))

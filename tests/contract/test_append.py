@@ -42,7 +42,13 @@ def test_a_row_that_arrives_late_at_the_watermark_is_loaded_once(harness: Harnes
     def rows(*items: tuple[Any, ...]) -> list[dict[str, Any]]:
         return [dict(zip(names, item[-len(names) :], strict=True)) for item in items]
 
-    one, two, late, new, unknown = (1, "one", day(1)), (2, "two", day(2)), (3, "late", day(2)), (4, "new", day(3)), (5, "?", None)
+    one, two, late, new, unknown = (
+        (1, "one", day(1)),
+        (2, "two", day(2)),
+        (3, "late", day(2)),
+        (4, "new", day(3)),
+        (5, "?", None),
+    )
     options = {"mode": "append", "incremental": True, "watermark_column": "at"}
     load(harness, table, rows(one, two, unknown), **options)
     result = load(harness, table, rows(one, two, late, new, unknown), **options)
@@ -57,7 +63,11 @@ def test_a_lookback_finds_rows_older_than_the_watermark(harness: Harness) -> Non
     table = keyed()
     options = {"mode": "append", "watermark_column": "at", "watermark_lookback": timedelta(days=2)}
     load(harness, table, [{"id": 1, "name": "a", "at": day(10)}], **options)
-    rows = [{"id": 1, "name": "a", "at": day(10)}, {"id": 2, "name": "late", "at": day(9)}, {"id": 3, "name": "too late", "at": day(1)}]
+    rows = [
+        {"id": 1, "name": "a", "at": day(10)},
+        {"id": 2, "name": "late", "at": day(9)},
+        {"id": 3, "name": "too late", "at": day(1)},
+    ]
     assert counts(load(harness, table, rows, **options))["inserted"] == 1
     assert columns(harness.rows(table.spec()), ("id",)) == [(1,), (2,)]
 

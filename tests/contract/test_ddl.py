@@ -61,11 +61,20 @@ def test_a_wider_type_is_taken_without_losing_a_value(harness: Harness) -> None:
         {"small": Integer, "whole": BigInt, "single": Double, "short": String[9], "price": Numeric[12, 4]},
     )
     first = {"small": 2**15 - 1, "whole": 2**31 - 1, "single": 0.5, "short": "abc", "price": Decimal("9999.99")}
-    second = {"small": 2**31 - 1, "whole": 2**63 - 1, "single": 0.1, "short": "a" * 9, "price": Decimal("12345678.0001")}
+    second = {
+        "small": 2**31 - 1,
+        "whole": 2**63 - 1,
+        "single": 0.1,
+        "short": "a" * 9,
+        "price": Decimal("12345678.0001"),
+    }
     load(harness, old, [first], mode="append")
     load(harness, new, [second], mode="append")
     found = harness.rows(new.spec())
-    assert [{name: row[name] for name in first} for row in sorted(found, key=lambda row: row["small"])] == [first, second]
+    assert [{name: row[name] for name in first} for row in sorted(found, key=lambda row: row["small"])] == [
+        first,
+        second,
+    ]
     assert load(harness, new, [], mode="append").targets[0].notes == ()
 
 
@@ -102,7 +111,9 @@ def test_drift_is_an_error_with_a_readable_diff_and_the_place_of_the_declaration
 
 @pytest.mark.offers("append")
 def test_on_drift_warn_loads_what_still_fits_and_says_so(harness: Harness) -> None:
-    old, new = versions({"id": BigInt, "name": Text | None, "more": Text | None}, {"id": Integer, "name": String[5] | None})
+    old, new = versions(
+        {"id": BigInt, "name": Text | None, "more": Text | None}, {"id": Integer, "name": String[5] | None}
+    )
     load(harness, old, [{"id": 1, "name": "long name", "more": "m"}], mode="append")
     with pytest.raises(DriftError):
         load(harness, new, [{"id": 2, "name": "b"}], mode="append")

@@ -191,7 +191,9 @@ def test_keys_without_a_constraint_are_merged_by_an_index(sqlite: System, spark:
     assert f"{relation}__flow_keys" in plan[0][3]
 
 
-def test_scd2_counts_are_exact_and_a_ttl_is_kept_to_the_microsecond(system: System, load: Callable[..., Counts]) -> None:
+def test_scd2_counts_are_exact_and_a_ttl_is_kept_to_the_microsecond(
+    system: System, load: Callable[..., Counts]
+) -> None:
     table = people()
     strategy = Scd2(("id",), ("name", "price"))
     first, second = day(1), day(2)
@@ -222,7 +224,9 @@ def test_scd2_by_event_time_places_late_events(system: System, load: Callable[..
 @pytest.mark.parametrize(
     ("keyed", "mark"), [(True, Numeric[20, 2]), (False, TimestampTZ)], ids=["keyed by decimal", "no key by instant"]
 )
-def test_a_row_at_the_watermark_is_loaded_once(system: System, load: Callable[..., Counts], keyed: bool, mark: Any) -> None:
+def test_a_row_at_the_watermark_is_loaded_once(
+    system: System, load: Callable[..., Counts], keyed: bool, mark: Any
+) -> None:
     table = declare({"id": Annotated[BigInt, pk()] if keyed else BigInt, "at": mark | None})
     options = {"incremental": Incremental("at")}
     low, high = (day(1), day(2)) if mark is TimestampTZ else (Decimal("9.00"), Decimal("10.00"))
@@ -237,7 +241,9 @@ def test_a_row_at_the_watermark_is_loaded_once(system: System, load: Callable[..
     twins = [row(5, high), row(5, high)] if not keyed else [row(5, high)]
     assert load(table, Append(), [*boundary, *twins], **options).inserted == len(twins)
     assert system.ask(f"SELECT COUNT(*) FROM {system.name(table.spec())}") == [(4 + len(twins),)]
-    stored = system.ask(f"SELECT last_value FROM ematix_flow{'_' if system.backend.name == 'sqlite' else '.'}watermarks")
+    stored = system.ask(
+        f"SELECT last_value FROM ematix_flow{'_' if system.backend.name == 'sqlite' else '.'}watermarks"
+    )
     assert stored == [("2026-01-02 00:00:00.000000+00:00" if mark is TimestampTZ else "10.00",)]
 
 
@@ -275,7 +281,11 @@ def test_a_stage_from_a_query_equals_the_one_from_spark(system: System, spark: A
     names = ", ".join(f'"{name}"' for name in EVERY_TYPE)
     both = [system.ask(f"SELECT {names} FROM {system.name(item.spec())} ORDER BY id") for item in (table, copies)]
     assert both[0] == both[1]
-    left = "SELECT name FROM sqlite_master" if system.backend.name == "sqlite" else "SELECT table_name FROM duckdb_tables()"
+    left = (
+        "SELECT name FROM sqlite_master"
+        if system.backend.name == "sqlite"
+        else "SELECT table_name FROM duckdb_tables()"
+    )
     assert not [name for (name,) in system.ask(left) if "stage" in name]
 
 
@@ -297,9 +307,18 @@ def test_inspect_gives_back_what_was_declared(system: System) -> None:
 
 
 def test_a_table_changes_without_losing_rows_keys_or_indexes(system: System, load: Callable[..., Counts]) -> None:
-    annotations = {"id": Annotated[Integer, pk()], "code": Annotated[Text | None, natural_key()], "n": SmallInt, "p": Numeric[10, 2] | None}
+    annotations = {
+        "id": Annotated[Integer, pk()],
+        "code": Annotated[Text | None, natural_key()],
+        "n": SmallInt,
+        "p": Numeric[10, 2] | None,
+    }
     table = declare(annotations)
-    load(table, Append(), [{"id": 1, "code": "a", "n": 7, "p": Decimal("1.50")}, {"id": 2, "code": None, "n": 8, "p": None}])
+    load(
+        table,
+        Append(),
+        [{"id": 1, "code": "a", "n": 7, "p": Decimal("1.50")}, {"id": 2, "code": None, "n": 8, "p": None}],
+    )
     relation = system.name(table.spec())
     system.ask(f"CREATE INDEX looked_up ON {relation} (n)")
     wider = declare({**annotations, "id": Annotated[BigInt, pk()], "p": Numeric[30, 4] | None, "note": Text | None},
@@ -323,7 +342,11 @@ def test_a_table_changes_without_losing_rows_keys_or_indexes(system: System, loa
     for doubled in ("1, 'z', 1", "9, 'a', 1"):
         with pytest.raises((sqlite3.IntegrityError, duckdb.ConstraintException)):
             system.ask(f"INSERT INTO {relation} (id, code, n, _loaded_at, _batch_id) VALUES ({doubled}, {loaded})")
-    catalog = "sqlite_master WHERE type = 'index' AND name" if system.backend.name == "sqlite" else "duckdb_indexes() WHERE index_name"
+    catalog = (
+        "sqlite_master WHERE type = 'index' AND name"
+        if system.backend.name == "sqlite"
+        else "duckdb_indexes() WHERE index_name"
+    )
     assert system.ask(f"SELECT COUNT(*) FROM {catalog} = 'looked_up'") == [(1,)]
 
 

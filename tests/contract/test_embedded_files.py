@@ -109,7 +109,9 @@ def lock(system: System) -> Iterator[Callable[[], None]]:
 
     def take() -> None:
         code = f"{hold}; print('held', flush=True); sys.stdin.read()"
-        process = subprocess.Popen([sys.executable, "-c", code, str(system.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(system.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        )
         held.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
@@ -140,14 +142,18 @@ def test_a_locked_database_is_unreachable_and_may_be_tried_again(
 def test_a_database_that_may_only_be_read_or_is_full_says_so(system: System) -> None:
     system.path.parent.mkdir(parents=True)
     system.ask("CREATE TABLE t (i INTEGER)")
-    reading = {"sqlite": sqlite_session, "duckdb": duckdb_session}[system.backend.name].connect_source(system.connection)
+    reading = {"sqlite": sqlite_session, "duckdb": duckdb_session}[system.backend.name].connect_source(
+        system.connection
+    )
     with reading, pytest.raises(PermissionDenied, match=r"(?s)read.?only.*allow this user"):
         reading.execute("INSERT INTO t VALUES (1)")
     if system.backend.name == "sqlite":
         with sqlite_session.connect(system.connection) as full:
             full.execute("PRAGMA max_page_count = 4")
             with pytest.raises(StorageFull, match="free space"):
-                full.execute("INSERT INTO t WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r LIMIT 9999) SELECT i FROM r")
+                full.execute(
+                    "INSERT INTO t WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r LIMIT 9999) SELECT i FROM r"
+                )
 
 
 def test_a_duckdb_file_may_be_named_like_its_schema(tmp_path: Path, spark: Any) -> None:
@@ -162,7 +168,9 @@ def test_a_duckdb_file_may_be_named_like_its_schema(tmp_path: Path, spark: Any) 
 
 
 def test_sqlite_columns_are_typed_by_what_they_hold(sqlite: System, spark: Any) -> None:
-    sqlite.ask("CREATE TABLE t (n INT, late REAL, x, price DECIMAL(10,2), at DATETIME, zoned TIMESTAMPTZ, wrong DATE, wide INT, ok BOOL, j JSON)")
+    sqlite.ask(
+        "CREATE TABLE t (n INT, late REAL, x, price DECIMAL(10,2), at DATETIME, zoned TIMESTAMPTZ, wrong DATE, wide INT, ok BOOL, j JSON)"
+    )
     sqlite.ask(
         "WITH RECURSIVE r(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM r WHERE i < 20000) INSERT INTO t SELECT i, "
         "CASE WHEN i = 20000 THEN 0.5 END, CASE WHEN i % 2 THEN i ELSE 'text' END, CASE WHEN i > 19000 THEN i / 4.0 END, "
@@ -183,7 +191,13 @@ def test_sqlite_columns_are_typed_by_what_they_hold(sqlite: System, spark: Any) 
         datetime(2026, 1, 1, 10), datetime(2026, 1, 1), datetime(2026, 1, 1, 10, 0, 0, 250000)
     ]  # fmt: skip
     assert rows[20000]["zoned"].astimezone(timezone.utc) == datetime(2026, 1, 1, 8, 0, 0, 500000, timezone.utc)
-    assert (rows[5]["wrong"], rows[7]["wide"], rows[1]["ok"], rows[2]["ok"], rows[1]["j"]) == ("tomorrow", 2**53 + 1, True, False, "1.5")
+    assert (rows[5]["wrong"], rows[7]["wide"], rows[1]["ok"], rows[2]["ok"], rows[1]["j"]) == (
+        "tomorrow",
+        2**53 + 1,
+        True,
+        False,
+        "1.5",
+    )
 
 
 def test_sqlite_expressions_empty_results_and_mixed_binary(sqlite: System, spark: Any) -> None:
@@ -222,7 +236,12 @@ def test_duckdb_types_without_a_word_of_their_own_travel_without_loss(duck: Syst
     )
     (row,) = read(duck, spark, "FROM t")
     assert (row["a"], row["b"], row["c"], row["d"]) == (255, 2**32 - 1, Decimal(2**64 - 1), Decimal("9" * 38))
-    assert (row["e"], json.loads(row["f"]), json.loads(row["g"]), json.loads(row["h"])) == ("x", [1, None], {"k": [1.5]}, {"k": 1})
+    assert (row["e"], json.loads(row["f"]), json.loads(row["g"]), json.loads(row["h"])) == (
+        "x",
+        [1, None],
+        {"k": [1.5]},
+        {"k": 1},
+    )
     assert (row["i"], row["j"], row["k"], row["l"]) == (
         "3 days", "10:00:01", datetime(2026, 1, 1, 10, 0, 0, 123456), datetime(2026, 1, 1, 10)
     )  # fmt: skip

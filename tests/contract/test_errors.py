@@ -168,7 +168,9 @@ def test_a_login_without_the_right_is_told_so_and_nothing_is_loaded(harness: Any
     secret, working = declare({"id": BigInt}), systems("sqlite")
     load(harness, secret, [{"id": 1}], mode="append")
     connection = _guest(harness)
-    reading = _failed(connection, working.connection, declare({"id": BigInt}), f"SELECT id FROM {secret.spec().qualified}")
+    reading = _failed(
+        connection, working.connection, declare({"id": BigInt}), f"SELECT id FROM {secret.spec().qualified}"
+    )
     writing = _failed(working.connection, connection, secret, "SELECT 2 AS id")
     creating = _failed(working.connection, connection, declare({"id": BigInt}), "SELECT 2 AS id")
     for caught in (reading, writing, creating):

@@ -134,7 +134,11 @@ def test_each_target_has_its_own_watermark(warehouse: Any, copy: Harness) -> Non
     def load(newest: int, targets: list[Target]) -> Any:
         warehouse.seed(source.spec(), [{"ticket": number, "name": "x"} for number in range(8, newest + 1)])
         decorate = ematix.pipeline(
-            targets=targets, source_connection=warehouse.connection, name=name, incremental=True, watermark_column="ticket"
+            targets=targets,
+            source_connection=warehouse.connection,
+            name=name,
+            incremental=True,
+            watermark_column="ticket",
         )
         return decorate(lambda conn: f"SELECT * FROM {source.spec().qualified}").sync()
 

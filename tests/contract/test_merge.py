@@ -51,7 +51,9 @@ def test_duplicate_keys_in_a_batch_load_nothing(harness: Harness) -> None:
 
 
 def test_keys_that_may_be_null_match_null(harness: Harness) -> None:
-    table = declare({"a": Annotated[Text | None, natural_key()], "b": Annotated[Text | None, natural_key()], "v": BigInt})
+    table = declare(
+        {"a": Annotated[Text | None, natural_key()], "b": Annotated[Text | None, natural_key()], "v": BigInt}
+    )
     rows = [{"a": None, "b": "x", "v": 1}, {"a": "x", "b": None, "v": 2}, {"a": "", "b": "x", "v": 3}]
     load(harness, table, rows, mode="merge")
     result = load(harness, table, [{**rows[0], "v": 10}, rows[1], rows[2]], mode="merge")

@@ -30,7 +30,14 @@ SECOND = [
 
 def rows(batch: list[tuple[Any, ...]]) -> list[dict[str, Any]]:
     return [
-        {"id": n, "name": name, "price": price and Decimal(price), "city": city, "seen": datetime(2026, 1, 1 + at), "at": day(1 + at)}
+        {
+            "id": n,
+            "name": name,
+            "price": price and Decimal(price),
+            "city": city,
+            "seen": datetime(2026, 1, 1 + at),
+            "at": day(1 + at),
+        }
         for n, name, price, city, at in batch
     ]
 
@@ -73,7 +80,11 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "truncate": {"mode": "truncate"},
     "merge": {"mode": "merge"},
     "merge with deletes": {"mode": "merge", "handle_deletes": "soft"},
-    "scd2 by event time": {"mode": "scd2", "event_timestamp_column": "at", "compare_columns": ["name", "price", "city"]},
+    "scd2 by event time": {
+        "mode": "scd2",
+        "event_timestamp_column": "at",
+        "compare_columns": ["name", "price", "city"],
+    },
     "scd2": {"mode": "scd2", "compare_columns": ["name", "price", "city"]},
 }
 
@@ -87,7 +98,9 @@ def test_both_paths_give_the_same_table(harness: Harness, strategy: str) -> None
         harness.seed(source, rows(batch))
         results = {}
         for path, table in tables.items():
-            results[path] = run(harness, table, source, path, transforms_pre=NEWEST_FIRST, **STRATEGIES[strategy]).sync()
+            results[path] = run(
+                harness, table, source, path, transforms_pre=NEWEST_FIRST, **STRATEGIES[strategy]
+            ).sync()
             assert results[path].targets[0].path == path
         assert counts(results["same_db"]) == counts(results["cross_db"])
     of_events = strategy == "scd2 by event time"

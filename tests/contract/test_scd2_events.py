@@ -100,6 +100,8 @@ def test_a_ttl_ends_a_version_and_does_not_flap(harness: Harness) -> None:
 
 
 def test_an_event_without_a_time_is_refused(harness: Harness) -> None:
-    table = declare({"id": Annotated[BigInt, pk()], "value": Text | None, "note": Text | None, "at": TimestampTZ | None})
+    table = declare(
+        {"id": Annotated[BigInt, pk()], "value": Text | None, "note": Text | None, "at": TimestampTZ | None}
+    )
     with pytest.raises(NullViolation, match="at"):
         load(harness, table, [{"id": 1, "value": "a", "note": None, "at": None}], **OPTIONS)

@@ -68,15 +68,23 @@ def _duckdb(place: str, schema: str) -> list[int]:
     if not Path(place).exists():
         return []
     with duckdb.connect(place, read_only=True) as client:
-        known = client.execute("SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'numbers'", [schema])
-        return [row[0] for row in client.execute(f"SELECT n FROM {schema}.numbers").fetchall()] if known.fetchall() else []
+        known = client.execute(
+            "SELECT 1 FROM information_schema.tables WHERE table_schema = ? AND table_name = 'numbers'", [schema]
+        )
+        return (
+            [row[0] for row in client.execute(f"SELECT n FROM {schema}.numbers").fetchall()] if known.fetchall() else []
+        )
 
 
 def _delta(place: str, schema: str) -> list[int]:
     from deltalake import DeltaTable
 
     path = f"{place}/{schema}/numbers"
-    return DeltaTable(path).to_pyarrow_table(columns=["n"]).column("n").to_pylist() if DeltaTable.is_deltatable(path) else []
+    return (
+        DeltaTable(path).to_pyarrow_table(columns=["n"]).column("n").to_pylist()
+        if DeltaTable.is_deltatable(path)
+        else []
+    )
 
 
 _READERS: dict[str, Any] = {"postgres": _postgres, "duckdb": _duckdb, "delta": _delta}

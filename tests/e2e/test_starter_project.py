@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.timeout(1500)  # five commands that start Spark, on a machine that may be busy
 FLOW = (sys.executable, "-m", "ematix_flow.cli")
 
 

@@ -83,5 +83,9 @@ def canonical(value: Any, column_type: ColumnType | None) -> Any:
             return moment.replace(tzinfo=None)
         return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)
     if kind == "date":
-        return value if isinstance(value, date) and not isinstance(value, datetime) else date.fromisoformat(str(value)[:10])
+        return (
+            value
+            if isinstance(value, date) and not isinstance(value, datetime)
+            else date.fromisoformat(str(value)[:10])
+        )
     return value

@@ -30,7 +30,9 @@ class FilesHarness(Harness):
         self.name = name
         self.root = root
         self.format = {"files-jsonl": "json_lines"}.get(name, name.removeprefix("files-"))
-        self._connection = ObjectStoreLocalConnection(name=f"contract_{self.format}", path=str(root), format=self.format)
+        self._connection = ObjectStoreLocalConnection(
+            name=f"contract_{self.format}", path=str(root), format=self.format
+        )
 
     @property
     def connection(self) -> ObjectStoreLocalConnection:
@@ -54,7 +56,10 @@ class FilesHarness(Harness):
 
     def rows(self, table: TableSpec) -> list[Row]:
         kinds = {column.name: column.type.kind for column in table.columns}
-        texts = [{name: _typed(value, kinds.get(name)) for name, value in row.items()} for row in self.raw_rows(table.schema, table.name)]
+        texts = [
+            {name: _typed(value, kinds.get(name)) for name, value in row.items()}
+            for row in self.raw_rows(table.schema, table.name)
+        ]
         return self.canonical_rows(table, texts)
 
 

@@ -55,7 +55,13 @@ class PostgresEngine:
 
     dialect = "postgres"
     name = "postgres"
-    types: ClassVar[dict[str, str]] = {"text": "text", "double": "float8", "numeric": "numeric(38,6)", "big_int": "bigint", "timestamp_tz": "timestamptz"}
+    types: ClassVar[dict[str, str]] = {
+        "text": "text",
+        "double": "float8",
+        "numeric": "numeric(38,6)",
+        "big_int": "bigint",
+        "timestamp_tz": "timestamptz",
+    }
 
     def __init__(self, url: str) -> None:
         import psycopg
@@ -87,7 +93,13 @@ class MySQLEngine:
     """MySQL or MariaDB; the result goes through a table, because only writing is strict."""
 
     dialect = "mysql"
-    types: ClassVar[dict[str, str]] = {"text": "longtext character set utf8mb4", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "datetime(6)"}
+    types: ClassVar[dict[str, str]] = {
+        "text": "longtext character set utf8mb4",
+        "double": "double",
+        "numeric": "decimal(38,6)",
+        "big_int": "bigint",
+        "timestamp_tz": "datetime(6)",
+    }
 
     def __init__(self, url: str, name: str) -> None:
         import pymysql
@@ -110,7 +122,8 @@ class MySQLEngine:
         epoch = "TIMESTAMPDIFF(MICROSECOND, TIMESTAMP '1970-01-01 00:00:00', {})"
         wrapped = {"timestamp_tz": epoch, "timestamp": epoch, "date": "CAST({} AS char)"}
         shown = ", ".join(
-            f"{wrapped.get(kind or '', '{}').replace('{}', sql)} AS c{index}" for index, (sql, kind) in enumerate(columns)
+            f"{wrapped.get(kind or '', '{}').replace('{}', sql)} AS c{index}"
+            for index, (sql, kind) in enumerate(columns)
         )
         self.cursor.execute("DROP TEMPORARY TABLE IF EXISTS results")
         self.cursor.execute(f"CREATE TEMPORARY TABLE results AS SELECT i, {shown} FROM inputs")
@@ -126,7 +139,13 @@ class SQLiteEngine:
 
     dialect = "sqlite"
     name = "sqlite"
-    types: ClassVar[dict[str, str]] = {"text": "text", "double": "real", "numeric": "text", "big_int": "integer", "timestamp_tz": "text"}
+    types: ClassVar[dict[str, str]] = {
+        "text": "text",
+        "double": "real",
+        "numeric": "text",
+        "big_int": "integer",
+        "timestamp_tz": "text",
+    }
 
     def __init__(self) -> None:
         self.connection = sqlite3.connect(":memory:")
@@ -152,7 +171,13 @@ class DuckDBEngine:
 
     dialect = "duckdb"
     name = "duckdb"
-    types: ClassVar[dict[str, str]] = {"text": "varchar", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "timestamptz"}
+    types: ClassVar[dict[str, str]] = {
+        "text": "varchar",
+        "double": "double",
+        "numeric": "decimal(38,6)",
+        "big_int": "bigint",
+        "timestamp_tz": "timestamptz",
+    }
 
     def __init__(self) -> None:
         import duckdb
@@ -179,7 +204,13 @@ class SparkEngine:
 
     dialect = "spark"
     name = "spark"
-    types: ClassVar[dict[str, str]] = {"text": "string", "double": "double", "numeric": "decimal(38,6)", "big_int": "bigint", "timestamp_tz": "timestamp"}
+    types: ClassVar[dict[str, str]] = {
+        "text": "string",
+        "double": "double",
+        "numeric": "decimal(38,6)",
+        "big_int": "bigint",
+        "timestamp_tz": "timestamp",
+    }
 
     def __init__(self, spark: Any) -> None:
         self.spark = spark
@@ -192,7 +223,8 @@ class SparkEngine:
         epoch = "UNIX_MICROS(CAST({} AS TIMESTAMP_LTZ))"
         wrapped = {"timestamp_tz": epoch, "timestamp": epoch, "date": "CAST({} AS string)"}
         shown = ", ".join(
-            f"{wrapped.get(kind or '', '{}').replace('{}', sql)} AS c{index}" for index, (sql, kind) in enumerate(columns)
+            f"{wrapped.get(kind or '', '{}').replace('{}', sql)} AS c{index}"
+            for index, (sql, kind) in enumerate(columns)
         )
         return [row[1:] for row in sorted(self.rows(f"SELECT i, {shown} FROM inputs"))]
 

@@ -148,7 +148,9 @@ TEXT_CHAINS: list[Chain] = [
 
 def _agree(engines: list[Engine], chains: list[Chain], kind: str, inputs: list[Any], **knows: Any) -> None:
     kinds = [_kind(markers, kind) for markers, _ in chains]
-    expected = [[canonical(meaning(value), of) for (_, meaning), of in zip(chains, kinds, strict=True)] for value in inputs]
+    expected = [
+        [canonical(meaning(value), of) for (_, meaning), of in zip(chains, kinds, strict=True)] for value in inputs
+    ]
     for engine in engines:
         able, columns = _rendered(engine, chains, kinds, **knows)
         if not columns:
@@ -159,7 +161,9 @@ def _agree(engines: list[Engine], chains: list[Chain], kind: str, inputs: list[A
         for value, row, wanted in zip(inputs, found, expected, strict=True):
             for place, result in zip(able, row, strict=True):
                 got = canonical(result, kinds[place])
-                assert got == wanted[place], f"{engine.name}: {chains[place][0]} of {value!r} gave {got!r}, not {wanted[place]!r}"
+                assert got == wanted[place], (
+                    f"{engine.name}: {chains[place][0]} of {value!r} gave {got!r}, not {wanted[place]!r}"
+                )
 
 
 def _rendered(engine: Engine, chains: list[Chain], kinds: list[Any], **knows: Any) -> tuple[list[int], list[Any]]:

@@ -42,7 +42,10 @@ EACH = pytest.mark.parametrize("place", range(6), ids=["spark", "postgres", "mar
 def _rows(engine: Engine, *transforms: Any, columns: list[tuple[str, list[Any]]] | None = None) -> set[tuple[Any, ...]]:
     wanted = COLUMNS if columns is None else columns
     select = normalized_select(wanted, SOURCE, pre_transforms=transforms, dialect=engine.dialect)
-    return {tuple(str(value) if name == "seen" and value else value for (name, _), value in zip(wanted, row, strict=True)) for row in engine.rows(select)}
+    return {
+        tuple(str(value) if name == "seen" and value else value for (name, _), value in zip(wanted, row, strict=True))
+        for row in engine.rows(select)
+    }
 
 
 @EACH
@@ -60,9 +63,9 @@ def test_columns_are_normalized_and_derived(engines: list[Engine], place: int) -
 @EACH
 def test_transforms_see_normalized_columns_and_apply_in_order(engines: list[Engine], place: int) -> None:
     latest = deduplicate_by(keys=("id",), order_by="amount desc")
-    assert _rows(engines[place], filter_where("name IS NOT NULL"), latest, filter_where("name <> 'cyd' and name like '%n%'")) == {
-        (1, "ann", 7, "2024-01-02", 15)
-    }
+    assert _rows(
+        engines[place], filter_where("name IS NOT NULL"), latest, filter_where("name <> 'cyd' and name like '%n%'")
+    ) == {(1, "ann", 7, "2024-01-02", 15)}
 
 
 @EACH
@@ -82,7 +85,9 @@ def test_keys_and_words_that_differ_only_in_case_are_different(engines: list[Eng
 
 @EACH
 def test_two_deduplications_follow_one_another(engines: list[Engine], place: int) -> None:
-    found = _rows(engines[place], deduplicate_by("id", "name", order_by="amount"), deduplicate_by("name", order_by="amount desc"))
+    found = _rows(
+        engines[place], deduplicate_by("id", "name", order_by="amount"), deduplicate_by("name", order_by="amount desc")
+    )
     assert {(row[0], row[2]) for row in found} == {(1, 3), (2, 5), (3, 8), (4, 1)}
 
 

@@ -22,6 +22,7 @@ from ematix_flow.engine.walk import Walk, close, outcome
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError, PartialFailure
 from ematix_flow.foundation.redact import mask
+from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog
@@ -158,7 +159,9 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
         ended = None if status == "running" else now()
         facts = error.facts if isinstance(error, FlowError) else {}
         extras = record.result.to_dict() if record.result else {}
+        extras["worker"] = this_worker()  # a reader can tell a dead run from a long one
         if isinstance(error, FlowError):
+            error.facts.setdefault("run_id", run_id)
             extras["error"] = error.to_dict()
         with suppress(FlowError):
             run_log.record_run_record(

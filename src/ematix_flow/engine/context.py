@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine.ask import source_connection
-from ematix_flow.engine.session import spark_session
+from ematix_flow.engine import session
 from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class RunContext:
         needed = {
             jar for backend in (self.source_backend, *(item.backend for item in self.loads)) for jar in backend.jars
         }
-        return spark_session(needed)
+        return session.spark_session(needed)
 
 
 def open_context(spec: PipelineSpec) -> RunContext:
@@ -86,15 +86,11 @@ def _load_context(load: LoadSpec) -> LoadContext:
     return LoadContext(load, connection, backend, shape, backend.batch_sink(connection), backend.ddl(connection))
 
 
-def all_jars(specs: Sequence[PipelineSpec]) -> set[str]:
-    """Jars that any of these pipelines needs, so that one session serves them all."""
-    needed: set[str] = set()
+def expect(specs: Sequence[PipelineSpec]) -> None:
+    """Let one session serve all of these pipelines."""
     for spec in specs:
         for named in (spec.source_connection, *(load.connection for load in spec.loads)):
             if named is None or isinstance(named, (list, tuple)):
                 continue
-            try:
-                needed |= set(backend_for(resolve(named).connection).jars)
-            except FlowError:  # said when that pipeline runs
-                continue
-    return needed
+            with suppress(FlowError):  # said when that pipeline runs
+                session.expect(backend_for(resolve(named).connection).jars)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from ematix_flow.foundation.errors import LeaseHeld
+from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog
@@ -19,26 +18,13 @@ LEASE_SECONDS = 120
 _log = logging.getLogger(__name__)
 
 
-def worker_id() -> str:
-    """Host, process and when the process started, so that a dead holder can be told from a living one."""
-    return f"{socket.gethostname()}:{os.getpid()}:{_start_time(os.getpid())}"
-
-
-def _start_time(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rsplit(")", 1)[1].split()[19]
-    except OSError:
-        return "0"
-
-
 @contextmanager
 def held(run_log: RunLog | None, pipeline: str) -> Iterator[None]:
     """Hold the pipeline's lease while the block runs."""
     if run_log is None:
         yield
         return
-    claim = run_log.claim(pipeline, worker_id(), LEASE_SECONDS)
+    claim = run_log.claim(pipeline, this_worker(), LEASE_SECONDS)
     if not claim.acquired or claim.token is None:
         raise LeaseHeld(
             f"{pipeline} is already running ({claim.holder}), until {claim.expires_at:%H:%M:%S} at least",

@@ -27,6 +27,7 @@ class _Own:
     session: SparkSession | None = None
     jars: set[str] = field(default_factory=set)
     seconds: float | None = None
+    expected: set[str] = field(default_factory=set)
 
 
 _own = _Own()
@@ -70,10 +71,16 @@ def spark_session(needed: Iterable[str] = ()) -> SparkSession:
     if active is not None:  # ours, but started without these jars
         wanted |= _own.jars
         _end(active)
+    wanted |= _own.expected
     started = time.monotonic()
     _own.session, _own.jars = _start(wanted), wanted
     _own.seconds = time.monotonic() - started
     return _own.session
+
+
+def expect(needed: Iterable[str]) -> None:
+    """Jars that later pipelines of this process will want: the session starts with them, once."""
+    _own.expected |= set(needed)
 
 
 def start_seconds() -> float | None:

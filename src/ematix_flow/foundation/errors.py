@@ -63,7 +63,8 @@ class FlowError(Exception):
         return mask("\n".join(lines))  # the user's own line may hold a password
 
     def to_dict(self) -> dict[str, object]:
-        """The same as one JSON-ready object."""
+        """The same as one JSON-ready object; facts that are objects of their own stay out."""
+        plain = {key: mask(str(value)) for key, value in self.facts.items() if isinstance(value, (str, int, float))}
         return {
             "error": type(self).__name__,
             "message": mask(self.what),
@@ -71,7 +72,7 @@ class FlowError(Exception):
             "hint": self.hint,
             "retryable": self.retryable,
             "exit_code": self.exit_code,
-            **({"facts": {key: mask(str(value)) for key, value in self.facts.items()}} if self.facts else {}),
+            **({"facts": plain} if plain else {}),
         }
 
 

@@ -41,7 +41,13 @@ def test_markers_apply_from_left_to_right() -> None:
 
 
 def test_a_chain_without_normalizers_is_the_column() -> None:
-    assert [render_chain([], "a b", dialect=dialect) for dialect in DIALECTS] == ["`a b`", '"a b"', "`a b`", '"a b"', '"a b"']
+    assert [render_chain([], "a b", dialect=dialect) for dialect in DIALECTS] == [
+        "`a b`",
+        '"a b"',
+        "`a b`",
+        '"a b"',
+        '"a b"',
+    ]
 
 
 def test_markers_that_are_no_normalizers_are_passed_over() -> None:
@@ -140,7 +146,9 @@ def test_names_are_quoted_whole() -> None:
 
 
 def test_the_word_col_is_replaced_as_an_expression_and_not_in_strings_or_names() -> None:
-    assert transpile("col || 'col' || t.col || color", "postgres", replacing_col="(X)") == "(X) || 'col' || t.col || color"
+    assert (
+        transpile("col || 'col' || t.col || color", "postgres", replacing_col="(X)") == "(X) || 'col' || t.col || color"
+    )
     assert transpile("COL", "spark", replacing_col="`x`") == "`x`"
     assert transpile("col", "duckdb") == "col"
 
@@ -162,7 +170,9 @@ def test_what_is_not_one_expression_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", ["mysql", "sqlite", "duckdb"])
-@pytest.mark.parametrize("text", ["split_part(col, '@', 2)", "col / 2", "round(col, 2)", "my_function(col)", "col::int"])
+@pytest.mark.parametrize(
+    "text", ["split_part(col, '@', 2)", "col / 2", "round(col, 2)", "my_function(col)", "col::int"]
+)
 def test_sql_that_may_mean_something_else_is_left_to_spark(dialect: str, text: str) -> None:
     with pytest.raises(CannotRender) as answer:
         transpile(text, dialect, replacing_col="x")
@@ -208,4 +218,7 @@ def test_rendering_a_chain_loads_no_engine() -> None:
         "compose_chain([lower(), parse_timestamp()], 'x');"
         "sys.exit(', '.join(m for m in ('pyspark', 'pyarrow', 'sqlglot', 'duckdb', 'psycopg') if m in sys.modules))"
     )
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr.strip() == ""
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False).stderr.strip()
+        == ""
+    )

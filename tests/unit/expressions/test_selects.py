@@ -33,7 +33,9 @@ def test_the_documented_and_the_shipped_form_of_deduplicate_by_are_the_same() ->
     assert transforms.deduplicate_by is normalize.deduplicate_by
 
 
-@pytest.mark.parametrize("make", [deduplicate_by, lambda: limit(-1), lambda: sample_pct(1.5), lambda: filter_where(" ")])
+@pytest.mark.parametrize(
+    "make", [deduplicate_by, lambda: limit(-1), lambda: sample_pct(1.5), lambda: filter_where(" ")]
+)
 def test_transforms_that_cannot_be_right_are_refused(make: object) -> None:
     with pytest.raises(ValueError, match=r"deduplicate_by|limit|sample_pct|filter_where"):
         make()  # type: ignore[operator]
@@ -68,13 +70,17 @@ def test_something_else_among_the_transforms_is_a_type_error() -> None:
 def test_a_database_that_cannot_leave_out_a_column_needs_the_names() -> None:
     with pytest.raises(CannotRender, match="have to be named"):
         normalized_select([], "SELECT 1 AS a", pre_transforms=[deduplicate_by("a")], dialect="sqlite")
-    assert "EXCEPT (_flow_rank_1)" in normalized_select([], "SELECT 1 AS a", pre_transforms=[deduplicate_by("a")], dialect="spark")
+    assert "EXCEPT (_flow_rank_1)" in normalized_select(
+        [], "SELECT 1 AS a", pre_transforms=[deduplicate_by("a")], dialect="spark"
+    )
 
 
 def test_an_order_that_is_none_is_refused() -> None:
     for order in ("a; DROP TABLE b", "a LIMIT 1", "("):
         with pytest.raises(ValueError, match="not an SQL expression"):
-            normalized_select([("a", [])], "SELECT 1", pre_transforms=[deduplicate_by("a", order_by=order)], dialect="postgres")
+            normalized_select(
+                [("a", [])], "SELECT 1", pre_transforms=[deduplicate_by("a", order_by=order)], dialect="postgres"
+            )
 
 
 def test_null_order_is_written_out_for_every_database() -> None:

@@ -45,7 +45,12 @@ def test_rounding_keeps_the_kind_of_number(ask: Ask) -> None:
 
 
 def test_times_in_the_usual_spellings_are_read(ask: Ask) -> None:
-    spellings = ("2024-01-02T03:04:05Z", "2024-01-02 05:04:05+02:00", "2024-01-02 03:04:05", "2024-01-01 22:04:05 -0500")
+    spellings = (
+        "2024-01-02T03:04:05Z",
+        "2024-01-02 05:04:05+02:00",
+        "2024-01-02 03:04:05",
+        "2024-01-01 22:04:05 -0500",
+    )
     for spelling in spellings:
         assert ask("FLOW_DATE_TRUNC(?, 'second', 0)", spelling) == "2024-01-02 03:04:05.000000+00:00"
     assert ask("FLOW_DATE_TRUNC('2024-01-02', 'year', 1)") == "2024-01-01 00:00:00.000000"

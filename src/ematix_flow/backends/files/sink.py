@@ -137,7 +137,9 @@ class FilesSink(LakeSink):
 
     def forget_load(self, load: Load) -> None:
         """Its stage is all it left, unless it died between the two renames of a truncate."""
-        put_back(self.stage_of(load.run_id, load.schema, load.table) / "table", self.place.table(load.schema, load.table))
+        put_back(
+            self.stage_of(load.run_id, load.schema, load.table) / "table", self.place.table(load.schema, load.table)
+        )
 
     def finish_load(self, load: Load) -> None:
         """The options its files were written with are those to read the table with."""

@@ -46,41 +46,38 @@ class MySqlDdl(SqlDdl):
         return stored
 
     def inspect(self, shape: TargetShape) -> TableState | None:
-        literal, table = self.dialect.text_literal, shape.table
-        place = f"table_schema = {literal(table.schema) if table.schema else 'DATABASE()'}"
-        named = f"{place} AND table_name = {literal(table.name)}"
+        table, literal = shape.table, self.dialect.text_literal
+        schema, name = literal(table.schema) if table.schema else "DATABASE()", literal(table.name)
+        place = f"table_schema = {schema} AND table_name = {name}"
         with self.connect() as session:
-            found = session.rows(f"SELECT table_rows, table_collation FROM information_schema.tables WHERE {named}")
+            found = session.rows(f"SELECT table_rows, table_collation FROM information_schema.tables WHERE {place}")
             if not found:
                 return None
             rows, collation = found[0]
             columns = session.rows(
                 "SELECT column_name, column_type, is_nullable, character_set_name, collation_name "
-                f"FROM information_schema.columns WHERE {named} ORDER BY ordinal_position"
+                f"FROM information_schema.columns WHERE {place} ORDER BY ordinal_position"
             )
             key = session.rows(
                 "SELECT column_name FROM information_schema.statistics "
-                f"WHERE {named} AND index_name = 'PRIMARY' ORDER BY seq_in_index"
+                f"WHERE {place} AND index_name = 'PRIMARY' ORDER BY seq_in_index"
             )
-            documents = _json_columns(session, f"constraint_schema = {place.split(' = ')[1]}", literal(table.name))
+            documents = _json_columns(session, f"constraint_schema = {schema} AND table_name = {name}")
         wanted = {column.name: self.stored_type(shape, column) for column in table.columns}
-        states = tuple(
-            self._state(
-                str(name),
-                "json" if str(name) in documents else str(kind),
-                nullable == "YES",
-                f" CHARACTER SET {charset} COLLATE {order}" if order not in (None, collation) else "",
-                wanted.get(str(name)),
-            )
-            for name, kind, nullable, charset, order in columns
-        )
-        return TableState(states, tuple(str(row[0]) for row in key), int(rows) if rows else None)
+        states = []
+        for column, kind, nullable, charset, order in columns:
+            native = "json" if column in documents else str(kind)
+            found_type = self._meaning(native, wanted.get(column))
+            if native != "json" and order not in (None, collation):
+                native += f" CHARACTER SET {charset} COLLATE {order}"
+            states.append(ColumnState(str(column), native, found_type, nullable == "YES"))
+        return TableState(tuple(states), tuple(str(row[0]) for row in key), int(rows) if rows else None)
 
-    def _state(self, name: str, kind: str, nullable: bool, collation: str, wanted: ColumnType | None) -> ColumnState:
-        found = self.dialect.parse_type(kind)
+    def _meaning(self, native: str, wanted: ColumnType | None) -> ColumnType | None:
+        found = self.dialect.parse_type(native)
         if found is not None and wanted is not None and (_same_storage(found, wanted) or _long_text(found, wanted)):
-            found = wanted
-        return ColumnState(name, kind + ("" if kind == "json" else collation), found, nullable)
+            return wanted
+        return found
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """The steps as SQL; a changed column keeps its NULL or NOT NULL, which MODIFY would otherwise decide anew."""
@@ -105,12 +102,10 @@ def _long_text(found: ColumnType, wanted: ColumnType) -> bool:
     return found.kind == "text" and isinstance(wanted, String) and wanted.length > LONGEST_VARCHAR
 
 
-def _json_columns(session: SqlSession, schema: str, table: str) -> set[str]:
+def _json_columns(session: SqlSession, place: str) -> set[str]:
     """MariaDB's JSON is LONGTEXT with a check."""
     if "MariaDB" not in str(session.scalar("SELECT VERSION()")):
         return set()
-    checks = session.rows(
-        f"SELECT check_clause FROM information_schema.check_constraints WHERE {schema} AND table_name = {table}"
-    )
-    clauses = [_JSON_CHECK.fullmatch(str(row[0])) for row in checks]
-    return {found.group(1) for found in clauses if found}
+    checks = session.rows(f"SELECT check_clause FROM information_schema.check_constraints WHERE {place}")
+    found = [_JSON_CHECK.fullmatch(str(row[0])) for row in checks]
+    return {check.group(1) for check in found if check}

@@ -32,7 +32,9 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     """
     loaded = modules.load(module)
     specs = chosen(names, everything=everything)
-    from ematix_flow.engine import batch, session
+    from ematix_flow.engine import batch, context, session
+
+    context.expect(specs)
 
     run_log = run_log_choice.for_writing(output)
     overrides = {"force_path": force_path} if force_path else {}

@@ -29,12 +29,16 @@ class LakeClient:
 
     def execute(self, sql: str) -> int:
         """Not every lake takes statements."""
-        raise Unsupported(f"{self.title} takes queries and loads, and no other statements", hint="use query(), or a pipeline")
+        raise Unsupported(
+            f"{self.title} takes queries and loads, and no other statements", hint="use query(), or a pipeline"
+        )
 
     def execute_all(self, statements: Sequence[str]) -> int:
         """One statement is one commit; several cannot be one."""
         if len(statements) > 1:
-            raise Unsupported(f"{self.title} has no transaction over several statements", hint="execute them one by one")
+            raise Unsupported(
+                f"{self.title} has no transaction over several statements", hint="execute them one by one"
+            )
         return sum(self.execute(statement) for statement in statements)
 
     def close(self) -> None:

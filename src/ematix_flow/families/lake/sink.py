@@ -172,8 +172,10 @@ class LakeSink(ABC):
     def _drop_stage(self, run_id: str, schema: str, table: str) -> None:
         folder = self.stage_of(run_id, schema, table)
         remove(folder)
-        for above in (folder.parent, folder.parent.parent):
-            with suppress(OSError):  # others may still need it
+        with suppress(OSError):  # the first folder that others still need ends this
+            for above in folder.parents:
+                if above == self.place.root:
+                    break
                 above.rmdir()
 
 
