@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from ematix_flow._version import __version__
 from ematix_flow.declare.connections import (
     BigQueryConnection,
     Connection,
@@ -69,6 +68,10 @@ _DOORS = ("_core", "config", "connections", "normalize", "pipeline", "preview", 
 
 def __getattr__(name: str) -> object:
     # What stands here pulls in more than a declaration needs; it loads when somebody asks for it.
+    if name == "__version__":
+        from ematix_flow._version import __version__
+
+        return __version__
     if name == "connect":
         from ematix_flow.live import connect
 

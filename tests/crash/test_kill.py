@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(params=["postgres", "duckdb", "delta"])
-def target(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+def target(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
     """The environment of the process: where it writes, and a home of its own."""
     kind = request.param
     place = str(tmp_path / "shop.duckdb") if kind == "duckdb" else str(tmp_path / "lake")
     if kind == "postgres":
         place = request.getfixturevalue("fresh_postgres")
-    yield {
+    return {
         "CRASH_TARGET": f"{kind}|{place}",
         "CRASH_SCHEMA": f"crash_{tmp_path.name.replace('-', '_')[-20:]}",
         "HOME": str(tmp_path),

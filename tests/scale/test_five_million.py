@@ -57,8 +57,8 @@ def test_postgres_to_delta(environment: dict[str, str]) -> None:
     run("postgres_to_delta", environment)
     from deltalake import DeltaTable
 
-    found = DeltaTable(f"{environment['SCALE_LAKE']}/big/events").to_pyarrow_dataset()
-    assert duckdb.sql("SELECT count(*), sum(id), sum(amount) FROM found").fetchone() == expected
+    found = duckdb.from_arrow(DeltaTable(f"{environment['SCALE_LAKE']}/big/events").to_pyarrow_dataset())
+    assert found.aggregate("count(*), sum(id), sum(amount)").fetchall()[0] == expected
 
 
 def test_parquet_to_postgres(environment: dict[str, str]) -> None:

@@ -13,8 +13,8 @@ from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.engine.ask import source_connection
 from ematix_flow.engine import session
+from ematix_flow.engine.ask import source_connection
 from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
 
 if TYPE_CHECKING:

@@ -174,19 +174,19 @@ class _Observed:
         of_keys = self._touched_condition()
         ends = self._ends()
         return f"""
-            WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS h FROM {self.relation} AS o WHERE {of_keys}),
-            d AS (SELECT o.*, ROW_NUMBER() OVER (PARTITION BY {keys}, {at} ORDER BY {gone}, {quote(HASH)} DESC) AS rn FROM o),
-            g AS (SELECT d.*, LAG(h) OVER (PARTITION BY {keys} ORDER BY {at}) AS ph,
-                  LAG({gone}) OVER (PARTITION BY {keys} ORDER BY {at}) AS pg FROM d WHERE rn = 1),
-            r AS (SELECT g.*, SUM(CASE WHEN ph IS NULL OR ph <> h OR pg <> {gone} THEN 1 ELSE 0 END)
-                  OVER (PARTITION BY {keys} ORDER BY {at} ROWS UNBOUNDED PRECEDING) AS run FROM g),
-            x AS (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY {keys}, run ORDER BY {at} DESC) AS newest,
-                  MIN({at}) OVER (PARTITION BY {keys}, run) AS starts FROM r),
-            v AS (SELECT x.*, LEAD(starts) OVER (PARTITION BY {keys} ORDER BY starts) AS next_starts FROM x WHERE newest = 1),
-            e AS (SELECT v.*, {ends} AS ends FROM v WHERE {gone} = {no})
-            SELECT {columns}, starts AS {quote(VALID_FROM)}, ends AS {quote(VALID_TO)},
-                   CASE WHEN ends IS NULL THEN {w.dialect.boolean(True)} ELSE {no} END AS {quote(IS_CURRENT)},
-                   h AS {quote(ROW_HASH)} FROM e"""
+            WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS flow_h FROM {self.relation} AS o WHERE {of_keys}),
+            d AS (SELECT o.*, ROW_NUMBER() OVER (PARTITION BY {keys}, {at} ORDER BY {gone}, {quote(HASH)} DESC) AS flow_rn FROM o),
+            g AS (SELECT d.*, LAG(flow_h) OVER (PARTITION BY {keys} ORDER BY {at}) AS flow_ph,
+                  LAG({gone}) OVER (PARTITION BY {keys} ORDER BY {at}) AS flow_pg FROM d WHERE flow_rn = 1),
+            r AS (SELECT g.*, SUM(CASE WHEN flow_ph IS NULL OR flow_ph <> flow_h OR flow_pg <> {gone} THEN 1 ELSE 0 END)
+                  OVER (PARTITION BY {keys} ORDER BY {at} ROWS UNBOUNDED PRECEDING) AS flow_run FROM g),
+            x AS (SELECT r.*, ROW_NUMBER() OVER (PARTITION BY {keys}, flow_run ORDER BY {at} DESC) AS flow_newest,
+                  MIN({at}) OVER (PARTITION BY {keys}, flow_run) AS flow_starts FROM r),
+            v AS (SELECT x.*, LEAD(flow_starts) OVER (PARTITION BY {keys} ORDER BY flow_starts) AS flow_next FROM x WHERE flow_newest = 1),
+            e AS (SELECT v.*, {ends} AS flow_ends FROM v WHERE {gone} = {no})
+            SELECT {columns}, flow_starts AS {quote(VALID_FROM)}, flow_ends AS {quote(VALID_TO)},
+                   CASE WHEN flow_ends IS NULL THEN {w.dialect.boolean(True)} ELSE {no} END AS {quote(IS_CURRENT)},
+                   flow_h AS {quote(ROW_HASH)} FROM e"""
 
     def _touched_condition(self) -> str:
         w = self.w
@@ -199,7 +199,7 @@ class _Observed:
 
     def _ends(self) -> str:
         if self.strategy.ttl is None:
-            return "next_starts"
-        expiry = self.w.dialect.plus("starts", self.strategy.ttl)
+            return "flow_next"
+        expiry = self.w.dialect.plus("flow_starts", self.strategy.ttl)
         now = self.w.dialect.instant(self.w.job.started_at)
-        return f"CASE WHEN {expiry} <= {now} AND (next_starts IS NULL OR {expiry} < next_starts) THEN {expiry} ELSE next_starts END"
+        return f"CASE WHEN {expiry} <= {now} AND (flow_next IS NULL OR {expiry} < flow_next) THEN {expiry} ELSE flow_next END"
