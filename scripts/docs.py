@@ -15,12 +15,12 @@ def command_line() -> str:
     """Every command with its help."""
     import click
 
-    from ematix_flow.cli.main import cli
+    from ematix_flow.cli.main import root
 
     lines = [NOTE, "# Command line\n"]
 
     def describe(command: click.Command, path: list[str]) -> None:
-        context = click.Context(command, info_name=" ".join(path), max_content_width=100)
+        context = click.Context(command, info_name=" ".join(path), terminal_width=100, max_content_width=100)
         lines.append(f"\n{'#' * min(len(path) + 1, 3)} {' '.join(path)}\n\n```\n{command.get_help(context)}\n```\n")
         if isinstance(command, click.Group):
             for name in command.list_commands(context):
@@ -28,7 +28,7 @@ def command_line() -> str:
                 if child is not None:
                     describe(child, [*path, name])
 
-    describe(cli, ["flow"])
+    describe(root, ["flow"])
     return "".join(lines)
 
 
