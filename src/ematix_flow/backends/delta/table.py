@@ -69,12 +69,17 @@ class DeltaTable:
             self._merge(change, writer=writer, load=load, note=note)
         else:
             with alone():
-                change.frame.write.format("delta").mode(change.how).options(
+                self._typed(change.frame).write.format("delta").mode(change.how).options(
                     txnAppId=writer, txnVersion=str(load.sequence), userMetadata=note
                 ).save(uri(self.path))
         # Delta passes over a token it knows in silence, so its log is asked whose commit this is.
         recent = (kept.get("run_id") for version, kept in self.commits() if version > before)
         return load.run_id in recent
+
+    def _typed(self, frame: DataFrame) -> DataFrame:
+        """The rows in the table's own types, which may be wider than the declared ones."""
+        kinds = {field.name: field.dataType.simpleString() for field in self.read().schema.fields}
+        return frame.selectExpr(*(f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" for name in frame.columns))
 
     def _merge(self, change: Change, *, writer: str, load: Load, note: str) -> None:
         spark, view = active(), f"flow_actions_{uuid.uuid4().hex}"
