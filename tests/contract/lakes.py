@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import pytest
-
-from ematix_flow import BigInt, DeltaLocalConnection, ObjectStoreLocalConnection, Text, pk
-from ematix_flow.backends import delta as delta_backend
-from ematix_flow.backends import files as files_backend
+from ematix_flow import BigInt, Text, pk
 from ematix_flow.backends.files.source import FilesSource
 from ematix_flow.contract.backend import Backend
 from ematix_flow.contract.ddl import CreateTable
@@ -96,27 +91,6 @@ class Load:
         return result
 
 
-@pytest.fixture
-def delta(spark: Any, tmp_path: Path) -> Lake:
-    connection = DeltaLocalConnection("lake", path=str(tmp_path / "lake"))
-    return Lake(delta_backend.backend, connection, tmp_path / "lake", spark)
-
-
-@pytest.fixture
-def files(spark: Any, tmp_path: Path) -> Files:
-    def lake(file_format: str) -> Lake:
-        root = tmp_path / file_format
-        connection = ObjectStoreLocalConnection("lake", path=str(root), format=file_format)
-        return Lake(files_backend.backend, connection, root, spark)
-
-    return lake
-
-
-@pytest.fixture(params=["delta", "parquet"])
-def lake(request: pytest.FixtureRequest, delta: Lake, files: Files) -> Lake:
-    return delta if request.param == "delta" else files(request.param)
-
-
 def people() -> Any:
     return declare({"id": Annotated[BigInt, pk()], "name": Text | None, "note": Text | None})
 
@@ -132,9 +106,3 @@ def merging(**options: Any) -> Merge:
 
 def naive(moment: datetime) -> datetime:
     return moment.astimezone().replace(tzinfo=None)
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers(tmp_path: Path) -> Iterator[None]:
-    yield
-    shutil.rmtree(tmp_path, ignore_errors=True)

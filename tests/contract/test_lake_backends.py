@@ -34,7 +34,7 @@ from ematix_flow.foundation.errors import (
 from tests.contract.lakes import Files, Lake, Load, merging, naive, people, person
 from tests.contract.loading import columns, day, declare
 
-pytest_plugins = ("tests.contract.lakes",)
+pytest_plugins = ("tests.contract.lake_fixtures",)
 HARD, SOFT = Deletes.HARD, Deletes.SOFT
 
 

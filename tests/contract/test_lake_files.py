@@ -30,7 +30,7 @@ from ematix_flow.foundation.errors import (
 from tests.contract.lakes import Files, Lake, Row
 from tests.contract.loading import columns, day, declare
 
-pytest_plugins = ("tests.contract.lakes",)
+pytest_plugins = ("tests.contract.lake_fixtures",)
 FORMATS = ("parquet", "csv", "orc", "json_lines")
 
 
