@@ -85,8 +85,9 @@ def test_delta_itself_refuses_a_token_it_knows(delta: Lake) -> None:
     (delta.root / "_ematix_flow" / "load.json").unlink()
     job = WriteJob(str(uuid.uuid4()), "load", "load", first.job.shape, Append(), now())
     with pytest.raises(LeaseHeld, match="load / 1"):
-        Load(delta, first.sink, job, first.opening).publish([person(2, "b")])
+        Load(delta, first.sink, job, first.opening).run([person(2, "b")])
     assert delta.rows(table, "id") == [(1,)]
+    assert delta.open(table, Append()).opening.commit.sequence == 2
 
 
 def test_a_run_that_died_after_its_publish_is_finished_by_the_next(lake: Lake) -> None:

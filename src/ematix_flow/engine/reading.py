@@ -120,8 +120,9 @@ def choose(context: RunContext, target: LoadContext, reading: Reading) -> LoadRe
     require_columns(names, table.columns, derived=derived, table=table.qualified, where=spec.where)
     obstacle, query, columns = _inside(context, target, reading)
     same = obstacle is None and _same_system(reading, target)
+    stored = {column.name: target.ddl.stored_type(target.shape, column) for column in table.columns} if same else {}
     choice = choose_path(
-        force=spec.force_path, same_system=same, obstacle=obstacle, source=columns, columns=table.columns
+        force=spec.force_path, same_system=same, obstacle=obstacle, source=columns, columns=table.columns, stored=stored
     )
     return LoadReading(choice, query if choice.path != CROSS_DB else None, columns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ematix_flow.contract.read import SourceColumn
@@ -31,11 +31,12 @@ def choose_path(
     obstacle: str | None,
     source: Sequence[SourceColumn],
     columns: Sequence[Column],
+    stored: Mapping[str, ColumnType | None],
 ) -> PathChoice:
     """Same database, and nothing that needs Spark: INSERT … SELECT inside it."""
     reason = obstacle or (None if same_system else "source and target are different systems")
     if reason is None:
-        reason = cast_obstacle(source, columns)
+        reason = cast_obstacle(source, columns, stored)
     if force == SAME_DB:
         if reason is not None:
             raise PlanError(f'force_path="same_db" is not possible: {reason}', hint="remove force_path")
@@ -47,12 +48,19 @@ def choose_path(
     return PathChoice(CROSS_DB, reason)
 
 
-def cast_obstacle(source: Sequence[SourceColumn], columns: Sequence[Column]) -> str | None:
-    """Databases cast each in its own way; only conversions that all do alike stay inside."""
+def cast_obstacle(
+    source: Sequence[SourceColumn], columns: Sequence[Column], stored: Mapping[str, ColumnType | None]
+) -> str | None:
+    """Databases cast each in its own way; only conversions that all do alike stay inside.
+
+    `stored` is what the system makes of a declared type: one that arrives as just that needs no cast at all.
+    """
     given = {column.name: column for column in source}
     for column in columns:
         found = given.get(column.name)
-        if found is not None and not _assigns_alike(found.type, column.type):
+        if found is None or (found.type is not None and found.type == stored.get(column.name)):
+            continue
+        if not _assigns_alike(found.type, column.type):
             return f"{column.name} needs a cast from {found.native} to {column.type}"
     return None
 
@@ -61,6 +69,8 @@ def _assigns_alike(given: ColumnType | None, wanted: ColumnType) -> bool:
     if given is None:
         return False
     if isinstance(given, Numeric) and isinstance(wanted, Numeric):
+        return True
+    if (given.kind, wanted.kind) == ("timestamp", "timestamp_tz"):  # every session is in UTC
         return True
     texts = ("text", "string")
     if given.kind in texts and wanted.kind in texts:

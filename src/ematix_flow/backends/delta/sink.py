@@ -21,7 +21,7 @@ from ematix_flow.families.lake.scd2_events import RUN, Events, observations_of
 from ematix_flow.families.lake.session import active, exactly, quote, text
 from ematix_flow.families.lake.sink import FACTS, LakeSink, taken
 from ematix_flow.families.lake.staging import watched
-from ematix_flow.families.lake.state import Load
+from ematix_flow.families.lake.state import Load, WriterState
 from ematix_flow.foundation.errors import DriftError, LeaseHeld
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ class DeltaSink(LakeSink):
                 raise LeaseHeld(f"another writer changed {job.shape.table.qualified} meanwhile; nothing was loaded",
                                 hint="run it again")  # fmt: skip
             if not table.change(change, writer=job.writer, load=load):
+                # The state is older than the table: the next run begins after what the table says.
+                self.state.write(job.writer, WriterState(table.last_load_of(job.writer), pending=load))
                 raise taken(opening)
         return load
 

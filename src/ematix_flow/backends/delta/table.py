@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.families.lake.change import ACTION, Change
+from ematix_flow.families.lake.change import ACTION, Change, rows_of
 from ematix_flow.families.lake.place import explained, uri
 from ematix_flow.families.lake.session import active, exactly, quote, settings
 from ematix_flow.families.lake.state import Load
@@ -83,7 +83,7 @@ class DeltaTable:
 
     def _merge(self, change: Change, *, writer: str, load: Load, note: str) -> None:
         spark, view = active(), f"flow_actions_{uuid.uuid4().hex}"
-        names = [name for name in change.frame.columns if not name.startswith("flow_")]
+        names = rows_of(change.frame)
         nullable = {field.name: field.nullable for field in self.read().schema.fields}
         on = " AND ".join(f"t.{quote(key)} {'<=>' if nullable[key] else '='} s.{quote(key)}" for key in change.match)
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names if name not in change.match)

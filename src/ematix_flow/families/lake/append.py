@@ -51,12 +51,21 @@ def _new_by_key(boundary: DataFrame, present: DataFrame, words: Words) -> DataFr
 
 def _new_copies(boundary: DataFrame, present: DataFrame, words: Words) -> DataFrame:
     """Without a key, equal rows are counted: as many copies are new as the target lacks."""
+    from pyspark.sql.functions import expr
+
     hashed = words.row_hash(words.declared)
     numbered = boundary.alias("s").selectExpr(
         "s.*",
-        f"{hashed} AS flow_hash",
-        f"row_number() OVER (PARTITION BY {hashed} ORDER BY {hashed}) AS flow_copy",
+        f"{hashed} AS __flow_hash",
+        f"row_number() OVER (PARTITION BY {hashed} ORDER BY {hashed}) AS __flow_copy",
     )
-    copies = present.alias("s").selectExpr(f"{hashed} AS flow_present").groupBy("flow_present").count()
-    joined = numbered.join(copies, numbered["flow_hash"] == copies["flow_present"], "left")
-    return joined.where("`count` IS NULL OR flow_copy > `count`").selectExpr(*(quote(name) for name in words.declared))
+    copies = (
+        present.alias("s")
+        .selectExpr(f"{hashed} AS __flow_present")
+        .groupBy("__flow_present")
+        .agg(expr("count(*) AS __flow_copies"))
+    )
+    joined = numbered.join(copies, numbered["__flow_hash"] == copies["__flow_present"], "left")
+    return joined.where("__flow_copies IS NULL OR __flow_copy > __flow_copies").selectExpr(
+        *(quote(name) for name in words.declared)
+    )

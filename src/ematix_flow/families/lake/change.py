@@ -16,7 +16,7 @@ from ematix_flow.families.lake.session import quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ACTION = "flow_action"
+ACTION = "__flow_action"
 WRITE, DELETE = "'write'", "'delete'"
 _FLAGS = ("inserted", "updated", "closed", "deleted", "missing")
 
@@ -93,5 +93,11 @@ def new_row(words: Words, **values: str) -> dict[str, str]:
     return {name: f"s.{quote(name)}" for name in words.declared} | values | words.metadata()
 
 
+def rows_of(actions: DataFrame) -> list[str]:
+    """Names of the target's columns in a frame of actions."""
+    own = {ACTION, *(_flag(name) for name in _FLAGS)}
+    return [name for name in actions.columns if name not in own]
+
+
 def _flag(name: str) -> str:
-    return f"flow_{name}"
+    return f"__flow_{name}"

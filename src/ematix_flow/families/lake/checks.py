@@ -69,12 +69,14 @@ def refuse_broken(facts: Facts, frame: DataFrame, job: WriteJob) -> None:
 
 def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
     """Refuse two rows of one batch with the same key."""
+    from pyspark.sql.functions import expr
+
     names = [quote(key) for key in keys]
-    twice = frame.selectExpr(*names).groupBy(*names).count().where("`count` > 1")
+    twice = frame.selectExpr(*names).groupBy(*names).agg(expr("count(*) AS __flow_n")).where("__flow_n > 1")
     found = twice.limit(_SAMPLES).collect()
     if not found:
         return
-    totals = twice.selectExpr("count(*) AS `keys`", "sum(`count`) AS `rows`").collect()[0]
+    totals = twice.selectExpr("count(*) AS `keys`", "sum(__flow_n) AS `rows`").collect()[0]
     raise DuplicateKeys(
         f"{totals['keys']} key(s) of {job.shape.declared.qualified} appear more than once in this batch "
         f"({totals['rows']} rows): {_show(keys, [tuple(row)[:-1] for row in found])}; nothing was loaded",

@@ -16,7 +16,7 @@ from ematix_flow.families.sql.checks import check_deletes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_THERE = "flow_there"
+_THERE = "__flow_there"
 
 
 def merge(

@@ -131,7 +131,11 @@ def exchange(first: Path, second: Path) -> None:
     with explained(second):
         if not _swapped(first, second):
             os.rename(second, first.with_name(_ASIDE))
-            os.rename(first, second)
+            try:
+                os.rename(first, second)
+            except OSError:
+                os.rename(first.with_name(_ASIDE), second)
+                raise
         _sync_folder(second.parent)
 
 

@@ -16,7 +16,7 @@ from ematix_flow.families.sql.checks import check_deletes
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_STAGED = "flow_staged"
+_STAGED = "__flow_staged"
 
 
 def scd2(
@@ -82,8 +82,8 @@ def _met(target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
     if strategy.ttl is None:
         return target.where(quote(IS_CURRENT))
     keys = ", ".join(quote(key) for key in strategy.keys)
-    newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {quote(VALID_FROM)} DESC) AS flow_newest"
-    return target.selectExpr("*", newest).where("flow_newest = 1").drop("flow_newest")
+    newest = f"row_number() OVER (PARTITION BY {keys} ORDER BY {quote(VALID_FROM)} DESC) AS __flow_newest"
+    return target.selectExpr("*", newest).where("__flow_newest = 1").drop("__flow_newest")
 
 
 class _Cases:

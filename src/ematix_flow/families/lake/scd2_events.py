@@ -131,24 +131,24 @@ class Events:
         w, keys = self.w, ", ".join(self._keys)
         names = ", ".join(quote(name) for name in w.declared)
         query = f"""
-            WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS h FROM {{observed}} AS o),
-            d AS (SELECT o.*, row_number() OVER (PARTITION BY {keys}, {OBSERVED} ORDER BY {GONE}, {HASH} DESC) AS rn FROM o),
-            g AS (SELECT d.*, lag(h) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS ph,
-                  lag({GONE}) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS pg FROM d WHERE rn = 1),
-            r AS (SELECT g.*, sum(CASE WHEN ph IS NULL OR ph <> h OR pg <> {GONE} THEN 1 ELSE 0 END)
-                  OVER (PARTITION BY {keys} ORDER BY {OBSERVED} ROWS UNBOUNDED PRECEDING) AS run FROM g),
-            x AS (SELECT r.*, row_number() OVER (PARTITION BY {keys}, run ORDER BY {OBSERVED} DESC) AS newest,
-                  min({OBSERVED}) OVER (PARTITION BY {keys}, run) AS starts FROM r),
-            v AS (SELECT x.*, lead(starts) OVER (PARTITION BY {keys} ORDER BY starts) AS next_starts FROM x WHERE newest = 1),
-            e AS (SELECT v.*, {self._ends()} AS ends FROM v WHERE NOT {GONE})
-            SELECT {names}, starts AS {VALID_FROM}, ends AS {VALID_TO}, ends IS NULL AS {IS_CURRENT}, h AS {ROW_HASH} FROM e"""
+            WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS __flow_h FROM {{observed}} AS o),
+            d AS (SELECT o.*, row_number() OVER (PARTITION BY {keys}, {OBSERVED} ORDER BY {GONE}, {HASH} DESC) AS __flow_rn FROM o),
+            g AS (SELECT d.*, lag(__flow_h) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS __flow_ph,
+                  lag({GONE}) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS __flow_pg FROM d WHERE __flow_rn = 1),
+            r AS (SELECT g.*, sum(CASE WHEN __flow_ph IS NULL OR __flow_ph <> __flow_h OR __flow_pg <> {GONE} THEN 1 ELSE 0 END)
+                  OVER (PARTITION BY {keys} ORDER BY {OBSERVED} ROWS UNBOUNDED PRECEDING) AS __flow_run FROM g),
+            x AS (SELECT r.*, row_number() OVER (PARTITION BY {keys}, __flow_run ORDER BY {OBSERVED} DESC) AS __flow_newest,
+                  min({OBSERVED}) OVER (PARTITION BY {keys}, __flow_run) AS __flow_starts FROM r),
+            v AS (SELECT x.*, lead(__flow_starts) OVER (PARTITION BY {keys} ORDER BY __flow_starts) AS __flow_next_starts FROM x WHERE __flow_newest = 1),
+            e AS (SELECT v.*, {self._ends()} AS __flow_ends FROM v WHERE NOT {GONE})
+            SELECT {names}, __flow_starts AS {VALID_FROM}, __flow_ends AS {VALID_TO}, __flow_ends IS NULL AS {IS_CURRENT}, __flow_h AS {ROW_HASH} FROM e"""
         return observed.sparkSession.sql(query, observed=observed)
 
     def _ends(self) -> str:
         if self.strategy.ttl is None:
-            return "next_starts"
-        expiry, now = plus("starts", self.strategy.ttl), instant(self.w.job.started_at)
-        return f"CASE WHEN {expiry} <= {now} AND (next_starts IS NULL OR {expiry} < next_starts) THEN {expiry} ELSE next_starts END"
+            return "__flow_next_starts"
+        expiry, now = plus("__flow_starts", self.strategy.ttl), instant(self.w.job.started_at)
+        return f"CASE WHEN {expiry} <= {now} AND (__flow_next_starts IS NULL OR {expiry} < __flow_next_starts) THEN {expiry} ELSE __flow_next_starts END"
 
     def _differences(self, versions: DataFrame, present: DataFrame) -> DataFrame:
         from pyspark.sql.functions import expr

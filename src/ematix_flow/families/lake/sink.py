@@ -90,14 +90,13 @@ class LakeSink(ABC):
         dead = state.pending
         if dead is None:
             return state, None
-        found = dead if dead.published else self.find_load(job.writer, dead)
+        found = self._published(job.writer, dead)
         if found is None:
             self.forget_load(dead)
             self._drop_stage(dead.run_id, dead.schema, dead.table)
             error = "the process ended before the load was published"
             self.state.finished(dead.run_id, job.writer, counts=None, error=error)
             return replace(state, pending=None), None
-        found = replace(found, after=dead.after)
         self.finish_load(found)
         self._drop_stage(dead.run_id, dead.schema, dead.table)
         result = found.result(job.writer)
@@ -146,20 +145,30 @@ class LakeSink(ABC):
 
     def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
         """What was published becomes the last load; the stage goes. A lake that is gone cannot be told anything."""
-        self._drop_stage(job.run_id, job.shape.table.schema, job.shape.table.name)
-        if job.rehearsal:
-            return
         with suppress(FlowError):
-            state = self.state.read(job.writer) or WriterState()
-            mine = state.pending
-            if mine is not None and mine.run_id == job.run_id:
-                if mine.published:
-                    self.finish_load(mine)
-                    state = state.settled()
-                else:
-                    self.forget_load(mine)
-                self.state.write(job.writer, replace(state, pending=None))
-            self.state.finished(job.run_id, job.writer, counts=result.counts if result else None, error=error)
+            if not job.rehearsal:
+                self._settle(job, counts=result.counts if result else None, error=error)
+            self._drop_stage(job.run_id, job.shape.table.schema, job.shape.table.name)
+
+    def _settle(self, job: WriteJob, *, counts: Counts | None, error: str | None) -> None:
+        state = self.state.read(job.writer) or WriterState()
+        mine = state.pending
+        if mine is not None and mine.run_id == job.run_id:
+            found = self._published(job.writer, mine)
+            if found is None:
+                self.forget_load(mine)
+            else:
+                self.finish_load(found)
+                state = replace(state, pending=found).settled()
+            self.state.write(job.writer, replace(state, pending=None))
+        self.state.finished(job.run_id, job.writer, counts=counts, error=error)
+
+    def _published(self, writer: str, load: Load) -> Load | None:
+        """The load when the table has it: a commit may have succeeded although an error followed it."""
+        if load.published or load.counts is None:  # without counts it was never announced
+            return load if load.published else None
+        found = self.find_load(writer, load)
+        return replace(found, after=load.after) if found is not None else None
 
     def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip
