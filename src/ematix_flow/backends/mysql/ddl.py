@@ -11,7 +11,7 @@ from ematix_flow.backends.mysql.dialect import LONGEST_VARCHAR, MySqlDialect
 from ematix_flow.backends.mysql.session import collation_of, connect
 from ematix_flow.contract.ddl import ChangeType, ColumnState, DdlStep, TableState
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.declare.types import Column, ColumnType, String
+from ematix_flow.declare.types import JSON, Column, ColumnType, String
 from ematix_flow.families.sql.ddl import SqlDdl
 from ematix_flow.families.sql.session import SqlSession
 
@@ -41,9 +41,8 @@ class MySqlDdl(SqlDdl):
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
         """What `inspect` reports for a column created from this declaration."""
         stored = super().stored_type(shape, column)
-        if stored is None or _same_storage(stored, column.type) or isinstance(column.type, String):
-            return column.type
-        return stored
+        # A JSON column is LONGTEXT, and not every text may go there.
+        return column.type if isinstance(column.type, (String, JSON)) else stored
 
     def inspect(self, shape: TargetShape) -> TableState | None:
         table, literal = shape.table, self.dialect.text_literal

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from ematix_flow.families.carry import unpack
 from ematix_flow.foundation.errors import (
     BadValue,
+    ConnectionFailed,
     DriftError,
     DuplicateKeys,
     FlowError,
@@ -34,6 +35,7 @@ _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
     ("DELTA_MISSING_DELTA_TABLE", MissingTable, "check the table name and the connection's path"),
     ("DELTA_TABLE_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
     ("DELTA_PATH_DOES_NOT_EXIST", MissingTable, "check the table name and the connection's path"),
+    ("DELTA_CANNOT_CREATE_LOG_PATH", ConnectionFailed, "check the connection's path: no folder can be made there"),
     ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", NullViolation, "declare the column `| None`, or give it a default(...)"),
     (
         "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
