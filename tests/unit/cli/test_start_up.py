@@ -47,7 +47,7 @@ def test_the_answer_takes_well_under_half_a_second(shop: Path, words: tuple[str,
         after = resource.getrusage(resource.RUSAGE_CHILDREN)
         return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-    assert min(seconds() for _ in range(3)) < 0.4
+    assert min(seconds() for _ in range(3)) < 0.5
 
 
 def test_the_package_itself_imports_nothing_heavy(project: Path) -> None:
