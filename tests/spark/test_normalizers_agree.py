@@ -228,7 +228,7 @@ def test_any_text_gives_the_same_value_everywhere(engines: list[Engine], texts: 
     _agree(engines, CASE_CHAINS, "text", [_simple(text) for text in texts])
 
 
-DOUBLES = [None, 0.0, 0.5, 1.5, 2.5, -0.5, -2.5, 1.005, 2.675, 1.115, -1.005, 0.1, 0.30000000000000004, 1e-7, 123456789.125, 1e15 + 0.5, 1e20, -1e300, 149.6, 250.0, 350.0, -250.0, 5e-324]  # fmt: skip
+DOUBLES = [None, 0.0, 0.5, 1.5, 2.5, -0.5, -2.5, 1.005, 2.675, 1.115, -1.005, 0.1, 0.30000000000000004, 1e-7, 123456789.125, 1e15 + 0.5, 1e20, -1e300, 149.6, 250.0, 350.0, -250.0, 5e-324, 2.437097692630267e+16, 7361003007335458.0, -5.186739757575026e+16, 2.635039413970709e+16, 9007199254740993.0, 123456789012345680.0, 1.2345678901234567e+18, 9.2e18, 1.8e19, 1e21, 1e22, 1.7976931348623157e308, -2.00001, -1.9]  # fmt: skip
 NUMBERS: list[Chain] = [
     ([round(2)], lambda x: None if x is None else oracle.half_away(Decimal(repr(x)), 2)),
     ([round(0)], lambda x: None if x is None else oracle.half_away(Decimal(repr(x)), 0)),
@@ -240,8 +240,13 @@ NUMBERS: list[Chain] = [
 ]
 
 
+# Beyond 2**53 a double is no longer one whole number, and Java before 19 does not print the shortest one that names it:
+# Spark may then round a half at hundreds the other way.
+_WHOLE = 2.0**53
+
+
 @_properties
-@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=40, max_size=60))
+@given(st.lists(st.floats(min_value=-_WHOLE, max_value=_WHOLE), min_size=40, max_size=60))
 def test_any_double_is_rounded_clamped_and_replaced_alike(engines: list[Engine], doubles: list[float]) -> None:
     _agree(engines, NUMBERS, "double", [value + 0.0 for value in doubles])
 

@@ -147,10 +147,18 @@ class MaskSecrets(logging.Filter):
         if record.exc_info and not record.exc_text:
             record.exc_text = self._plain.formatException(record.exc_info)
         if record.exc_text:
-            record.exc_text = mask(record.exc_text)
+            record.exc_text = self._masked_traceback(record)
         if record.stack_info:
             record.stack_info = mask(record.stack_info)
         return True
+
+    @staticmethod
+    def _masked_traceback(record: logging.LogRecord) -> str:
+        before = record.exc_text or ""
+        masked = mask(before)
+        if masked != before:
+            record.exc_info = None  # a formatter that writes the exception anew would write the secret too
+        return masked
 
 
 def _worth_masking(text: str) -> bool:

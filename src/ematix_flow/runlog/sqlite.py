@@ -6,6 +6,7 @@ import json
 import os
 import sqlite3
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -207,7 +208,19 @@ class SqliteRunLog:
 
 
 def _connect(path: Path) -> sqlite3.Connection:
+    """An open, current file; SQLite does not wait by itself while another process switches a new file to WAL."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            return _connect_once(path)
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
+def _connect_once(path: Path) -> sqlite3.Connection:
     # Threads share the connection under the lock of its SqliteRunLog.
     sql = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
     try:

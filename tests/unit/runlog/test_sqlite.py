@@ -48,7 +48,7 @@ def test_processes_that_make_and_fill_one_file_at_once_lose_nothing(tmp_path: Pa
         for number in range(5)
     ]
     answers = [worker.communicate(timeout=120) for worker in workers]
-    assert [worker.returncode for worker in workers] == [0] * 5, answers
+    assert [worker.returncode for worker in workers] == [0] * 5, [said for _, said in answers]
     fences = sorted(int(line) for out, _ in answers for line in out.split())
     with closing(SqliteRunLog(path)) as log:
         assert log.list_runs(limit=1)[1] == 100
