@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
+import subprocess
 import traceback
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,20 +16,25 @@ from urllib.parse import quote, urlsplit
 import pytest
 
 from ematix_flow import JSON, UUID, BigInt, Boolean, Date, Integer, Numeric, SmallInt, String, Text, ematix
+from ematix_flow.cli import main
+from ematix_flow.declare import registry
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
     FlowError,
     NullViolation,
     PermissionDenied,
+    StorageFull,
     TextTooLong,
     Unreachable,
 )
 from tests.contract.loading import columns, declare, load, unique
+from tests.harness import open_harness
 from tests.harness.base import Harness
 
 SERVERS = ("postgres", "mariadb", "mysql8")
 FILES = ("sqlite", "duckdb")
+LITTLE = "3m"
 PASSWORD = "gehe1m/W@rt #7"
 GOOD = {
     "id": "1", "small": "1", "short": "'abc'", "must": "'x'", "price": "1.5", "whole": "true", "born": "DATE'2026-01-31'",
@@ -191,3 +199,124 @@ def _guest(harness: Any) -> Any:
         harness.execute(f"GRANT SELECT ON {parts.path[1:]}.open TO '{name}'@'%'")
     address = f"{name}:{quote(PASSWORD, safe='')}@{parts.hostname}:{parts.port}"
     return replace(harness.connection, name="guest", url=parts._replace(netloc=address).geturl())
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of its own with room for little."""
+    place = tmp_path / "small"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={LITTLE}", "tmpfs", str(place)], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("this user may not mount a small file system")
+    yield place
+    subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
+@pytest.mark.parametrize("system", ["sqlite", "duckdb", "delta", "files-parquet"])
+def test_a_full_disk_is_told_nothing_is_loaded_and_the_next_run_with_room_loads_it(
+    system: str, small_disk: Path, request: pytest.FixtureRequest
+) -> None:
+    harness = open_harness(system, request, small_disk)
+    table = declare({"id": BigInt, "pad": Text})
+    load(harness, table, [{"id": 0, "pad": ""}], mode="append")
+    large = [{"id": n, "pad": secrets.token_hex(20_000)} for n in range(1, 201)]
+    with pytest.raises(FlowError) as caught:
+        load(harness, table, large, mode="append")
+    assert (type(caught.value), caught.value.exit_code, caught.value.retryable) == (StorageFull, 1, True), str(
+        caught.value
+    )
+    assert "free space" in str(caught.value.hint)
+    assert columns(harness.rows(table.spec()), ("id",)) == [(0,)]
+    subprocess.run(["mount", "-o", "remount,size=200m", str(small_disk)], check=True)
+    assert load(harness, table, large, mode="append").rows_inserted == 200
+    assert len(harness.rows(table.spec())) == 201
+    harness.close()
+
+
+FULL = {
+    "postgres": "CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS "
+    "$$ BEGIN RAISE EXCEPTION 'could not extend file: No space left on device' USING ERRCODE = '53100'; END $$; "
+    "CREATE TRIGGER {name} BEFORE INSERT ON {relation} FOR EACH ROW EXECUTE FUNCTION {name}()",
+    "mysql": "CREATE TRIGGER {name} BEFORE INSERT ON {relation} FOR EACH ROW "
+    "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1114, MESSAGE_TEXT = 'The table is full'",
+}
+
+
+@pytest.mark.systems(*SERVERS)
+def test_a_server_without_room_is_told_and_nothing_is_loaded(harness: Any) -> None:
+    table = declare({"id": BigInt})
+    load(harness, table, [{"id": 1}], mode="append")
+    spec, name = table.spec(), unique("full")
+    relation = harness.relation(spec.schema, spec.name)
+    place = f"{harness.quote(spec.schema)}.{name}"
+    harness.execute(
+        FULL[harness.backend].format(name=name if harness.backend == "postgres" else place, relation=relation)
+    )
+    with pytest.raises(StorageFull) as caught:
+        load(harness, table, [{"id": 2}], mode="append")
+    assert (caught.value.exit_code, caught.value.retryable) == (1, True)
+    assert "free space" in str(caught.value.hint)
+    assert columns(harness.rows(spec), ("id",)) == [(1,)]
+
+
+MODULE = """
+from ematix_flow import BigInt, Text, ematix
+
+
+@ematix.table(schema="{schema}", name="{table}")
+class Target:
+    id: BigInt
+    name: Text
+
+
+def load(name, sql):
+    decorate = ematix.pipeline(target=Target, target_connection="target", source_connection="source", mode="append", name=name)
+    return decorate(lambda conn: sql)
+
+
+load("nan", "SELECT CAST('NaN' AS DOUBLE PRECISION) AS id, 'x' AS name")
+load("mismatch", "SELECT 'twelve' AS id, 'x' AS name")
+load("range", "SELECT 9223372036854775808 AS id, 'x' AS name")
+load("missing", "SELECT id, 'x' AS name FROM nowhere.at_all")
+load("denied", "SELECT id, 'x' AS name FROM {secret}")
+"""
+
+
+def test_the_command_tells_an_error_of_a_server_in_one_message(
+    systems: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    postgres, target = systems("postgres"), systems("duckdb")
+    hidden, wanted = declare({"id": BigInt}).spec(), declare({"id": BigInt, "name": Text})
+    postgres.seed(hidden, [{"id": 1}])
+    load(target, wanted, [{"id": 0, "name": "kept"}], mode="append")
+    spec = wanted.spec()
+    parts = urlsplit(postgres.url)
+    guest = _guest(postgres).url
+    wrong = parts._replace(netloc=f"postgres:{quote(PASSWORD, safe='')}@{parts.hostname}:{parts.port}").geturl()
+    module = tmp_path / "bad_input_pipelines.py"
+    module.write_text(MODULE.format(schema=spec.schema, table=spec.name, secret=f"{hidden.schema}.{hidden.name}"))
+    monkeypatch.setenv("EMATIX_FLOW_DSN_TARGET", f"duckdb:///{target.connection.path}")
+    for name, url, code, said, command in [
+        ("nan", postgres.url, 4, "NaN", "flow preview"),
+        ("mismatch", postgres.url, 4, "twelve", "flow preview"),
+        ("range", postgres.url, 4, "9223372036854775808", "flow preview"),
+        ("missing", postgres.url, 3, "nowhere.at_all", "flow validate"),
+        ("denied", guest, 5, "permission denied", "flow connections check"),
+        ("nan", wrong, 5, "password", "flow connections check"),
+    ]:
+        monkeypatch.setenv("EMATIX_FLOW_DSN_SOURCE", url)
+        registry.clear()
+        capsys.readouterr()
+        assert main(["run", name, "--module", str(module)]) == code
+        out, err = capsys.readouterr()
+        assert (out, err.count("✗")) == ("", 1), err
+        for word in (said, "nothing was loaded", f"next: {command}"):
+            assert word in err
+        assert "Traceback" not in err
+        assert PASSWORD not in err
+        assert quote(PASSWORD, safe="") not in err
+    registry.clear()
+    assert columns(target.rows(spec), ("id", "name")) == [(0, "kept")]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
+from decimal import Decimal
 from typing import Annotated, Any
 
 import pytest
 
-from ematix_flow import BigInt, Text, TimestampTZ, pk
+from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, pk
 from ematix_flow.foundation.errors import NullViolation
-from tests.contract.loading import columns, counts, day, declare, load
+from tests.contract.loading import columns, counts, day, declare, load, unique
 from tests.contract.oracle import Observation, versions
-from tests.harness.base import Harness
+from tests.harness.base import Harness, canonical
 
 pytestmark = pytest.mark.offers("scd2")
 OPTIONS: dict[str, Any] = {"mode": "scd2", "compare_columns": ["value"], "event_timestamp_column": "at"}
@@ -26,16 +27,17 @@ def row(event: Observation) -> dict[str, Any]:
     return {"id": event.key, "value": event.value, "note": event.note, "at": event.at}
 
 
-def found(harness: Harness, table: Any) -> list[tuple[Any, ...]]:
-    shown = ("id", "value", "valid_from", "valid_to")
-    from tests.harness.base import canonical
-
+def timed(harness: Harness, table: Any) -> list[dict[str, Any]]:
     rows = [
         {**item, **{name: canonical(item[name], TimestampTZ()) for name in ("valid_from", "valid_to")}}
         for item in harness.rows(table.spec())
     ]
     assert all(bool(item["is_current"]) == (item["valid_to"] is None) for item in rows)
-    return columns(rows, shown)
+    return rows
+
+
+def found(harness: Harness, table: Any) -> list[tuple[Any, ...]]:
+    return columns(timed(harness, table), ("id", "value", "valid_from", "valid_to"))
 
 
 def expected(events: list[Observation]) -> list[tuple[Any, ...]]:
@@ -96,6 +98,32 @@ def test_a_ttl_ends_a_version_and_does_not_flap(harness: Harness) -> None:
     for _ in range(2):
         load(harness, table, [row(event) for event in events], **OPTIONS, ttl=timedelta(days=3))
         assert found(harness, table) == [(1, "a", day(1), day(4)), (2, "b", day(1), day(2)), (2, "c", day(2), day(5))]
+
+
+def test_columns_that_are_added_or_widened_between_events_are_observed_as_well(harness: Harness) -> None:
+    key, grown_columns = {"id": Annotated[BigInt, pk()], "at": TimestampTZ}, ("value", "size", "city")
+    small = {**key, "value": String[3] | None, "size": Numeric[4, 1] | None}
+    large = {**key, "value": String[9] | None, "size": Numeric[12, 3] | None, "city": Text | None}
+    schema, name = unique("s"), unique("t")
+    old, new = declare(small, schema=schema, name=name), declare(large, schema=schema, name=name)
+
+    def event(number: int, value: str, size: str, city: str | None = None) -> dict[str, Any]:
+        return {"id": 1, "at": day(number), "value": value, "size": Decimal(size), "city": city}
+
+    def take(table: Any, events: list[dict[str, Any]]) -> Any:
+        compared = [name for name in grown_columns if name in table.spec().column_names]
+        return load(harness, table, events, **{**OPTIONS, "compare_columns": compared})
+
+    def text(item: dict[str, Any]) -> str:
+        return f"{item['value']} {float(item['size'])} {item['city']}"
+
+    before = [event(1, "a", "1.5"), event(10, "a", "1.5"), event(20, "b", "2.5")]
+    late = [event(15, "much more", "123456789.125", "Ulm"), event(5, "a", "1.5", "Bonn")]
+    take(old, before)
+    again = take(new, [*late, *before[1:]])
+    assert counts(again)["unchanged"] == 2, "an event that comes again with the new column empty is known"
+    told = versions(Observation(1, item["at"], text(item)) for item in (*before, *late))
+    assert sorted((1, text(row), row["valid_from"], row["valid_to"]) for row in timed(harness, new)) == sorted(told)
 
 
 def test_an_event_without_a_time_is_refused(harness: Harness) -> None:

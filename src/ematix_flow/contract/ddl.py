@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.declare.types import Column, ColumnType
+from ematix_flow.declare.types import Column, ColumnType, Numeric, String
+
+_WIDER: dict[str, tuple[str, ...]] = {
+    "small_int": ("integer", "big_int", "float", "double"),
+    "integer": ("big_int", "double"),
+    "float": ("double",),
+    "string": ("text",),
+}
+_DIGITS = {"small_int": 5, "integer": 10, "big_int": 19}
 
 
 @dataclass(frozen=True)
@@ -86,3 +94,16 @@ class DdlPlan:
 
     steps: tuple[DdlStep, ...] = ()
     drift: tuple[Difference, ...] = ()
+
+
+def is_lossless(before: ColumnType, after: ColumnType) -> bool:
+    """Every value of `before` is also a value of `after`."""
+    if before == after or after.kind in _WIDER.get(before.kind, ()):
+        return True
+    if isinstance(before, String) and isinstance(after, String):
+        return after.length >= before.length
+    if isinstance(after, Numeric):
+        if isinstance(before, Numeric):
+            return after.scale >= before.scale and after.precision - after.scale >= before.precision - before.scale
+        return after.precision - after.scale >= _DIGITS.get(before.kind, 99)
+    return False

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from ematix_flow.contract.ddl import DdlStep
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.strategy import Incremental, Strategy
 
@@ -24,7 +25,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class WriteJob:
-    """Everything a sink needs to know about one load into one target."""
+    """Everything a sink needs to know about one load; `pending` is what a rehearsal has not done to the table."""
 
     run_id: str
     pipeline: str
@@ -38,6 +39,7 @@ class WriteJob:
     accept_deletes: int | None = None
     write_options: Mapping[str, Any] = field(default_factory=dict)
     rehearsal: bool = False
+    pending: tuple[DdlStep, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,3 +83,4 @@ class WriteResult:
     watermark: str | None = None
     status: str = "success"
     repeated: bool = False
+    counted: bool = True

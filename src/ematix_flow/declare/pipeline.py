@@ -16,6 +16,7 @@ from ematix_flow.foundation.names import nearest
 
 DRIFT_POLICIES = ("error", "warn", "evolve")
 PATHS = ("same_db", "cross_db")
+LANES = ("arrow", "spark")
 _ALIASES = {"continue_on_target_failure": "continue_on_failure"}
 
 
@@ -42,6 +43,7 @@ class PipelineSpec:
     incremental: Incremental | None = None
     on_drift: str = "error"
     force_path: str | None = None
+    force_lane: str | None = None
     continue_on_failure: bool = False
     transforms_pre: tuple[Any, ...] = ()
     transforms_post: tuple[Any, ...] = ()
@@ -91,6 +93,7 @@ class PipelineOptions:
     watermark_lookback: Any = None
     on_drift: str = "error"
     force_path: str | None = None
+    force_lane: str | None = None
     continue_on_failure: bool = False
     transforms_pre: Sequence[Any] | None = None
     transforms_post: Sequence[Any] | None = None
@@ -159,6 +162,7 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
         incremental=incremental_from(options, loads),
         on_drift=options.on_drift,
         force_path=options.force_path,
+        force_lane=options.force_lane,
         continue_on_failure=options.continue_on_failure,
         transforms_pre=several(options.transforms_pre),
         transforms_post=several(options.transforms_post),
@@ -209,6 +213,8 @@ def _check_choices(options: PipelineOptions) -> None:
         raise DeclarationError(f"on_drift={options.on_drift!r} is not known", hint='use "error", "warn" or "evolve"')
     if options.force_path is not None and options.force_path not in PATHS:
         raise DeclarationError(f"force_path={options.force_path!r} is not known", hint='use "same_db" or "cross_db"')
+    if options.force_lane is not None and options.force_lane not in LANES:
+        raise DeclarationError(f"force_lane={options.force_lane!r} is not known", hint='use "arrow" or "spark"')
     if not 0 <= options.max_delete_fraction <= 1:
         raise DeclarationError("max_delete_fraction is a share between 0 and 1")
     if options.source_table is not None and options.source_table.count(".") != 1:

@@ -79,7 +79,7 @@ def source_connection(spec: PipelineSpec) -> Any:
     """The declared source connection; without one, the (first) target's."""
     named = spec.source_connection
     if isinstance(named, (list, tuple)):
-        named = named[0]
+        named = named[0] if named else None
     return _declared(named if named is not None else spec.loads[0].connection)
 
 

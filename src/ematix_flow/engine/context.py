@@ -12,7 +12,7 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.declare.loads import LoadSpec
-from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.pipeline import PipelineSpec, several
 from ematix_flow.engine import session
 from ematix_flow.engine.ask import source_connection
 from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
@@ -39,20 +39,19 @@ class LoadContext:
 
 @dataclass
 class RunContext:
-    """One run: its targets, its source's backend, and what must be closed at its end."""
+    """One run: its targets, the backends it reads from, and what must be closed at its end."""
 
     spec: PipelineSpec
     loads: tuple[LoadContext, ...]
     source: Any
     source_backend: Backend
+    others: tuple[Backend, ...] = ()
     open_until: ExitStack = field(default_factory=ExitStack)
 
     def spark(self) -> SparkSession:
         """The session, started on first use with the jars of every backend in play."""
-        needed = {
-            jar for backend in (self.source_backend, *(item.backend for item in self.loads)) for jar in backend.jars
-        }
-        return session.spark_session(needed)
+        used = (self.source_backend, *self.others, *(item.backend for item in self.loads))
+        return session.spark_session({jar for backend in used for jar in backend.jars})
 
 
 def open_context(spec: PipelineSpec) -> RunContext:
@@ -65,14 +64,25 @@ def open_context(spec: PipelineSpec) -> RunContext:
         )
     try:
         source = source_connection(spec)
-        source_backend = backend_for(source)
-        if source_backend.batch_source is None:
-            raise Unsupported(f"{source_backend.title} cannot be read by a batch pipeline")
+        source_backend, *others = [_readable(item) for item in _sources(spec, source)]
         loads = tuple(_load_context(load) for load in spec.loads)
     except FlowError as exc:
         exc.at(spec.where)
         raise
-    return RunContext(spec, loads, source, source_backend)
+    return RunContext(spec, loads, source, source_backend, tuple(others))
+
+
+def _sources(spec: PipelineSpec, first: Any) -> list[Any]:
+    named = spec.source_connection
+    listed = named[1:] if isinstance(named, (list, tuple)) else ()
+    return [first, *(resolve(item).connection for item in listed)]
+
+
+def _readable(connection: Any) -> Backend:
+    backend = backend_for(connection)
+    if backend.batch_source is None:
+        raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+    return backend
 
 
 def _load_context(load: LoadSpec) -> LoadContext:
@@ -89,8 +99,6 @@ def _load_context(load: LoadSpec) -> LoadContext:
 def expect(specs: Sequence[PipelineSpec]) -> None:
     """Let one session serve all of these pipelines."""
     for spec in specs:
-        for named in (spec.source_connection, *(load.connection for load in spec.loads)):
-            if named is None or isinstance(named, (list, tuple)):
-                continue
+        for named in (*several(spec.source_connection), *(load.connection for load in spec.loads)):
             with suppress(FlowError):  # said when that pipeline runs
                 session.expect(backend_for(resolve(named).connection).jars)

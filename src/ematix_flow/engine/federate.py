@@ -1,96 +1,193 @@
-"""One statement over several connections: every table it names becomes a view that its own system filters first."""
+"""One statement over several connections: every table it names becomes a view of what its own system gives."""
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.config.resolve import known_names, resolve
+from ematix_flow.contract.backend import Backend, BatchSource
+from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.types import ColumnType, Numeric, Text
+from ematix_flow.engine import hosts as naming
 from ematix_flow.engine.ask import QuerySource
-from ematix_flow.foundation.errors import MissingTable, Unsupported
-from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.engine.hosts import Hosts
+from ematix_flow.engine.pushing import reduced
+from ematix_flow.expressions import quote
+from ematix_flow.families.frames import spark_schema
+from ematix_flow.families.lake.columns import since, watermark_literal
+from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.session import exactly
+from ematix_flow.families.lake.sql_source import parsed, replaced
+from ematix_flow.families.lake.types import carried, source_columns
+from ematix_flow.families.sql.linear import clean
+from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_numbers = itertools.count(1)
+
+@dataclass(frozen=True)
+class Part:
+    """One table of the statement: the view that stands for it, and what is read into that view."""
+
+    view: str
+    source: BatchSource
+    plan: ReadPlan
 
 
-def federated_frame(
-    asked: QuerySource, named: Any, spark: Callable[[], SparkSession], open_until: ExitStack
-) -> DataFrame | None:
-    """The frame of a query whose tables are written connection.schema.table; None for an ordinary query."""
-    if asked.query.count(".") < 2:
-        return None
-    from sqlglot import exp, parse_one
-    from sqlglot.errors import SqlglotError
+@dataclass(frozen=True)
+class FederatedPlan(ReadPlan):
+    """The plan, with its tables and the statement over their views."""
 
-    wanted = set(named) if isinstance(named, (list, tuple)) else set(known_names())
-    try:
-        tree = parse_one(asked.query.strip().rstrip(";"), read="spark")
-    except SqlglotError:
-        return None
-    local = {cte.alias for cte in tree.find_all(exp.CTE)}
-    tables = [table for table in tree.find_all(exp.Table) if table.name not in local]
-    foreign = [table for table in tables if table.catalog in wanted]
-    if not foreign:
-        return None
-    strangers = [table for table in tables if table not in foreign]
-    if strangers:
-        name = strangers[0].sql(dialect="spark")
-        raise MissingTable(
-            f"{name} names no connection, and this statement joins several",
-            hint=f"write connection.schema.table; {did_you_mean(strangers[0].catalog or name, wanted)}",
+    parts: tuple[Part, ...] = ()
+    statement: str = ""
+
+
+@dataclass(frozen=True)
+class _Table:
+    """A table as its system describes it."""
+
+    backend: Backend
+    source: BatchSource
+    relation: str
+    plan: ReadPlan
+
+
+class FederatedSource:
+    """Reads statements whose tables are on several connections."""
+
+    def __init__(self, hosts: Hosts, spark: Callable[[], SparkSession]) -> None:
+        self._hosts = hosts
+        self._spark = spark
+        self._known: dict[tuple[str, str], _Table] = {}
+
+    def plan(self, query: str, *, parallelism: int) -> FederatedPlan:
+        """Describe the result from the tables' descriptions; no row is read."""
+        query = clean(query)
+        tree = parsed(query)
+        for stranger in self._hosts.strangers_in(tree):
+            raise self._hosts.refuse(stranger)
+        tables = self._hosts.found_in(tree)
+        described = [self._described(table, host, parallelism) for table, host in tables]
+        views = [f"flow_{uuid.uuid4().hex}" for _ in tables]
+        named = [(table, quote(view, "spark")) for (table, _), view in zip(tables, views, strict=True)]
+        statement = replaced(query, tree, named)
+        columns = self._columns(statement, list(zip(views, described, strict=True)))
+        parts = tuple(
+            Part(view, found.source, _reduced(tree, table, found, parallelism))
+            for view, found, (table, _) in zip(views, described, tables, strict=True)
         )
-    session = spark()
-    for table in foreign:
-        _replace(tree, table, session, open_until)
-    return session.sql(tree.sql(dialect="spark"))
+        systems = ", ".join(dict.fromkeys(found.backend.title for found in described))
+        reads = sum(part.plan.splits for part in parts)
+        consistent = len(parts) == 1 and parts[0].plan.consistent
+        return FederatedPlan(
+            query, columns, reads, f"{len(parts)} tables of {systems}", None, consistent, parts, statement
+        )
+
+    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
+        """The statement from a watermark on."""
+        return since(clean(query), column.name, watermark_literal(value, column.type)) if column.type else None
+
+    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        """Every table by its own system's reader, joined by Spark."""
+        own = plan if isinstance(plan, FederatedPlan) else self.plan(plan.query, parallelism=plan.splits)
+        for part in own.parts:
+            _show(part.source.read(part.plan, spark, open_until), part.view, open_until)
+        with translating("reading the statement"), exactly(spark):
+            frame = spark.sql(own.statement)
+            return frame.selectExpr(*carried(frame.schema))
+
+    def _described(self, table: Any, host: str, parallelism: int) -> _Table:
+        connection = self._hosts.connection(host)
+        backend = backend_for(connection)
+        relation = ".".join(_written(part, backend.dialect) for part in table.parts[1:])
+        if (host, relation) not in self._known:
+            if backend.batch_source is None:
+                raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+            if backend.dialect == "spark":
+                self._spark()
+            source = backend.batch_source(connection)
+            try:
+                plan = source.plan(f"SELECT * FROM {relation}", parallelism=parallelism)
+            except FlowError as exc:
+                exc.facts.setdefault("connection", host)
+                raise
+            self._known[host, relation] = _Table(backend, source, relation, plan)
+        return self._known[host, relation]
+
+    def _columns(self, statement: str, tables: list[tuple[str, _Table]]) -> tuple[SourceColumn, ...]:
+        """What Spark makes of the statement, told from empty tables."""
+        spark = self._spark()
+        with ExitStack() as open_until, translating("planning the statement"), exactly(spark):
+            for view, table in tables:
+                if table.backend.dialect == "spark":
+                    frame = table.source.read(table.plan, spark, open_until)
+                else:
+                    carriers = [(column.name, _carrier(column)) for column in table.plan.columns]
+                    frame = spark.createDataFrame([], spark_schema(carriers))
+                _show(frame, view, open_until)
+            columns = source_columns(spark.sql(statement).schema)
+        names = [column.name for column in columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise PlanError(
+                f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
+            )
+        return columns
 
 
-def _replace(tree: Any, table: Any, spark: SparkSession, open_until: ExitStack) -> None:
-    """Put a view in the table's place; the view reads only the columns the statement needs."""
-    from sqlglot import exp
-
-    connection = resolve(table.catalog).connection
-    backend = backend_for(connection)
-    if backend.batch_source is None:
-        raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
-    source = backend.batch_source(connection)
-    plan = source.plan(_whole(table, backend.dialect, ["*"]), parallelism=spark_parallelism(spark))
-    chosen = _needed(tree, table, [column.name for column in plan.columns])
-    if len(chosen) < len(plan.columns):
-        plan = source.plan(_whole(table, backend.dialect, chosen), parallelism=spark_parallelism(spark))
-    view = f"flow_federated_{next(_numbers)}"
-    source.read(plan, spark, open_until).createOrReplaceTempView(view)
-    open_until.callback(spark.catalog.dropTempView, view)
-    alias = table.alias_or_name
-    table.replace(exp.alias_(exp.to_table(view), alias, table=True))
-
-
-def _whole(table: Any, dialect: str, columns: list[str]) -> str:
-    from ematix_flow.expressions import quote
-
-    relation = ".".join(quote(part, dialect) for part in (table.db, table.name) if part)
-    chosen = ", ".join(column if column == "*" else quote(column, dialect) for column in columns)
-    return f"SELECT {chosen} FROM {relation}"
+def located(asked: QuerySource, hosts: Hosts) -> tuple[QuerySource, list[Any]]:
+    """The query on the one connection it is for, and the connections it joins where there are several."""
+    candidates = hosts.named_by_text(asked.query)
+    if not candidates and not hosts.required:
+        return asked, []
+    own = backend_for(asked.connection).dialect
+    found = naming.parsed(asked.query, ("spark", own, *(backend_for(item).dialect for item in candidates)))
+    if found is None:
+        if hosts.required:
+            parsed(clean(asked.query))  # says what is wrong with it
+        return asked, []
+    tree, dialect = found
+    named = list(dict.fromkeys(host for _, host in hosts.found_in(tree)))
+    strangers = hosts.strangers_in(tree)
+    ordinary = not named or (strangers and named == [asked.connection.name])
+    if ordinary and not (hosts.required and strangers):
+        return asked, []
+    if strangers:
+        raise hosts.refuse(strangers[0])
+    if len(named) == 1:
+        return QuerySource(hosts.connection(named[0]), naming.without_host(asked.query, tree, named[0])), []
+    naming.require_spark_sql(dialect, named)
+    return asked, [hosts.connection(name) for name in named]
 
 
-def _needed(tree: Any, table: Any, available: list[str]) -> list[str]:
-    """Columns of this table that the statement mentions; all of them when it says *."""
-    from sqlglot import exp
-
-    if tree.find(exp.Star):
-        return available
-    alias = table.alias_or_name
-    mentioned = {column.name.lower() for column in tree.find_all(exp.Column) if column.table in ("", alias, table.name)}
-    chosen = [name for name in available if name.lower() in mentioned]
-    return chosen or available[:1]
+def _show(frame: DataFrame, view: str, open_until: ExitStack) -> None:
+    frame.createOrReplaceTempView(view)
+    open_until.callback(frame.sparkSession.catalog.dropTempView, view)
 
 
-def spark_parallelism(spark: SparkSession) -> int:
-    """Tasks that run at once, as far as the session says."""
-    return int(str(spark.conf.get("spark.sql.shuffle.partitions", "2")))
+def _written(part: Any, dialect: str) -> str:
+    """A name as its own system takes it: PostgreSQL means small letters by a name without quotes."""
+    folds = dialect == "postgres" and not part.args.get("quoted")
+    return quote(part.name.lower() if folds else part.name, dialect)
+
+
+def _carrier(column: SourceColumn) -> ColumnType:
+    return column.type or (Numeric(38, 18) if column.native == "numeric" else Text())
+
+
+def _reduced(tree: Any, table: Any, found: _Table, parallelism: int) -> ReadPlan:
+    """What is read of the table; lakes need no help, because Spark itself leaves out what it does not need."""
+    if found.backend.dialect == "spark":
+        return found.plan
+    whole, restricted = reduced(tree, table, found.plan.columns, found.relation, found.backend.dialect)
+    if restricted != whole:
+        try:
+            return found.source.plan(restricted, parallelism=parallelism)
+        except FlowError:  # the condition suits Spark and not this database: Spark applies it anyway
+            pass
+    return found.source.plan(whole, parallelism=parallelism)

@@ -14,8 +14,11 @@ from ematix_flow.engine import post
 from ematix_flow.engine.ask import NoSource
 from ematix_flow.engine.batch import source_of
 from ematix_flow.engine.context import LoadContext, RunContext
+from ematix_flow.engine.lanes import lane_of
 from ematix_flow.engine.reading import Reading, choose, prepared_frame, source_frame
 from ematix_flow.engine.result import Event
+from ematix_flow.engine.walk import job_of
+from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.planning.drift import plan_ddl, settle_drift
 
@@ -28,6 +31,8 @@ class TargetPlan:
     mode: str
     path: str
     path_reason: str
+    lane: str
+    lane_reason: str
     target_connection_name: str
     target_kind: str
     exists: bool
@@ -106,6 +111,7 @@ def _target_lines(target: TargetPlan) -> list[str]:
     inside = "inside the database" if target.path == "same_db" else "through Spark"
     lines = [
         _line("path", f"{target.path}: {inside} ({target.path_reason})"),
+        *([] if target.path == "same_db" else [_line("lane", f"{target.lane} ({target.lane_reason})")]),
         _line(
             "target", f"{target.schema_qualified_name} on {target.target_kind} {target.target_connection_name}, {state}"
         ),
@@ -139,7 +145,7 @@ def preview(spec: PipelineSpec, *, rows: int = 0) -> Preview:
         return Preview(
             pipeline_name=spec.name,
             schedule=spec.schedule,
-            source_connection_name=reading.connection.name if reading.connection is not None else None,
+            source_connection_name=reading.origin,
             source_kind=reading.kind,
             source_sql=reading.query,
             source_columns=tuple(f"{column.name} {column.native}" for column in reading.columns()),
@@ -159,6 +165,8 @@ def _silent(_: Event) -> None:
 
 def _target_plan(context: RunContext, target: LoadContext, reading: Reading) -> TargetPlan:
     inside = choose(context, target, reading)
+    job = job_of(context.spec, target, inside, run_id="preview", started_at=now())
+    lane = lane_of(context, target, job, reading, inside)
     if target.backend.dialect == "spark":
         context.spark()
     state = target.ddl.inspect(target.shape)
@@ -175,6 +183,8 @@ def _target_plan(context: RunContext, target: LoadContext, reading: Reading) -> 
         mode=strategy.mode,
         path=inside.choice.path,
         path_reason=inside.choice.reason,
+        lane=lane.lane,
+        lane_reason=lane.reason,
         target_connection_name=str(target.connection.name),
         target_kind=target.backend.name,
         exists=state is not None,

@@ -14,13 +14,15 @@ from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Incremental
 from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import Numeric
 from ematix_flow.engine.ask import Asked, FrameSource, QuerySource, is_derived
 from ematix_flow.engine.context import LoadContext, RunContext
-from ematix_flow.engine.federate import federated_frame
+from ematix_flow.engine.federate import FederatedSource, located
+from ematix_flow.engine.hosts import Hosts
 from ematix_flow.engine.prepare import prepare
-from ematix_flow.engine.suggest import suggest_column
+from ematix_flow.engine.suggest import suggest_column, suggest_connection
 from ematix_flow.expressions import CannotRender, normalized_select, quote
-from ematix_flow.foundation.errors import FlowError, MissingColumn, Unsupported
+from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError, Unsupported
 from ematix_flow.planning.paths import CROSS_DB, PathChoice, choose_path, require_columns
 
 if TYPE_CHECKING:
@@ -29,13 +31,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """Where the rows come from: a planned query on one system, or a dataframe."""
+    """Where the rows come from: a planned query on one system or over several, or a dataframe."""
 
     backend: Backend | None
     connection: Any
     source: BatchSource | None
     plan: ReadPlan | None
     frame: DataFrame | None
+    origin: str | None = None
 
     @property
     def query(self) -> str:
@@ -45,7 +48,9 @@ class Reading:
     @property
     def kind(self) -> str:
         """What the source is, in one word."""
-        return self.backend.name if self.backend else "dataframe"
+        if self.backend is None:
+            return "dataframe" if self.plan is None else "federation"
+        return self.backend.name
 
     def columns(self) -> tuple[SourceColumn, ...]:
         """What the source gives."""
@@ -61,27 +66,42 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
         return Reading(None, None, None, None, asked.frame)
     if not isinstance(asked, QuerySource):
         raise AssertionError("a function that returned a dict has no source")
-    spec = context.spec
-    mixed = federated_frame(asked, spec.source_connection, context.spark, context.open_until)
-    if mixed is not None:
-        return Reading(None, None, None, None, mixed)
+    try:
+        hosts = Hosts.of(context.spec, asked)
+        asked, joined = located(asked, hosts)
+        if joined:
+            return _federated(context, asked, joined, parallelism=parallelism)
+        return _planned(context, asked, hosts, parallelism=parallelism)
+    except FlowError as exc:
+        exc.at(sql_location(context))
+        raise
+
+
+def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, parallelism: int) -> Reading:
     backend = backend_for(asked.connection)
     if backend.batch_source is None:
         raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+    context.others += (backend,)
     if backend.dialect == "spark":
         context.spark()
     source = backend.batch_source(asked.connection)
-    query = (
-        _renamed(context, asked.query, backend.dialect) if spec.column_map and not spec.source_table else asked.query
-    )
+    query = _renamed(context, asked.query, backend.dialect)
     try:
         plan = source.plan(query, parallelism=parallelism)
     except FlowError as exc:
         if isinstance(exc, MissingColumn):
             suggest_column(exc, source, query, backend.dialect)
-        exc.at(sql_location(context))
+        elif isinstance(exc, PlanError):
+            suggest_connection(exc, query, backend.dialect, hosts.connections)
         raise
-    return Reading(backend, asked.connection, source, plan, None)
+    return Reading(backend, asked.connection, source, plan, None, asked.connection.name)
+
+
+def _federated(context: RunContext, asked: QuerySource, joined: Sequence[Any], *, parallelism: int) -> Reading:
+    context.others += tuple(backend_for(connection) for connection in joined)
+    source = FederatedSource(Hosts({item.name: item for item in joined}, required=True), context.spark)
+    plan = source.plan(_renamed(context, asked.query, "spark"), parallelism=parallelism)
+    return Reading(None, None, source, plan, None, " + ".join(item.name for item in joined))
 
 
 def sql_location(context: RunContext) -> Any:
@@ -96,6 +116,9 @@ def sql_location(context: RunContext) -> Any:
 
 
 def _renamed(context: RunContext, query: str, dialect: str) -> str:
+    """The query with the columns that column_map names; where the source is a table, they are in it already."""
+    if not context.spec.column_map or context.spec.source_table:
+        return query
     table = context.spec.loads[0].table
     names = [column.name for column in table.columns if not is_derived(column)]
     mapped = context.spec.column_map
@@ -139,8 +162,10 @@ def _inside(
     """An obstacle, or the query the database would run with the columns it gives."""
     if context.spec.fan_out:
         return "the source is read once for several targets", None, ()
-    if reading.plan is None or reading.source is None or reading.backend is None:
+    if reading.plan is None or reading.source is None:
         return "the source is a dataframe", None, ()
+    if reading.backend is None:
+        return "the source is several systems", None, ()
     if not hasattr(target.sink, "stage_query"):
         return f"{target.backend.title} fills its stages from Spark", None, ()
     if not _same_system(reading, target):
@@ -201,6 +226,22 @@ def restricted_query(
     return limited or query
 
 
+def compares_alike(context: RunContext, reading: Reading, incremental: Incremental) -> bool:
+    """Whether the source itself can leave out exactly the rows before a watermark."""
+    declared = context.spec.loads[0].table.column(incremental.column)
+    found = next((item for item in reading.columns() if item.name == incremental.column), None)
+    if found is None or found.type is None or declared.normalizers:
+        return False
+    if isinstance(declared.type, Numeric) and isinstance(found.type, Numeric):
+        return declared.type.scale >= found.type.scale  # else rounding would move a value across the mark
+    return _same_order(declared.type.kind, found.type.kind)
+
+
+def _same_order(kind: str, given: str) -> bool:
+    integers, moments = ("small_int", "integer", "big_int"), ("timestamp", "timestamp_tz")
+    return given == kind or {given, kind} <= set(integers) or {given, kind} <= set(moments)
+
+
 def as_source_value(value: str, kind: str, column: SourceColumn) -> str | None:
     """A watermark of the declared type as a value of the source's column; None when they do not compare alike."""
     given = column.type.kind if column.type else ""
@@ -226,21 +267,26 @@ def source_frame(context: RunContext, reading: Reading, mark: str | None) -> Dat
         if reading.frame is None:
             raise AssertionError("a reading is a plan or a frame")
         return reading.frame
-    plan = reading.plan
-    incremental = context.spec.incremental
-    if mark is not None and incremental is not None:
+    return reading.source.read(restricted_plan(context, reading, mark), spark, context.open_until)
+
+
+def restricted_plan(context: RunContext, reading: Reading, mark: str | None) -> ReadPlan:
+    """The read from a watermark on, where the source can tell."""
+    plan, incremental = reading.plan, context.spec.incremental
+    if plan is None or reading.source is None:
+        raise AssertionError("a dataframe has no plan")
+    if mark is not None and incremental is not None and compares_alike(context, reading, incremental):
         limited = _pushed(context, reading, incremental, mark)
         if limited is not None:
-            plan = reading.source.plan(limited, parallelism=plan.splits)
-    return reading.source.read(plan, spark, context.open_until)
+            return reading.source.plan(limited, parallelism=plan.splits)
+    return plan
 
 
 def _pushed(context: RunContext, reading: Reading, incremental: Incremental, mark: str) -> str | None:
-    declared = context.spec.loads[0].table.column(incremental.column)
     found = next((item for item in reading.columns() if item.name == incremental.column), None)
-    if found is None or declared.normalizers or reading.source is None:
+    if found is None or reading.source is None:
         return None
-    kind = declared.type.kind
+    kind = context.spec.loads[0].table.column(incremental.column).type.kind
     start = as_source_value(threshold(incremental, mark, kind), kind, found)
     return reading.source.since(reading.query, found, start) if start is not None else None
 

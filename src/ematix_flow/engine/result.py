@@ -30,6 +30,7 @@ class TargetResult:
     connection: str
     mode: str
     path: str
+    lane: str = ""
     status: str = "success"
     rows_read: int = 0
     rows_inserted: int = 0

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.engine import jars
+from ematix_flow.engine import archive, jars
 from ematix_flow.engine.java import find_java
 from ematix_flow.foundation.errors import RunFailed
 
@@ -28,9 +29,12 @@ class _Own:
     jars: set[str] = field(default_factory=set)
     seconds: float | None = None
     expected: set[str] = field(default_factory=set)
+    records_classes_in: Path | None = None
 
 
 _own = _Own()
+# ORC files keep the wall clock of the JVM that writes them.
+_IN_UTC = "-Duser.timezone=UTC"
 DELTA_CONF = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -39,6 +43,9 @@ DELTA_CONF = {
 SMALL = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    # One process on one machine: a laptop that slept or a busy disk is not a lost executor.
+    "spark.network.timeout": "86400s",
+    "spark.executor.heartbeatInterval": "3600s",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.sql.catalogImplementation": "in-memory",
@@ -54,6 +61,7 @@ ALWAYS = {
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+    "spark.executor.extraJavaOptions": _IN_UTC,
     "spark.redaction.regex": "(?i)secret|password|token|key|dsn|url",
 }
 
@@ -96,6 +104,24 @@ def stop() -> None:
         _own.jars = set()
 
 
+def end() -> None:
+    """End our session and wait for its JVM."""
+    if _own.session is not None:
+        _end(_own.session)
+        _own.session, _own.seconds = None, None
+        _own.jars = set()
+
+
+@contextmanager
+def recording_classes(file: Path) -> Iterator[None]:
+    """A session started meanwhile writes the classes it loads into this archive when its JVM ends."""
+    _own.records_classes_in = file
+    try:
+        yield
+    finally:
+        _own.records_classes_in = None
+
+
 def _end(session: SparkSession) -> None:
     """Stop a session and its JVM: jars are read when a JVM starts, not when a session does."""
     from pyspark import SparkContext
@@ -108,7 +134,7 @@ def _end(session: SparkSession) -> None:
     process = getattr(gateway, "proc", None)
     if process is not None:  # it ends when its standard input does
         process.stdin.close()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
     SparkContext._gateway = SparkContext._jvm = None
 
 
@@ -130,12 +156,17 @@ def _start(wanted: set[str]) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     os.environ["JAVA_HOME"] = str(find_java().parent.parent)
     builder = SparkSession.builder.appName("ematix-flow")
     for key, value in configuration(wanted).items():
         builder = builder.config(key, value)
     with _chatter_in_a_file():
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
+    if _own.records_classes_in is None and str(session.conf.get("spark.master")).startswith("local"):
+        # After the work of this process, so that it does not compete with it.
+        atexit.register(archive.train_in_background, wanted, jars.ensure(wanted) if wanted else [])
+    return session
 
 
 def configuration(wanted: set[str]) -> dict[str, str]:
@@ -152,13 +183,25 @@ def configuration(wanted: set[str]) -> dict[str, str]:
         }
     paths = jars.ensure(wanted) if wanted else []
     if paths:
-        conf["spark.jars"] = ",".join(str(path) for path in paths)
+        conf |= _on_the_class_path(paths, is_local=master.startswith("local"))
     if "delta" in wanted:
         conf |= DELTA_CONF
-    conf["spark.driver.extraJavaOptions"] = (
-        f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"
-    )
+    conf["spark.driver.extraJavaOptions"] = " ".join(_java_options(paths, is_local=master.startswith("local")))
     return conf
+
+
+def _on_the_class_path(paths: Sequence[Path], *, is_local: bool) -> dict[str, str]:
+    """Executors of a cluster fetch jars from here; in one process the JVM's own loader can take them from its archive."""
+    if is_local:
+        return {"spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths)}
+    return {"spark.jars": ",".join(str(path) for path in paths)}
+
+
+def _java_options(paths: Sequence[Path], *, is_local: bool) -> list[str]:
+    options = [_IN_UTC, f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"]
+    if _own.records_classes_in is not None:
+        return [*options, f"-XX:ArchiveClassesAtExit={_own.records_classes_in}"]
+    return [*options, *archive.options(paths)] if is_local else options
 
 
 def log_file() -> Path:

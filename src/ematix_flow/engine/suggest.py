@@ -1,10 +1,12 @@
-"""The column a person most likely meant, for systems that only say that there is none of that name."""
+"""The name a person most likely meant, for systems that only say that there is none of that name."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ematix_flow.contract.backend import BatchSource
+from ematix_flow.engine.hosts import parsed, tables_of
 from ematix_flow.foundation.errors import FlowError, MissingColumn
 from ematix_flow.foundation.names import nearest
 
@@ -29,6 +31,18 @@ def suggest_column(error: MissingColumn, source: BatchSource, query: str, dialec
         near = nearest(column.name, known)
         if column.name in error.what and near and near != column.name and near not in (error.hint or ""):
             error.hint = f"did you mean {near!r}?"
+            return
+
+
+def suggest_connection(error: FlowError, query: str, dialect: str, known: Iterable[str]) -> None:
+    """Put the nearest connection into the hint, where a table is written connection.schema.table with a wrong one."""
+    found = parsed(query, (dialect, "spark"))
+    names = sorted(set(known))
+    for table in tables_of(found[0]) if found else ():
+        first = table.parts[0].name
+        near = nearest(first, names) if len(table.parts) > 2 and first not in names else None
+        if near:
+            error.hint = f"did you mean {near!r}? {first!r} is no connection"
             return
 
 

@@ -12,16 +12,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.ddl import CreateTable
+from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Append
 from ematix_flow.engine import spark_errors
 from ematix_flow.engine.context import LoadContext, RunContext
+from ematix_flow.engine.lanes import arrow_tasks, lane_of
 from ematix_flow.engine.reading import (
     LoadReading,
     Reading,
     choose,
     earliest,
     prepared_frame,
+    restricted_plan,
     restricted_query,
     source_frame,
 )
@@ -32,6 +36,7 @@ from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, RunFailed
 from ematix_flow.foundation.redact import mask
 from ematix_flow.planning.drift import plan_ddl, settle_drift
+from ematix_flow.planning.lanes import ARROW, SPARK, LaneChoice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,6 +49,9 @@ class Loading:
     target: LoadContext
     job: WriteJob
     inside: LoadReading
+    lane: LaneChoice
+    plan: ReadPlan | None = None
+    """The read from the watermark on, where the Arrow lane does it."""
     opening: Opening | None = None
     notes: tuple[str, ...] = ()
     started: float = 0.0
@@ -68,7 +76,8 @@ class Walk:
 
     def load(self, reading: Reading) -> list[Loading]:
         """Every target of the run; a failing one stops the run unless the pipeline says otherwise."""
-        loadings = [self._attempt(self._plan(target, reading), self._open) for target in self.context.loads]
+        planned = [self._plan(target, reading) for target in self.context.loads]
+        loadings = [self._attempt(item, lambda loading: self._open(loading, reading)) for item in planned]
         alive = [item for item in loadings if item.error is None]
         with watching() as self._progress:
             frame = self._shared_frame(reading, alive)
@@ -99,25 +108,14 @@ class Walk:
         self.emit(Event(self.context.spec.name, step, text, **more))
 
     def _plan(self, target: LoadContext, reading: Reading) -> Loading:
-        spec = self.context.spec
         inside = choose(self.context, target, reading)
-        job = WriteJob(
-            run_id=str(uuid.uuid4()) if spec.fan_out else self.run_id,
-            pipeline=spec.name,
-            writer=spec.writer(target.load),
-            shape=target.shape,
-            strategy=target.load.strategy,
-            started_at=self.started_at,
-            path=inside.choice.path,
-            incremental=spec.incremental,
-            max_delete_fraction=target.load.max_delete_fraction,
-            accept_deletes=self.accept_deletes,
-            write_options=target.load.write_options,
-            rehearsal=self.rehearsal,
-        )
-        return Loading(target, job, inside, started=time.monotonic())
+        run_id = str(uuid.uuid4()) if self.context.spec.fan_out else self.run_id
+        planned = job_of(self.context.spec, target, inside, run_id=run_id, started_at=self.started_at)
+        job = replace(planned, accept_deletes=self.accept_deletes, rehearsal=self.rehearsal)
+        lane = lane_of(self.context, target, job, reading, inside)
+        return Loading(target, job, inside, lane, started=time.monotonic())
 
-    def _open(self, loading: Loading) -> None:
+    def _open(self, loading: Loading, reading: Reading) -> None:
         """Bring the table to its shape, then take the token and the watermark."""
         target, spec = loading.target, self.context.spec
         self._say("ensure", target.load.table.qualified)
@@ -129,13 +127,19 @@ class Walk:
         )
         loading.creates = any(isinstance(step, CreateTable) for step in steps)
         loading.notes = tuple(str(step) for step in steps) + tuple(f"drift: {text}" for text in warned)
-        if not self.rehearsal:
+        if self.rehearsal:
+            loading.job = replace(loading.job, pending=steps)
+        else:
             target.ddl.apply(target.shape, steps)
         loading.opening = target.sink.begin(loading.job)
+        mark = loading.opening.watermark
+        if mark is not None and loading.lane.lane == ARROW:
+            loading.plan = restricted_plan(self.context, reading, mark)
+            loading.lane = lane_of(self.context, target, loading.job, reading, loading.inside, plan=loading.plan)
 
     def _shared_frame(self, reading: Reading, loadings: list[Loading]) -> DataFrame | None:
         """The source as one frame, when any target takes its rows from Spark; read once for all of them."""
-        if not any(self._needs_rows(item) and item.inside.query is None for item in loadings):
+        if not any(self._needs_rows(item) and item.lane.lane == SPARK for item in loadings):
             return None
         marks = [item.opening.watermark if item.opening else None for item in loadings if self._needs_rows(item)]
         start = earliest(marks, self.context.spec)
@@ -190,6 +194,8 @@ class Walk:
         else:
             loading.result = loading.target.sink.publish(loading.job, stage, opening)
             fault.point("after_publish")
+        if not loading.result.counted:
+            loading.notes += ("what will be inserted and updated is known once the table has changed",)
         self._say("settle")
         loading.target.sink.settle(loading.job, opening, loading.result, None)
 
@@ -202,12 +208,34 @@ class Walk:
                 query = restricted_query(loading.target, reading, loading.inside, incremental, mark)
             stage: Stage = loading.target.sink.stage_query(loading.job, query)  # type: ignore[attr-defined]
             return stage
-        if frame is None:
-            raise RunFailed("the source was not read")
-        ready = prepared_frame(self.context, loading.target, frame, mark)
         table, total = loading.target.load.table.qualified, reading.plan.estimated_rows if reading.plan else None
         with ticking(self._progress, lambda rows: self._say("stage", table, rows=rows, total=total)):
-            return loading.target.sink.stage(loading.job, ready)
+            if loading.lane.lane == ARROW:
+                tasks = arrow_tasks(self.context, loading.target, reading, loading.plan)
+                sink: Any = loading.target.sink
+                staged: Stage = sink.stage_arrow(loading.job, tasks)
+                return staged
+            if frame is None:
+                raise RunFailed("the source was not read")
+            return loading.target.sink.stage(loading.job, prepared_frame(self.context, loading.target, frame, mark))
+
+
+def job_of(
+    spec: PipelineSpec, target: LoadContext, inside: LoadReading, *, run_id: str, started_at: datetime
+) -> WriteJob:
+    """What a sink is told about one load."""
+    return WriteJob(
+        run_id=run_id,
+        pipeline=spec.name,
+        writer=spec.writer(target.load),
+        shape=target.shape,
+        strategy=target.load.strategy,
+        started_at=started_at,
+        path=inside.choice.path,
+        incremental=spec.incremental,
+        max_delete_fraction=target.load.max_delete_fraction,
+        write_options=target.load.write_options,
+    )
 
 
 def outcome(loading: Loading, reading: Reading) -> TargetResult:
@@ -226,6 +254,7 @@ def outcome(loading: Loading, reading: Reading) -> TargetResult:
         connection=str(target.connection.name),
         mode=loading.job.strategy.mode,
         path=loading.inside.choice.path,
+        lane=loading.lane.lane,
         status="failed" if loading.error else "success",
         rows_read=counts.read,
         rows_inserted=counts.inserted,

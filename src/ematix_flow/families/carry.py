@@ -33,14 +33,27 @@ def carrying(
             for batch in work(batches):
                 counted.add(getattr(batch, "num_rows", 0))
                 yield batch
-        except CarriedError:
-            raise
         except Exception as exc:
-            error = exc if isinstance(exc, FlowError) else translate(exc)
-            text = json.dumps({"type": type(error).__name__, "what": error.what, "hint": error.hint})
-            raise CarriedError(_MARK + text) from exc
+            raise carried_error(exc, translate) from exc
 
     return run
+
+
+def carried_error(exc: Exception, translate: Callable[[Exception], FlowError]) -> CarriedError:
+    """An exception of a task, translated and as text."""
+    if isinstance(exc, CarriedError):
+        return exc
+    error = exc if isinstance(exc, FlowError) else translate(exc)
+    text = json.dumps({"type": type(error).__name__, "what": error.what, "hint": error.hint})
+    return CarriedError(_MARK + text)
+
+
+def refusing_sql(value: str, *, before: str, after: str, hint: str) -> str:
+    """A Spark expression that ends the job as BadValue, with a value of the row between two texts."""
+    before, after, hint = (said.replace("\\", "\\\\").replace("'", "\\'") for said in (before, after, hint))
+    said = f"concat('{before}', left(CAST({value} AS STRING), 80), '{after}')"
+    kept = f"to_json(named_struct('type', 'BadValue', 'what', {said}, 'hint', '{hint}'))"
+    return f"raise_error(concat('{_MARK}', {kept}, '\\n'))"
 
 
 def unpack(text: str) -> FlowError | None:

@@ -10,17 +10,15 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.families.carry import carrying
 from ematix_flow.families.frames import arrow_schema, pairs
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import ConfigError, FlowError, PermissionDenied, RunFailed, StorageFull
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 ROOT_VARIABLE = "EMATIX_FLOW_STAGE_DIR"
 _ROWS_PER_GROUP = 100_000
@@ -40,14 +38,14 @@ def make_stage_dir(run_id: str, owner: str) -> Path:
         raise translate(exc) from exc
 
 
-def write_stage(frame: DataFrame, job: WriteJob, *, owner: str) -> Stage:
+def write_stage(tasks: Tasks, job: WriteJob, *, owner: str) -> Stage:
     """Every task writes its own file; only files of attempts that Spark counts become the stage."""
     folder = stage_dir(job.run_id, owner)
     columns = pairs(job.shape.declared.columns)
     try:
         attempts, rows = _make(folder / "attempts"), _make(folder / "rows")
         work = carrying(_writer(str(attempts), columns), translate)
-        outcome = frame.mapInArrow(work, "file STRING, rows BIGINT").collect()
+        outcome = tasks.mapInArrow(work, "file STRING, rows BIGINT").collect()
         for row in outcome:
             if row["rows"]:
                 _adopt(attempts / row["file"], rows)
@@ -150,7 +148,7 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
         counted = 0
         with ExitStack() as open_until:
             writer: Any = None
-            for group in _groups(batches, schema, driver):
+            for group in groups(_typed(batches, schema, driver)):
                 if writer is None:
                     writer = open_until.enter_context(pq.ParquetWriter(f"{folder}/{name}", schema))
                 writer.write_table(group)
@@ -160,29 +158,30 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
     return write
 
 
-def _groups(batches: Iterator[Any], schema: Any, driver: int) -> Iterator[Any]:
+def groups(batches: Iterator[Any]) -> Iterator[Any]:
     """Batches put together until they make a row group that is worth its overhead."""
     import pyarrow as pa
 
     kept: list[Any] = []
+    rows = size = 0
     for batch in batches:
         if batch.num_rows:
-            kept.append(
-                pa.RecordBatch.from_arrays(
-                    [_typed(batch, index, field) for index, field in enumerate(schema)], schema=schema
-                )
-            )
-        fault.point("mid_stage", victim=driver)
-        if (
-            sum(item.num_rows for item in kept) >= _ROWS_PER_GROUP
-            or sum(item.nbytes for item in kept) >= _BYTES_PER_GROUP
-        ):
+            kept.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= _ROWS_PER_GROUP or size >= _BYTES_PER_GROUP:
             yield pa.Table.from_batches(kept)
-            kept = []
+            kept, rows, size = [], 0, 0
     if kept:
         yield pa.Table.from_batches(kept)
 
 
-def _typed(batch: Any, index: int, field: Any) -> Any:
-    column = batch.column(index)
-    return column if column.type == field.type else column.cast(field.type)
+def _typed(batches: Iterator[Any], schema: Any, driver: int) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for batch in batches:
+        columns = [
+            column if column.type == field.type else column.cast(field.type)
+            for column, field in zip(batch.columns, schema, strict=True)
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        fault.point("mid_stage", victim=driver)

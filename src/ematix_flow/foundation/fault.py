@@ -9,7 +9,12 @@ POINTS = ("before_stage", "mid_stage", "before_publish", "after_publish")
 _VARIABLE = "EMATIX_FLOW_FAULT"
 
 
+def is_armed(name: str) -> bool:
+    """Whether the environment asks for this point."""
+    return os.environ.get(_VARIABLE) == name
+
+
 def point(name: str, *, victim: int | None = None) -> None:
     """Kill this process (or `victim`) with SIGKILL when the environment asks for it here."""
-    if os.environ.get(_VARIABLE) == name:
+    if is_armed(name):
         os.kill(victim or os.getpid(), signal.SIGKILL)

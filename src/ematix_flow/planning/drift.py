@@ -14,19 +14,13 @@ from ematix_flow.contract.ddl import (
     Difference,
     DropNotNull,
     TableState,
+    is_lossless,
 )
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.declare.types import Column, ColumnType, Numeric, String
+from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.foundation.errors import DriftError
 from ematix_flow.foundation.location import Location
 
-_WIDER: dict[str, tuple[str, ...]] = {
-    "small_int": ("integer", "big_int", "float", "double"),
-    "integer": ("big_int", "double"),
-    "float": ("double",),
-    "string": ("text",),
-}
-_DIGITS = {"small_int": 5, "integer": 10, "big_int": 19}
 StoredType = Callable[[TargetShape, Column], "ColumnType | None"]
 
 
@@ -85,19 +79,6 @@ def _extra(column: ColumnState) -> Difference:
     if column.nullable:
         return Difference(text, harmless=True)
     return Difference(f"{text}, and it is NOT NULL", DropNotNull(column))
-
-
-def is_lossless(before: ColumnType, after: ColumnType) -> bool:
-    """Every value of `before` is also a value of `after`."""
-    if before == after or after.kind in _WIDER.get(before.kind, ()):
-        return True
-    if isinstance(before, String) and isinstance(after, String):
-        return after.length >= before.length
-    if isinstance(after, Numeric):
-        if isinstance(before, Numeric):
-            return after.scale >= before.scale and after.precision - after.scale >= before.precision - before.scale
-        return after.precision - after.scale >= _DIGITS.get(before.kind, 99)
-    return False
 
 
 def settle_drift(

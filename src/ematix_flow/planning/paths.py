@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ematix_flow.contract.ddl import is_lossless
 from ematix_flow.contract.read import SourceColumn
 from ematix_flow.declare.types import Column, ColumnType, Numeric
 from ematix_flow.foundation.errors import MissingColumn, PlanError
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import did_you_mean
-from ematix_flow.planning.drift import is_lossless
 
 SAME_DB = "same_db"
 CROSS_DB = "cross_db"

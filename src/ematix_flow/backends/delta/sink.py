@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.backends.delta.ddl import create_statement
+from ematix_flow.backends.delta.adding import can_add, take_back
+from ematix_flow.backends.delta.ddl import DeltaDdl, create_statement
 from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.contract.lane import Tasks
+from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
 from ematix_flow.declare.strategy import Append, Deletes, Merge, Scd2, Truncate
-from ematix_flow.families.frames import pairs, spark_schema
+from ematix_flow.families.frames import pairs, spark_schema, spark_type
 from ematix_flow.families.lake.append import append, truncate
+from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed
 from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
 from ematix_flow.families.lake.columns import Words
@@ -22,6 +26,8 @@ from ematix_flow.families.lake.session import active, exactly, quote, text
 from ematix_flow.families.lake.sink import FACTS, LakeSink, taken
 from ematix_flow.families.lake.staging import watched
 from ematix_flow.families.lake.state import Load, WriterState
+from ematix_flow.families.sql.observations import missing_steps
+from ematix_flow.families.sql.scd2_events import GONE, HASH
 from ematix_flow.foundation.errors import DriftError, LeaseHeld
 
 if TYPE_CHECKING:
@@ -30,6 +36,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection
 
 _ROWS = "rows"
+_WHOLE = "whole"  # says that the staged files hold every column of the table
 
 
 class DeltaSink(LakeSink):
@@ -37,6 +44,7 @@ class DeltaSink(LakeSink):
 
     def __init__(self, connection: DeltaLocalConnection) -> None:
         self.place = Place.of(connection.resolved().path)
+        self._ddl = DeltaDdl(connection)
 
     def _table(self, schema: str, name: str) -> DeltaTable:
         return DeltaTable(self.place.table(schema, name))
@@ -46,6 +54,18 @@ class DeltaSink(LakeSink):
 
     def _observations(self, schema: str, table: str) -> DeltaTable:
         return self._table(schema, f"{table}__observations")
+
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Folders of partitions are Spark's work."""
+        return "Spark makes folders of partitions" if job.write_options.get("partition_by") else None
+
+    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+        """Whole rows of the table in files; where nothing has to be compared, these files become the table's."""
+        path = self.stage_folder(job)
+        facts = write_rows(tasks, job, path / _ROWS)
+        facts.write(path / FACTS)
+        (path / _WHOLE).touch()
+        return Stage("", facts.rows, str(path))
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Write the rows once; count them and what is wrong with them."""
@@ -84,8 +104,12 @@ class DeltaSink(LakeSink):
 
     def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
         table = self._target(job)
+        if self._can_add(job, opening):
+            return self._add(job, facts, opening, load)
         with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
             before = table.version()
+            if isinstance(job.strategy, Scd2) and job.strategy.event_time:
+                self._follow(job)
             change, remembered = self._planned(job, facts, opening)
             load = self.announce(job, load, change.counts, facts=facts, after=_after(job, change))
             if remembered is not None:
@@ -95,6 +119,27 @@ class DeltaSink(LakeSink):
                                 hint="run it again")  # fmt: skip
             if not table.change(change, writer=job.writer, load=load):
                 # The state is older than the table: the next run begins after what the table says.
+                self.state.write(job.writer, WriterState(table.last_load_of(job.writer), pending=load))
+                raise taken(opening)
+        return load
+
+    def _can_add(self, job: WriteJob, opening: Opening) -> bool:
+        """Nothing to compare, and whole rows in the table's own types."""
+        compared = job.incremental is not None and opening.watermark is not None
+        plain = isinstance(job.strategy, Truncate) or (isinstance(job.strategy, Append) and not compared)
+        if not plain or not (self.stage_folder(job) / _WHOLE).exists():
+            return False
+        return can_add(self._target(job).path, tuple(pairs(job.shape.table.columns)))
+
+    def _add(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
+        table, emptied = self._target(job), isinstance(job.strategy, Truncate)
+        with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
+            refuse_broken(facts, self._staged(job), job)
+            deleted = table.read().count() if emptied else 0
+            counts = Counts(read=facts.rows, inserted=facts.rows, deleted=deleted)
+            load = self.announce(job, load, counts, facts=facts, after=None)
+            files = sorted((self.stage_folder(job) / _ROWS).glob("*.parquet")) if facts.rows else []
+            if not table.add(files, "overwrite" if emptied else "append", writer=job.writer, load=load):
                 self.state.write(job.writer, WriterState(table.last_load_of(job.writer), pending=load))
                 raise taken(opening)
         return load
@@ -128,14 +173,28 @@ class DeltaSink(LakeSink):
 
     def _known(self, job: WriteJob) -> DataFrame:
         """Observations of published loads; an earlier try of this run does not count."""
+        from pyspark.sql.functions import expr
+
         table = self._observations(job.shape.table.schema, job.shape.table.name)
         columns = observations_of(job.shape).columns
         if not table.exists:
             return active().createDataFrame([], spark_schema(pairs(columns)))
-        kept = table.read()
+        kept = table.read().where(f"{RUN} <> {text(job.run_id)}")
         there = set(kept.columns)
-        names = [quote(column.name) for column in columns if column.name in there]
-        return kept.where(f"{RUN} <> {text(job.run_id)}").selectExpr(*names)
+        missing = [column for column in columns if column.name not in there]
+        added = [f"CAST(NULL AS {spark_type(column.type)}) AS {quote(column.name)}" for column in missing]
+        known = kept.selectExpr(*(quote(column.name) for column in columns if column.name in there), *added)
+        # An observation is the same one when it comes again with columns that were added since.
+        hashed = Words(job).row_hash(job.shape.declared.column_names, alias="o")
+        return known.alias("o").withColumn(HASH, expr(f"CASE WHEN {GONE} THEN {HASH} ELSE {hashed} END"))
+
+    def _follow(self, job: WriteJob) -> None:
+        """The observations take the columns and types that their table has taken since."""
+        table = observations_of(job.shape)
+        shape = TargetShape(table, table)
+        state = self._ddl.inspect(shape)
+        if state is not None:
+            self._ddl.apply(shape, missing_steps(self._ddl, job.shape, shape, state))
 
     def _remember(self, job: WriteJob, remembered: DataFrame) -> None:
         table = self._observations(job.shape.table.schema, job.shape.table.name)
@@ -160,6 +219,7 @@ class DeltaSink(LakeSink):
             return table.last_load_of(job.writer) if table.exists else None
 
     def forget_load(self, load: Load) -> None:
+        take_back(self._table(load.schema, load.table).path, load.run_id)
         with translating("taking back observations"):
             self._take_back(self._observations(load.schema, load.table), load.run_id)
 

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.delta.adding import add_files
 from ematix_flow.families.lake.change import ACTION, Change, rows_of
 from ematix_flow.families.lake.place import explained, uri
 from ematix_flow.families.lake.session import active, exactly, quote, settings
@@ -64,7 +65,7 @@ class DeltaTable:
 
     def change(self, change: Change, *, writer: str, load: Load) -> bool:
         """One commit with the token; False when a commit with this token is already there."""
-        note, before = json.dumps({MARK: {"writer": writer, **_kept(load)}}), self.version()
+        note, before = _noted(writer, load), self.version()
         if change.how == "merge":
             self._merge(change, writer=writer, load=load, note=note)
         else:
@@ -75,6 +76,11 @@ class DeltaTable:
         # Delta passes over a token it knows in silence, so its log is asked whose commit this is.
         recent = (kept.get("run_id") for version, kept in self.commits() if version > before)
         return load.run_id in recent
+
+    def add(self, files: Sequence[Path], how: str, *, writer: str, load: Load) -> bool:
+        """The same with files that are already written."""
+        token = (writer, load.sequence)
+        return add_files(self.path, files, how=how, token=token, note=_noted(writer, load), run_id=load.run_id)
 
     def _typed(self, frame: DataFrame) -> DataFrame:
         """The rows in the table's own types, which may be wider than the declared ones."""
@@ -147,6 +153,10 @@ def _note(file: Path) -> dict[str, Any]:
         return {}
     found = kept.get(MARK) if isinstance(kept, dict) else None
     return found if isinstance(found, dict) else {}
+
+
+def _noted(writer: str, load: Load) -> str:
+    return json.dumps({MARK: {"writer": writer, **_kept(load)}})
 
 
 def _kept(load: Load) -> dict[str, Any]:

@@ -6,8 +6,10 @@ import glob
 import hashlib
 from typing import TYPE_CHECKING
 
+from ematix_flow.backends.duckdb.ddl import DuckdbDdl
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import catalog_name, connect_target, database_path
+from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import Column
 from ematix_flow.families import parquet_stage
@@ -34,9 +36,20 @@ class DuckdbSink(SqlSink):
     def connect(self) -> SqlSession:
         return connect_target(self._connection)
 
+    def ddl(self) -> DuckdbDdl:
+        return DuckdbDdl(self._connection)
+
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Every load can take Arrow batches."""
+        return None
+
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Spark's rows."""
+        return self.stage_arrow(job, frame)
+
+    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """Every task writes its own Parquet file; the stage is the query that reads them, and the database is not touched."""
-        written = parquet_stage.write_stage(frame, job, owner=self._owner)
+        written = parquet_stage.write_stage(tasks, job, owner=self._owner)
         return Stage(self._select(job, str(written.location)), written.rows, written.location)
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import connect_source, database_path
+from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import BigInt, Column, ColumnType, Integer, Numeric, SmallInt, Text, Timestamp
 from ematix_flow.families.frames import spark_schema
+from ematix_flow.families.parquet_parts import parquet_files, parquet_parts
 from ematix_flow.families.parquet_stage import scratch_dir
 from ematix_flow.families.sql.linear import clean
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import FlowError, PlanError
+from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,17 +61,33 @@ class DuckdbSource:
         return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """One statement is one state of the database; the file is free again before Spark begins."""
-        folder = scratch_dir(open_until) / "rows"
+        """Spark reads what DuckDB wrote."""
         carried = [(f"c{index}", column.type or Text()) for index, column in enumerate(plan.columns)]
+        reader = spark.read.schema(spark_schema(carried)).option("datetimeRebaseMode", "CORRECTED")
+        return reader.parquet(str(self._copied(plan, open_until))).toDF(*(column.name for column in plan.columns))
+
+    def arrow_columns(self, plan: ReadPlan) -> Carried:
+        """Every column in the type it travels in."""
+        return tuple((column.name, column.type or Text()) for column in plan.columns)
+
+    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+        """The files that DuckDB wrote, dealt out to tasks."""
+        files = parquet_files(sorted(self._copied(plan, open_until).glob("*.parquet")))
+        if isinstance(files, str):
+            raise RunFailed(f"DuckDB's copy of the rows cannot be read: {files}", hint="run it again")
+        names = [f"c{index}" for index in range(len(plan.columns))]
+        return parquet_parts(files, names, self.arrow_columns(plan), parallelism=os.cpu_count() or 2)
+
+    def _copied(self, plan: ReadPlan, open_until: ExitStack) -> Path:
+        """One statement is one state of the database; the file is free again before a task begins."""
+        folder = scratch_dir(open_until) / "rows"
         chosen = ", ".join(f"{_expression(column)} AS c{index}" for index, column in enumerate(plan.columns))
         place = _DIALECT.text_literal(str(folder))
         with connect_source(self._connection) as session:
             session.execute(
                 f"COPY (SELECT {chosen} FROM (\n{plan.query}\n) AS q) TO {place} (FORMAT parquet, PER_THREAD_OUTPUT true)"
             )
-        reader = spark.read.schema(spark_schema(carried)).option("datetimeRebaseMode", "CORRECTED")
-        return reader.parquet(str(folder)).toDF(*(column.name for column in plan.columns))
+        return folder
 
 
 def _describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.layout import BATCH, Layout
+from ematix_flow.backends.files import orc
+from ematix_flow.backends.files.layout import BATCH, Layout, note_layout
 from ematix_flow.declare.types import Column
-from ematix_flow.families.frames import pairs, spark_schema, spark_type
+from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.place import uri
 from ematix_flow.families.lake.session import active, quote, text
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, DataFrameReader
 
 SPARK_FORMATS = {"parquet": "parquet", "orc": "orc", "csv": "csv", "json_lines": "json"}
 # Spark reads an empty quoted text as NULL where NULL is empty too; read as this, it can be told apart.
@@ -36,29 +37,45 @@ _NO_MARKER = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 def write_files(frame: DataFrame, layout: Layout, folder: Path, options: Mapping[str, Any]) -> None:
     """Every column of the layout, in its order; partition columns become folders."""
-    encoded = frame.selectExpr(*(_encoded(column, layout) for column in layout.columns))
-    writer = encoded.write.mode("overwrite").format(SPARK_FORMATS[layout.format]).options(**_NO_MARKER)
-    if layout.format == "csv":
-        writer = writer.options(**csv_options(layout.options), emptyValue=_quote(layout.options) * 2)
-    elif layout.format == "json_lines":
-        writer = writer.option("ignoreNullFields", "false")
-    elif options.get("parquet_compression"):
-        writer = writer.option("compression", str(options["parquet_compression"]))
-    if layout.partition_by:
-        writer = writer.partitionBy(*layout.partition_by)
-    writer.save(uri(folder))
+    _write(frame, layout, folder, options)
+    note_layout(folder, layout)
 
 
-def read_table(layout: Layout, table: Path) -> DataFrame:
-    """Every published row of a table; none when there is no batch yet."""
-    if not any(table.glob(f"{BATCH}=*")):
-        return active().createDataFrame([], spark_schema(pairs(layout.columns)))
-    return _read(layout, table, f", {BATCH} STRING")
+def write_batches(frame: DataFrame, layout: Layout, folder: Path, options: Mapping[str, Any]) -> None:
+    """Rows of several batches, each into the folder of its own batch."""
+    _write(frame, layout, folder, options, above=(BATCH,))
 
 
 def read_files(layout: Layout, folder: Path) -> DataFrame:
     """The rows of one folder of files."""
-    return _read(layout, folder, "")
+    return _reader(layout).load(uri(folder)).selectExpr(*(_decoded(column, layout) for column in layout.columns))
+
+
+def read_batches(layout: Layout, table: Path, batches: Sequence[Path] = ()) -> DataFrame:
+    """The rows of some batches of a table, or of all, with the name of the batch."""
+    reader = _reader(layout, f", {BATCH} STRING").option("basePath", uri(table))
+    found = reader.load([uri(batch) for batch in batches] or uri(table))
+    return found.selectExpr(*(_decoded(column, layout) for column in layout.columns), BATCH)
+
+
+def conformed(frame: DataFrame, columns: Iterable[Column], *more: str) -> DataFrame:
+    """These columns in these types; one that the frame lacks is NULL."""
+    given = dict(frame.dtypes)
+    made = list(more)
+    for column in columns:
+        name, wanted = quote(column.name), spark_type(column.type)
+        if given.get(column.name) == wanted.lower():
+            made.append(name)
+        else:
+            made.append(f"CAST({name if column.name in given else 'NULL'} AS {wanted}) AS {name}")
+    return frame.selectExpr(*made)
+
+
+def stored_form(column: Column, layout: Layout) -> str:
+    """What a reader of the files finds: readers cannot take columns of two forms for one."""
+    if column.name in layout.partition_by or _goes_as_text(column, layout):
+        return "text"
+    return "plain" if layout.format == "json_lines" else _stored_type(column, layout)
 
 
 def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -78,7 +95,26 @@ def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
     return made if escape == _quote(options) else made | {"charToEscapeQuoteEscaping": escape}
 
 
-def _read(layout: Layout, folder: Path, more: str) -> DataFrame:
+def _write(
+    frame: DataFrame, layout: Layout, folder: Path, options: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> None:
+    _check_zone(layout)
+    whole = conformed(frame, layout.columns, *above)
+    encoded = whole.selectExpr(*above, *(_encoded(column, layout) for column in layout.columns))
+    writer = encoded.write.mode("overwrite").format(SPARK_FORMATS[layout.format]).options(**_NO_MARKER)
+    if layout.format == "csv":
+        writer = writer.options(**csv_options(layout.options), emptyValue=_quote(layout.options) * 2)
+    elif layout.format == "json_lines":
+        writer = writer.option("ignoreNullFields", "false")
+    elif options.get("parquet_compression"):
+        writer = writer.option("compression", str(options["parquet_compression"]))
+    if above or layout.partition_by:
+        writer = writer.partitionBy(*above, *layout.partition_by)
+    writer.save(uri(folder))
+
+
+def _reader(layout: Layout, more: str = "") -> DataFrameReader:
+    _check_zone(layout)
     reader = active().read.format(SPARK_FORMATS[layout.format])
     if layout.format == "csv":
         reader = reader.options(**csv_options(layout.options), emptyValue=EMPTY, mode="PERMISSIVE")
@@ -87,12 +123,23 @@ def _read(layout: Layout, folder: Path, more: str) -> DataFrame:
     # Columns of a partition come last when Spark reads them, and CSV goes by position: so they are named last.
     ordered = sorted(layout.columns, key=lambda column: column.name in layout.partition_by)
     stored = ", ".join(f"{quote(column.name)} {_stored_type(column, layout)}" for column in ordered)
-    found = reader.schema(stored + more).load(uri(folder))
-    return found.selectExpr(*(_decoded(column, layout) for column in layout.columns))
+    return reader.schema(stored + more)
+
+
+def _check_zone(layout: Layout) -> None:
+    if layout.format == "orc" and any(column.type.kind in orc.MOMENTS for column in layout.columns):
+        orc.require_utc()
 
 
 def _stored_type(column: Column, layout: Layout) -> str:
-    return "STRING" if _goes_as_text(column, layout) else spark_type(column.type)
+    if _goes_as_text(column, layout):
+        return "STRING"
+    return "TIMESTAMP" if _goes_as_instant(column, layout) else spark_type(column.type)
+
+
+def _goes_as_instant(column: Column, layout: Layout) -> bool:
+    """Spark writes a timestamp without a zone into ORC as a number; its instant in UTC has the same wall clock."""
+    return layout.format == "orc" and column.type.kind == "timestamp" and column.name not in layout.partition_by
 
 
 def _goes_as_text(column: Column, layout: Layout) -> bool:
@@ -104,7 +151,9 @@ def _goes_as_text(column: Column, layout: Layout) -> bool:
 def _encoded(column: Column, layout: Layout) -> str:
     name, kind = quote(column.name), column.type.kind
     if not _goes_as_text(column, layout):
-        return name
+        if layout.format != "orc" or column.name in layout.partition_by:
+            return name
+        return f"CAST({orc.refusing(column)} AS {_stored_type(column, layout)}) AS {name}"
     if kind == "bytes":
         return f"base64({name}) AS {name}"
     if kind == "timestamp":
@@ -116,6 +165,8 @@ def _encoded(column: Column, layout: Layout) -> str:
 
 def _decoded(column: Column, layout: Layout) -> str:
     name = quote(column.name)
+    if _goes_as_instant(column, layout):
+        return f"CAST({name} AS TIMESTAMP_NTZ) AS {name}"
     if not _goes_as_text(column, layout):
         return name
     value = f"IF({name} = {text(EMPTY)}, '', {name})" if layout.format == "csv" else name
@@ -126,8 +177,3 @@ def _decoded(column: Column, layout: Layout) -> str:
 
 def _quote(options: Mapping[str, Any]) -> str:
     return str(options.get("csv_quote") or '"')
-
-
-def batch_folder(table: Path, run_id: str) -> Path:
-    """Where the rows of one published run are."""
-    return table / f"{BATCH}={run_id}"

@@ -8,7 +8,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
-from ematix_flow.contract.ddl import AddColumn, ChangeType, ColumnState, CreateTable, DdlStep, DropNotNull, TableState
+from ematix_flow.contract.ddl import (
+    AddColumn,
+    ChangeType,
+    ColumnState,
+    CreateTable,
+    DdlStep,
+    DropNotNull,
+    TableState,
+    is_lossless,
+)
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.lake.place import Place, explained
@@ -106,10 +115,10 @@ def _with_column(layout: Layout, name: str, **changes: object) -> Layout:
 
 
 def _reads_as(layout: Layout, before: ColumnType | None, after: ColumnType) -> bool:
-    """Text holds whatever it held; other formats keep the type they were written with."""
+    """Text holds whatever it held; files of other formats are written anew by the next load, if nothing is lost."""
     if before is None:
         return False
-    return layout.format in _BY_TEXT or (before.kind in _TEXTS and after.kind in _TEXTS)
+    return layout.format in _BY_TEXT or (before.kind in _TEXTS and after.kind in _TEXTS) or is_lossless(before, after)
 
 
 def _refuse_strangers(folder: Path) -> None:

@@ -8,27 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files.codec import EMPTY, SPARK_FORMATS
+from ematix_flow.backends.files.inference import typed
 from ematix_flow.declare.endpoints import CSV_READ_OPTIONS, JSON_READ_OPTIONS, check_read_options
 from ematix_flow.families.lake.place import uri
 from ematix_flow.families.lake.session import active, quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-# The first type that every value of a column has. Digits with a leading zero are names, not numbers: 01234 is a ZIP code.
-_INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
-_NUMBER = r"^[+-]?(([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|Inf(inity)?)$"
-_DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
-_MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?$"
-_ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
-_CANDIDATES: tuple[tuple[str, str], ...] = (
-    ("BIGINT", f"{{0}} RLIKE '{_INTEGER}' AND try_cast({{0}} AS BIGINT) IS NOT NULL"),
-    ("DOUBLE", f"{{0}} RLIKE '{_NUMBER}' AND NOT {{0}} RLIKE '^[+-]?0[0-9]'"),
-    ("BOOLEAN", "lower({0}) IN ('true', 'false')"),
-    ("DATE", f"{{0}} RLIKE '{_DAY}' AND try_cast({{0}} AS DATE) IS NOT NULL"),
-    ("TIMESTAMP_NTZ", f"{{0}} RLIKE '{_MOMENT}' AND try_cast({{0}} AS TIMESTAMP_NTZ) IS NOT NULL"),
-    ("TIMESTAMP", f"{{0}} RLIKE '{_ZONED}' AND try_cast({{0}} AS TIMESTAMP) IS NOT NULL"),
-)
 
 
 def check_options(file_format: str, options: Mapping[str, Any]) -> None:
@@ -49,8 +35,7 @@ def read_foreign(file_format: str, path: Path, options: Mapping[str, Any]) -> Da
 def _csv(path: Path, options: Mapping[str, Any]) -> DataFrame:
     raw = active().read.format("csv").options(**_csv_options(options)).load(uri(path))
     cleaned = raw.selectExpr(*(_cleaned(name, options.get("null_regex")) for name in raw.columns))
-    kinds = _kinds(cleaned, options.get("schema_infer_max_records"))
-    return cleaned.selectExpr(*(f"CAST({quote(name)} AS {kind}) AS {quote(name)}" for name, kind in kinds.items()))
+    return typed(cleaned, options.get("schema_infer_max_records"))
 
 
 def _csv_options(options: Mapping[str, Any]) -> dict[str, str]:
@@ -81,26 +66,6 @@ def _cleaned(name: str, null_regex: str | None) -> str:
     if null_regex:
         value = f"IF({value} RLIKE {text(null_regex)}, NULL, {value})"
     return f"{value} AS {column}"
-
-
-def _kinds(frame: DataFrame, limit: int | None) -> dict[str, str]:
-    """The narrowest type of every column; one pass over all rows, or over the first `limit`."""
-    tests: list[str] = []
-    for position, name in enumerate(frame.columns):
-        column = quote(name)
-        tests.append(f"count({column}) AS n{position}")
-        for kind, test in _CANDIDATES:
-            tests.append(f"bool_and({column} IS NULL OR ({test.replace('{0}', column)})) AS {kind.lower()}{position}")
-    if not tests:
-        return {}
-    row = (frame.limit(limit) if limit else frame).selectExpr(*tests).collect()[0]
-    return {name: _kind(row, position) for position, name in enumerate(frame.columns)}
-
-
-def _kind(row: Any, position: int) -> str:
-    if not row[f"n{position}"]:
-        return "STRING"
-    return next((kind for kind, _ in _CANDIDATES if row[f"{kind.lower()}{position}"]), "STRING")
 
 
 def _json(path: Path, options: Mapping[str, Any]) -> DataFrame:

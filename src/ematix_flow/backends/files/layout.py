@@ -14,6 +14,7 @@ from ematix_flow.families.lake.types import from_spec
 from ematix_flow.foundation.errors import RunFailed
 
 BATCH = "flow_batch"
+_NOTE = "_layout"  # starts with an underscore: readers pass over it
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,11 @@ class Layout:
         kept.pop("parquet_compression", None)
         return replace(self, options=kept)
 
+    def reads_like(self, other: Layout) -> bool:
+        """Whether one read fits files of both."""
+        mine, others = ([(column.name, column.type) for column in item.columns] for item in (self, other))
+        return mine == others and dict(self.options) == dict(other.options)
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
@@ -47,6 +53,20 @@ class Layout:
     def from_dict(cls, kept: Mapping[str, Any]) -> Layout:
         """From plain data."""
         return cls(str(kept["format"]), tuple(_column(spec) for spec in kept["columns"]), dict(kept["options"]))
+
+
+def note_layout(folder: Path, layout: Layout) -> None:
+    """Files say themselves how they were written; the table may be declared otherwise by the time they are read."""
+    write_atomically(folder / _NOTE, json.dumps(layout.to_dict()))
+
+
+def noted_layout(folder: Path) -> Layout | None:
+    """How the files of a folder were written, None when they do not say."""
+    with explained(folder):
+        try:
+            return Layout.from_dict(json.loads((folder / _NOTE).read_text(encoding="utf-8")))
+        except FileNotFoundError:
+            return None
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.codec import batch_folder, read_files, read_table, write_files
-from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
+from ematix_flow.backends.files.batches import batch_folder, batches_of, outdated, read_table, renew
+from ematix_flow.backends.files.codec import conformed, read_files, write_files
+from ematix_flow.backends.files.layout import Layout, Layouts, note_layout, noted_layout
+from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
 from ematix_flow.declare.strategy import Truncate
 from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.append import append, truncate
+from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed, image, new_row
 from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
 from ematix_flow.families.lake.columns import Words
@@ -55,16 +58,38 @@ class FilesSink(LakeSink):
         """The table's columns with the options of this load."""
         table = job.shape.table
         kept = self._layouts.read((table.schema, table.name)) or Layout(self._format, table.columns)
-        wanted = kept.with_options(job.write_options)
+        wanted = _planned_layout(kept, job).with_options(job.write_options)
         for name in wanted.partition_by:
             _check_partition(job, name)
-        if wanted != kept and not isinstance(job.strategy, Truncate) and any(self._folder(job).glob(f"{BATCH}=*")):
+        other = dict(wanted.options) != dict(kept.options)
+        if other and not isinstance(job.strategy, Truncate) and batches_of(self._folder(job)):
             raise DriftError(
                 f"{table.qualified} holds files written with {_shown(kept)}, and this load asks for {_shown(wanted)}",
                 where=job.shape.declared.where,
                 hint='keep the options, or write everything anew with mode="truncate"',
             )
         return wanted
+
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Only whole batches of Parquet, with the columns that the table's files already have."""
+        if self._format != "parquet":
+            return f"Spark writes {self._format}"
+        if not _is_final(job):
+            return "Spark leaves out rows that are there, and makes folders of partitions"
+        table = job.shape.table
+        kept = self._layouts.read((table.schema, table.name))
+        if kept is not None and pairs(kept.columns) != pairs(table.columns):
+            return "Spark writes the columns that only the files have"
+        return None
+
+    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+        """The batch as it will be published, one file per task."""
+        folder, layout = self.stage_folder(job), self._layout(job)
+        chosen = job.write_options.get("parquet_compression")
+        facts = write_rows(tasks, job, folder / "batch", options={"compression": chosen} if chosen else {})
+        note_layout(folder / "batch", layout)
+        facts.write(folder / FACTS)
+        return Stage("", facts.rows, str(folder))
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """The batch as it will be published; where rows may have to be left out, plain Parquet first."""
@@ -82,7 +107,7 @@ class FilesSink(LakeSink):
     def _staged(self, job: WriteJob, layout: Layout) -> DataFrame:
         folder = self.stage_folder(job)
         if _is_final(job):
-            return read_files(layout, folder / "batch")
+            return read_files(noted_layout(folder / "batch") or layout, folder / "batch")
         return active().read.schema(spark_schema(pairs(job.shape.declared.columns))).parquet(uri(folder / "rows"))
 
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
@@ -95,10 +120,13 @@ class FilesSink(LakeSink):
             change = self._planned(job, facts, opening, layout)
             if not _is_final(job):
                 write_files(change.frame, layout, stage / "batch", job.write_options)
+            old = outdated(layout, folder) if change.how == "append" else []
+            if old:
+                renew(layout, folder, old, stage / "table", job.write_options)
         load = self.announce(job, load, change.counts, facts=facts, after={"layout": layout.to_dict()})
         write_atomically(stage / "batch" / _NOTE, json.dumps({"writer": job.writer, **asdict(load)}))
-        if change.how == "append":
-            if not any(folder.glob(f"{BATCH}=*")):  # the first files decide how all are read
+        if change.how == "append" and not old:
+            if not batches_of(folder):  # the first files decide how all are read
                 self.finish_load(load)
             move(stage / "batch", batch_folder(folder, job.run_id))
         else:
@@ -118,14 +146,20 @@ class FilesSink(LakeSink):
         if isinstance(job.strategy, Truncate):
             return truncate(staged, target, words, staged=facts.rows)
         stage = StageFolder(self.stage_folder(job))
+        there = {column.name: column for column in layout.columns}
+        # Rows are compared with those of the table, so they take the table's types.
+        staged = conformed(staged, [there[name] for name in words.declared])
         return append(staged, target, words, stage, staged=facts.rows, watermark=opening.watermark)
 
     def find_load(self, writer: str, load: Load) -> Load | None:
         return self._noted(batch_folder(self.place.table(load.schema, load.table), load.run_id), writer)
 
     def last_load(self, job: WriteJob) -> Load | None:
-        batches = self._folder(job).glob(f"{BATCH}=*")
-        loads = [load for load in (self._noted(batch, job.writer) for batch in batches) if load is not None]
+        loads = [
+            load
+            for load in (self._noted(batch, job.writer) for batch in batches_of(self._folder(job)))
+            if load is not None
+        ]
         return max(loads, key=lambda load: load.sequence, default=None)
 
     def _noted(self, batch: Path, writer: str) -> Load | None:
@@ -144,8 +178,22 @@ class FilesSink(LakeSink):
     def finish_load(self, load: Load) -> None:
         """The options its files were written with are those to read the table with."""
         kept: Mapping[str, Any] | None = (load.after or {}).get("layout")
-        if kept is not None:
-            self._layouts.write((load.schema, load.table), Layout.from_dict(kept))
+        if kept is None:
+            return
+        written, parts = Layout.from_dict(kept), (load.schema, load.table)
+        there = self._layouts.read(parts)
+        if there is None or dict(there.options) != dict(written.options):
+            # Columns are the declaration's business: somebody may have added one since.
+            self._layouts.write(parts, replace(there or written, options=written.options))
+
+
+def _planned_layout(kept: Layout, job: WriteJob) -> Layout:
+    """The layout as the load finds it; a rehearsal has changed nothing, so the declaration stands in for the changes."""
+    if not job.rehearsal:
+        return kept
+    declared = {column.name: column for column in job.shape.table.columns}
+    there = tuple(declared.pop(column.name, column) for column in kept.columns)
+    return replace(kept, columns=there + tuple(declared.values()))
 
 
 def _is_final(job: WriteJob) -> bool:

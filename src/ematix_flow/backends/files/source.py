@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.codec import read_table
+from ematix_flow.backends.files.arrow_source import PlainRead, plain_read
+from ematix_flow.backends.files.batches import read_table
 from ematix_flow.backends.files.foreign import check_options, read_foreign
-from ematix_flow.backends.files.layout import Layouts
+from ematix_flow.backends.files.layout import Layout, Layouts
+from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.read import ReadPlan
 from ematix_flow.declare.connections.lakes import format_from_path
 from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.place import Place, explained
 from ematix_flow.families.lake.sql_source import LakeSource
+from ematix_flow.foundation.errors import RunFailed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.declare.connections import ObjectStoreLocalConnection
 
@@ -44,8 +49,30 @@ class FilesSource(LakeSource):
         )
         return next((item for item in files if format_from_path(item.name) == self._format), None)
 
+    def arrow_columns(self, plan: ReadPlan) -> Carried | str:
+        """Whole columns of one Parquet table need no Spark."""
+        found = self._plain(plan)
+        return found if isinstance(found, str) else found.carried
+
+    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+        """Row groups dealt out to tasks."""
+        found = self._plain(plan)
+        if isinstance(found, str):
+            raise RunFailed(f"the files changed since the run was planned: {found}", hint="run it again")
+        return found.parts(plan.splits)
+
+    def _plain(self, plan: ReadPlan) -> PlainRead | str:
+        if self._format != "parquet":
+            return f"Spark reads {self._format}"
+        if self._options:
+            return "read options are Spark's"
+        return plain_read(plan, self.locate, self._layout)
+
+    def _layout(self, path: Path) -> Layout | None:
+        return self._layouts.read(path.relative_to(self._place.root).parts)
+
     def open(self, path: Path) -> DataFrame:
-        layout = self._layouts.read(path.relative_to(self._place.root).parts)
+        layout = self._layout(path)
         if layout is not None:
             return read_table(layout, path)
         # Types are inferred by reading; a plan and the read that follows it need that only once.

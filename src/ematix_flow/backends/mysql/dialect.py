@@ -59,6 +59,7 @@ class MySqlDialect(SqlDialect):
     """MySQL 8.0 and MariaDB 10.7, and later."""
 
     name = "mysql"
+    changes_roll_back = False
 
     def __init__(self, collation: Callable[[], str] = _portable_collation) -> None:
         self._ask_collation = collation

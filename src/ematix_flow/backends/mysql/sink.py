@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.mysql.ddl import MySqlDdl
 from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.backends.mysql.errors import translate
 from ematix_flow.backends.mysql.filling import ATTEMPT, Inserting, Loading
 from ematix_flow.backends.mysql.session import Access, access, collation_of, connect
+from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column, ColumnType
@@ -39,19 +41,30 @@ class MySqlSink(SqlSink):
     def connect(self) -> SqlSession:
         return connect(self._connection)
 
+    def ddl(self) -> MySqlDdl:
+        return MySqlDdl(self._connection)
+
     def _relation(self, run_id: str) -> str:
         return self.dialect.relation(self.dialect.meta_schema, f"stage_{run_id.replace('-', '')}")
 
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Bytes travel as hexadecimal text, and only Spark writes that quickly."""
+        found = next((column.name for column in job.shape.declared.columns if column.type.kind == "bytes"), None)
+        return f"the bytes of {found} become hexadecimal text in Spark" if found else None
+
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Spark's rows, with bytes as text."""
+        return self.stage_arrow(job, frame.selectExpr(*(_to_carrier(column) for column in job.shape.declared.columns)))
+
+    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """Rows from every task; an attempt that lost its race is removed before anybody reads the stage."""
         relation = self._relation(job.run_id)
         columns = job.shape.declared.columns
         with self.connect() as session:
             self._create_stage(session, job, relation)
             from_files = bool(session.scalar("SELECT @@GLOBAL.local_infile"))
-        carried = frame.selectExpr(*(_to_carrier(column) for column in columns))
         work = _writer(access(self._connection), relation, pairs(columns), from_files=from_files)
-        outcome = carried.mapInArrow(carrying(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        outcome = tasks.mapInArrow(carrying(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
             if int(session.scalar(f"SELECT COUNT(*) FROM {relation}")) != rows:
@@ -121,15 +134,7 @@ def _keys(job: WriteJob) -> tuple[str, ...]:
 
 def _to_carrier(column: Column) -> str:
     name = f"`{column.name.replace('`', '``')}`"
-    if column.type.kind == "bytes":
-        return f"hex({name}) AS {name}"
-    if column.type.kind == "uuid":
-        digits = f"lower(replace({name}, '-', ''))"
-        cut = ", ".join(
-            f"substr({digits}, {start}, {count})" for start, count in ((1, 8), (9, 4), (13, 4), (17, 4), (21, 12))
-        )
-        return f"IF({name} IS NULL, NULL, concat_ws('-', {cut})) AS {name}"
-    return name
+    return f"hex({name}) AS {name}" if column.type.kind == "bytes" else name
 
 
 def _checked(name: str, column: Column) -> str:

@@ -12,10 +12,10 @@ from ematix_flow.backends.mysql.fields import describe, expression
 from ematix_flow.backends.mysql.parts import estimate, parts_of
 from ematix_flow.backends.mysql.session import access, connect, insists_on_tls
 from ematix_flow.backends.mysql.transport import reader
+from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import ColumnType, Text
-from ematix_flow.families.carry import carrying
-from ematix_flow.families.frames import spark_schema
+from ematix_flow.families.arrow_lane import frame_of
 from ematix_flow.families.sql.linear import clean
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import FlowError, PlanError
@@ -61,15 +61,22 @@ class MySqlSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task per part."""
+        return frame_of(self.arrow_parts(plan, spark, open_until), spark)
+
+    def arrow_columns(self, plan: ReadPlan) -> Carried:
+        """Every column in the type it travels in."""
+        return tuple((column.name, carrier(column)) for column in plan.columns)
+
+    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+        """One part per key range."""
         own = plan if isinstance(plan, MySqlReadPlan) else self.plan(plan.query, parallelism=1)
         who = access(self._connection)
         if own.encrypted and not who.encrypted:
             who = replace(who, tls_mode="required")
         chosen = ", ".join(f"{expression(column)} AS {_DIALECT.quote(column.name)}" for column in plan.columns)
         queries = [f"SELECT {chosen} FROM (\n{part}\n) AS q" for part in own.parts]
-        carried = [(column.name, carrier(column)) for column in plan.columns]
-        work = carrying(reader(who, queries, carried), translate)
-        return spark.range(0, len(queries), 1, len(queries)).mapInArrow(work, spark_schema(carried))
+        carried = self.arrow_columns(plan)
+        return ArrowParts(len(queries), carried, reader(who, queries, carried), translate)
 
 
 def carrier(column: SourceColumn) -> ColumnType:

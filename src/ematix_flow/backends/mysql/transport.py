@@ -7,23 +7,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from ematix_flow.backends.mysql.session import SETTINGS, Access, login
-from ematix_flow.declare.types import ColumnType
+from ematix_flow.contract.lane import Carried
 from ematix_flow.families.frames import arrow_schema
 from ematix_flow.foundation.errors import BadValue
 
 BATCH_ROWS = 20_000
 
 
-def reader(who: Access, queries: list[str], carried: list[tuple[str, ColumnType]]) -> Any:
-    """The work of a task: it receives numbers of queries and gives their rows."""
+def reader(who: Access, queries: list[str], carried: Carried) -> Any:
+    """The work of a task: the rows of the query with that number."""
 
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
+    def read(number: int) -> Iterator[Any]:
         fetch = _fetch_encrypted if who.encrypted else _fetch
-        schema = arrow_schema(carried)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                for found in fetch(who, queries[number]):
-                    yield _to_schema(found, schema)
+        schema = arrow_schema(list(carried))
+        for found in fetch(who, queries[number]):
+            yield _to_schema(found, schema)
 
     return read
 

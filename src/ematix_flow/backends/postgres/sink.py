@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.postgres.ddl import PostgresDdl
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import connect, dsn
+from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.carry import carrying
@@ -36,6 +38,9 @@ class PostgresSink(SqlSink):
     def connect(self) -> SqlSession:
         return connect(self._connection)
 
+    def ddl(self) -> PostgresDdl:
+        return PostgresDdl(self._connection)
+
     def _stage_name(self, run_id: str) -> str:
         return f"stage_{run_id.replace('-', '')}"
 
@@ -54,13 +59,20 @@ class PostgresSink(SqlSink):
         # Lengths are checked on the stage with a better message than the database's own.
         return "text" if column.type.kind == "string" else self.dialect.type_sql(column)
 
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Every load can take Arrow batches."""
+        return None
+
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """COPY Spark's rows."""
+        return self.stage_arrow(job, frame)
+
+    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """COPY from every task; an attempt that lost its race is removed before anybody reads the stage."""
         relation = self._create_stage(job)
-        columns = job.shape.declared.columns
-        carried = frame.selectExpr(*(_to_carrier(column) for column in columns))
-        work = _writer(dsn(self._connection), self.dialect.meta_schema, self._stage_name(job.run_id), pairs(columns))
-        outcome = carried.mapInArrow(carrying(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        columns = pairs(job.shape.declared.columns)
+        work = _writer(dsn(self._connection), self.dialect.meta_schema, self._stage_name(job.run_id), columns)
+        outcome = tasks.mapInArrow(carrying(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
             if int(session.scalar(f"SELECT COUNT(*) FROM {relation}")) != rows:
@@ -81,11 +93,6 @@ class PostgresSink(SqlSink):
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
         relation = self.dialect.relation(self.dialect.meta_schema, self._stage_name(run_id))
         session.execute(f"DROP TABLE IF EXISTS {relation}")
-
-
-def _to_carrier(column: Column) -> str:
-    name = f"`{column.name.replace('`', '``')}`"
-    return f"unhex(replace({name}, '-', '')) AS {name}" if column.type.kind == "uuid" else name
 
 
 def _writer(url: str, schema: str, table: str, columns: list[tuple[str, ColumnType]]) -> Any:
@@ -136,7 +143,7 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
     for index, (_, column_type) in enumerate(columns):
         array = batch.column(index)
         if column_type.kind == "uuid":
-            array = array.cast(pa.binary(16))
+            array = _sixteen_bytes(array)
         elif column_type.kind in ("json", "jsonb"):
             array = pa.ExtensionArray.from_storage(pa.json_(), array.cast(pa.string()))
         elif array.type != arrow_type(column_type):
@@ -145,3 +152,15 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
     arrays.append(pa.array([attempt] * batch.num_rows, pa.int64()))
     names = [name for name, _ in columns]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, _ATTEMPT])
+
+
+def _sixteen_bytes(texts: Any) -> Any:
+    """UUIDs as PostgreSQL's wire format has them, without a loop over the rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    filled = pc.fill_null(texts.cast(pa.string()), "00000000-0000-0000-0000-000000000000")
+    digits = pc.replace_substring(filled, "-", "")
+    joined = pc.binary_join(pa.ListArray.from_arrays([0, len(digits)], digits), "")[0].as_py() if len(digits) else ""
+    whole = pa.FixedSizeBinaryArray.from_buffers(pa.binary(16), len(texts), [None, pa.py_buffer(bytes.fromhex(joined))])
+    return pc.if_else(texts.is_valid(), whole, pa.scalar(None, pa.binary(16))) if texts.null_count else whole

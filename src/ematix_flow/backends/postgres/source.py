@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import connect, dsn
+from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import ColumnType, Numeric, Text
-from ematix_flow.families.carry import carrying
-from ematix_flow.families.frames import arrow_schema, spark_schema
+from ematix_flow.families.arrow_lane import frame_of
+from ematix_flow.families.frames import arrow_schema
 from ematix_flow.families.sql.linear import LinearQuery, clean, linear
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import PlanError
@@ -58,13 +59,19 @@ class PostgresSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task per part; each adopts the snapshot that this process holds open."""
+        return frame_of(self.arrow_parts(plan, spark, open_until), spark)
+
+    def arrow_columns(self, plan: ReadPlan) -> Carried:
+        """Every column in the type it travels in."""
+        return tuple((column.name, carrier(column)) for column in plan.columns)
+
+    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+        """One part per block range, all from one snapshot."""
         parts = plan.parts if isinstance(plan, PostgresReadPlan) else (plan.query,)
         snapshot = _export_snapshot(self._connection, open_until) if len(parts) > 1 else None
         queries = [_transport(part, plan.columns) for part in parts]
-        carried = [(column.name, carrier(column)) for column in plan.columns]
-        work = carrying(_reader(dsn(self._connection), queries, snapshot, carried), translate)
-        numbers = spark.range(0, len(queries), 1, len(queries))
-        return numbers.mapInArrow(work, spark_schema(carried))
+        carried = self.arrow_columns(plan)
+        return ArrowParts(len(queries), carried, _reader(dsn(self._connection), queries, snapshot, carried), translate)
 
 
 def carrier(column: SourceColumn) -> ColumnType:
@@ -153,21 +160,19 @@ def _finite(name: str, native: str) -> str:
     return f"CASE WHEN isfinite({name}) THEN {name} ELSE ({name}::text || ' cannot leave PostgreSQL')::{base} END AS {name}"
 
 
-def _reader(url: str, queries: list[str], snapshot: str | None, carried: list[tuple[str, ColumnType]]) -> Any:
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
+def _reader(url: str, queries: list[str], snapshot: str | None, carried: Carried) -> Any:
+    def read(number: int) -> Iterator[Any]:
         import adbc_driver_postgresql.dbapi as adbc
 
-        schema = arrow_schema(carried)
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                with adbc.connect(url) as session, session.cursor() as cursor:
-                    cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-                    if snapshot:
-                        cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
-                    cursor.execute("SET LOCAL TIME ZONE 'UTC'")
-                    cursor.execute(queries[number])
-                    for found in cursor.fetch_record_batch():
-                        yield to_schema(found, schema)
+        schema = arrow_schema(list(carried))
+        with adbc.connect(url) as session, session.cursor() as cursor:
+            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            if snapshot:
+                cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
+            cursor.execute("SET LOCAL TIME ZONE 'UTC'")
+            cursor.execute(queries[number])
+            for found in cursor.fetch_record_batch():
+                yield to_schema(found, schema)
 
     return read
 

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.sqlite import values
+from ematix_flow.backends.sqlite.ddl import SqliteDdl
 from ematix_flow.backends.sqlite.dialect import EXACT_DIGITS, SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, connect_target, database_path, require_adbc
 from ematix_flow.backends.sqlite.storage import storage_schema, to_storage
+from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.table import TableSpec
@@ -46,10 +48,21 @@ class SqliteSink(SqlSink):
     def connect(self) -> SqlSession:
         return connect_target(self._connection)
 
+    def ddl(self) -> SqliteDdl:
+        return SqliteDdl(self._connection)
+
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Every load can take Arrow batches."""
+        return None
+
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
+        """Spark's rows."""
+        return self.stage_arrow(job, frame)
+
+    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """Tasks write Parquet in parallel; this process streams it into the stage's own database file."""
         require_adbc()
-        written = parquet_stage.write_stage(frame, job, owner=self._owner)
+        written = parquet_stage.write_stage(tasks, job, owner=self._owner)
         file = self._create_stage(job)
         _ingest(str(written.location), file, job)
         shutil.rmtree(str(written.location), ignore_errors=True)
@@ -108,10 +121,11 @@ class SqliteSink(SqlSink):
             with self.connect() as session:
                 self._index_keys(session, job.shape.table, keys)
 
-    def _ensure_observations(self, session: SqlSession, job: WriteJob) -> None:
-        super()._ensure_observations(session, job)
+    def ensure_observations(self, job: WriteJob) -> None:
+        super().ensure_observations(job)
         if isinstance(job.strategy, Scd2):
-            self._index_keys(session, observations_of(job.shape), job.strategy.keys)
+            with self.connect() as session:
+                self._index_keys(session, observations_of(job.shape), job.strategy.keys)
 
     def _index_keys(self, session: SqlSession, table: TableSpec, keys: Sequence[str]) -> None:
         """An index that begins with these columns, unless there is one."""

@@ -13,10 +13,11 @@ from ematix_flow.backends.sqlite.dialect import SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import connect_source, database_path, require_adbc, source_uri
 from ematix_flow.backends.sqlite.storage import BLOB, INTEGER, REAL, TEXT, from_storage, storage_class
+from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import BigInt, Bytes, ColumnType, Double, Text
-from ematix_flow.families.carry import carrying
-from ematix_flow.families.frames import arrow_schema, spark_schema
+from ematix_flow.families.arrow_lane import frame_of
+from ematix_flow.families.frames import arrow_schema
 from ematix_flow.families.sql.linear import clean
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import BadValue, FlowError, PlanError, RunFailed
@@ -93,10 +94,18 @@ class SqliteSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task, one statement: SQLite shows it one state of the database from its first row to its last."""
+        return frame_of(self.arrow_parts(plan, spark, open_until), spark)
+
+    def arrow_columns(self, plan: ReadPlan) -> Carried:
+        """Every column in the type it travels in."""
+        return tuple((column.name, column.type or Text()) for column in plan.columns)
+
+    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+        """The one part."""
         require_adbc()
-        carried = [(column.name, column.type or Text()) for column in plan.columns]
-        work = carrying(_reader(source_uri(self._connection), _transport(plan.query, carried), carried), _translate)
-        return spark.range(0, 1, 1, 1).mapInArrow(work, spark_schema(carried))
+        carried = self.arrow_columns(plan)
+        query = _transport(plan.query, carried)
+        return ArrowParts(1, carried, _reader(source_uri(self._connection), query, carried), _translate)
 
 
 def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
@@ -149,7 +158,7 @@ def _type_of(name: str, native: str, found: _Found) -> ColumnType:
     return Text()
 
 
-def _transport(query: str, carried: list[tuple[str, ColumnType]]) -> str:
+def _transport(query: str, carried: Carried) -> str:
     first = ", ".join(f"{_FIRST_ROW[storage_class(kind)][0]} AS c{index}" for index, (_, kind) in enumerate(carried))
     rest = ", ".join(_expression(_DIALECT.quote(name), kind) for name, kind in carried)
     return f"SELECT {first} UNION ALL SELECT {rest} FROM (\n{query}\n) AS q"
@@ -178,14 +187,12 @@ def _translate(exc: Exception) -> FlowError:
     return translate(exc)
 
 
-def _reader(uri: str, query: str, carried: list[tuple[str, ColumnType]]) -> Any:
-    def read(batches: Iterator[Any]) -> Iterator[Any]:
+def _reader(uri: str, query: str, carried: Carried) -> Any:
+    def read(_: int) -> Iterator[Any]:
         import adbc_driver_sqlite.dbapi as adbc
         import pyarrow as pa
 
-        for _ in batches:
-            pass
-        schema = arrow_schema(carried)
+        schema = arrow_schema(list(carried))
         with adbc.connect(uri) as session, session.cursor() as cursor:
             cursor.execute("PRAGMA query_only = ON")
             cursor.execute("PRAGMA busy_timeout = 10000")
@@ -201,7 +208,7 @@ def _reader(uri: str, query: str, carried: list[tuple[str, ColumnType]]) -> Any:
     return read
 
 
-def _without_first_row(batch: Any, carried: list[tuple[str, ColumnType]]) -> Any:
+def _without_first_row(batch: Any, carried: Carried) -> Any:
     first = [column[0].as_py() for column in batch.columns]
     if first != [_FIRST_ROW[storage_class(kind)][1] for _, kind in carried]:
         raise RunFailed("SQLite gave the rows of a UNION ALL in another order than they were asked for")

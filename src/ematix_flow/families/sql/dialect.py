@@ -10,10 +10,11 @@ from ematix_flow.declare.types import Column, ColumnType
 
 
 class SqlDialect(ABC):
-    """Words and shapes of one database's SQL."""
+    """Words and shapes of one database's SQL; `changes_roll_back` where a changed table is as before after a rollback."""
 
     name: str = ""
     meta_schema: str = "ematix_flow"
+    changes_roll_back: bool = True
 
     @abstractmethod
     def type_sql(self, column: Column, *, key: bool = False) -> str:

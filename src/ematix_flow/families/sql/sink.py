@@ -11,11 +11,13 @@ from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteRe
 from ematix_flow.declare.strategy import Append, Merge, Scd2, Truncate
 from ematix_flow.families.sql.append import append, truncate
 from ematix_flow.families.sql.checks import check_rows
+from ematix_flow.families.sql.ddl import SqlDdl
 from ematix_flow.families.sql.dialect import SqlDialect
 from ematix_flow.families.sql.merge import merge
 from ematix_flow.families.sql.meta import Meta
+from ematix_flow.families.sql.observations import ensure_observations
 from ematix_flow.families.sql.scd2 import scd2
-from ematix_flow.families.sql.scd2_events import observations_of, scd2_events, seed_observations
+from ematix_flow.families.sql.scd2_events import scd2_events
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing
 from ematix_flow.foundation.errors import FlowError, LeaseHeld
@@ -39,6 +41,10 @@ class SqlSink(ABC):
     @abstractmethod
     def connect(self) -> SqlSession:
         """A new session."""
+
+    @abstractmethod
+    def ddl(self) -> SqlDdl:
+        """Who inspects and changes tables here."""
 
     @abstractmethod
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
@@ -78,11 +84,14 @@ class SqlSink(ABC):
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """Rows, token and watermark in one transaction; the same token twice changes nothing."""
+        if job.pending and not self._can_try(job):
+            return self._checked(job, stage, opening)
+        changes = self.ddl().statements(job.shape, job.pending) if job.pending else []
+        if isinstance(job.strategy, Scd2) and job.strategy.event_time:
+            self.ensure_observations(job)
         with self.connect() as session:
             meta = Meta(session, self.dialect)
             writing = Writing(self.dialect, job, self.open_stage(session, stage))
-            if isinstance(job.strategy, Scd2) and job.strategy.event_time:
-                self._ensure_observations(session, job)
             try:
                 with session.transaction():
                     if meta.is_published(opening.commit):
@@ -90,12 +99,24 @@ class SqlSink(ABC):
                             f"another run published {opening.commit} meanwhile; nothing was loaded twice",
                             hint="run it again",
                         )
+                    for change in changes:  # of a rehearsal: they go with the transaction
+                        session.execute(change)
                     result = self._write(session, meta, writing, opening)
                     if job.rehearsal:
                         raise _Rehearsed(result)
             except _Rehearsed as rehearsed:
                 return rehearsed.result
             return result
+
+    def _can_try(self, job: WriteJob) -> bool:
+        """Whether the table's pending changes can be rehearsed: not where they stay, nor where a second table changes."""
+        return self.dialect.changes_roll_back and not (isinstance(job.strategy, Scd2) and job.strategy.event_time)
+
+    def _checked(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
+        """A rehearsal that only looks at the rows."""
+        with self.connect() as session:
+            staged = check_rows(session, Writing(self.dialect, job, self.open_stage(session, stage)))
+        return WriteResult(job.run_id, opening.commit, Counts(read=staged), counted=False)
 
     def _write(self, session: SqlSession, meta: Meta, writing: Writing, opening: Opening) -> WriteResult:
         job = writing.job
@@ -132,13 +153,9 @@ class SqlSink(ABC):
         )[0]
         return (None if value is None else str(value)), int(nulls or 0)
 
-    def _ensure_observations(self, session: SqlSession, job: WriteJob) -> None:
-        table = observations_of(job.shape)
-        relation = self.dialect.relation(table.schema, table.name)
-        keys = [table.column(name) for name in getattr(job.strategy, "keys", ())]
-        session.execute(self.dialect.create_table(relation, table.columns, primary_key=(), looked_up_by=keys))
-        if session.scalar(f"SELECT 1 FROM {relation} LIMIT 1") is None:  # a history kept by processing time goes on
-            session.execute(seed_observations(Writing(self.dialect, job, "")))
+    def ensure_observations(self, job: WriteJob) -> None:
+        """The table of observations is there, with the target's columns."""
+        ensure_observations(self.ddl(), job)
 
     def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
         """Close the history entry and drop the stage; a target that is gone cannot be told anything."""

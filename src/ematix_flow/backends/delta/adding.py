@@ -1,0 +1,114 @@
+"""Files that tasks wrote become part of a Delta table by one entry in its log: no row is read or written again."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.contract.lane import Carried
+from ematix_flow.families.frames import arrow_type
+from ematix_flow.families.lake.place import explained
+
+_STATISTICS = 32  # columns, as many as Delta itself keeps
+
+
+def can_add(table: Path, columns: Carried) -> bool:
+    """Whether the log can be written without Spark: the library is there, knows the table's features, and types agree."""
+    try:
+        from deltalake import DeltaTable
+    except ImportError:
+        return False
+    try:
+        opened = DeltaTable(str(table))
+        there = {field.name: field for field in opened.schema().fields}
+        wanted = {name: _delta_type(kind) for name, kind in columns}
+        if opened.metadata().partition_columns:
+            return False
+    except Exception as exc:  # a table with features that this library does not know is Spark's
+        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, exc)
+        return False
+    same = all(name in there and _shown(there[name].type) == kind for name, kind in wanted.items())
+    rest = [field for name, field in there.items() if name not in wanted]
+    return same and all(field.nullable for field in rest)
+
+
+def add_files(table: Path, files: Sequence[Path], *, how: str, token: tuple[str, int], note: str, run_id: str) -> bool:
+    """Move the files into the table and commit them with the token; False when a commit with the token is there."""
+    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake.transaction import AddAction
+
+    opened = DeltaTable(str(table))
+    known = opened.transaction_version(token[0])
+    if known is not None and known >= token[1]:
+        return False
+    actions: list[Any] = []
+    with explained(table):
+        for number, file in enumerate(files):
+            name = file_name(run_id, number)
+            file.rename(table / name)
+            about = (table / name).stat()
+            statistics = json.dumps(_statistics(table / name))
+            actions.append(AddAction(name, about.st_size, {}, int(about.st_mtime * 1000), True, statistics))
+    opened.create_write_transaction(
+        actions,
+        how,
+        opened.schema(),
+        partition_by=[],
+        commit_properties=CommitProperties(
+            custom_metadata={"userMetadata": note}, app_transactions=[Transaction(token[0], token[1])]
+        ),
+    )
+    return True
+
+
+def file_name(run_id: str, number: int | str) -> str:
+    """The name of a file in the table; by it the leftovers of a run that died can be told."""
+    return f"part-flow-{run_id}-{number}.parquet"
+
+
+def take_back(table: Path, run_id: str) -> None:
+    """Remove files of a run that never was committed."""
+    with explained(table):
+        for file in table.glob(file_name(run_id, "*")):
+            file.unlink(missing_ok=True)
+
+
+def _delta_type(kind: Any) -> str:
+    import pyarrow as pa
+    from deltalake import Schema
+
+    return _shown(Schema.from_arrow(pa.schema([pa.field("c", arrow_type(kind))])).fields[0].type)
+
+
+def _shown(kind: Any) -> str:
+    return str(kind.to_json()) if hasattr(kind, "to_json") else str(kind)
+
+
+def _statistics(file: Path) -> Mapping[str, Any]:
+    """Rows, NULLs, and the bounds of whole numbers and days, from the file's own footer."""
+    import pyarrow.parquet as pq
+
+    about = pq.ParquetFile(file).metadata
+    nulls: dict[str, int] = {}
+    lowest: dict[str, Any] = {}
+    highest: dict[str, Any] = {}
+    for place in range(min(about.num_columns, _STATISTICS)):
+        groups = [about.row_group(number).column(place) for number in range(about.num_row_groups)]
+        found = [group.statistics for group in groups]
+        if not found or any(item is None or not item.has_null_count for item in found):
+            continue
+        name = groups[0].path_in_schema
+        nulls[name] = sum(item.null_count for item in found)
+        bounds = [(item.min, item.max) for item in found if item.has_min_max]
+        values = [value for pair in bounds for value in pair]
+        if values and len(bounds) == len(found) and all(type(value) in (int, date) for value in values):
+            lowest[name], highest[name] = _plain(min(values)), _plain(max(values))
+    return {"numRecords": about.num_rows, "minValues": lowest, "maxValues": highest, "nullCount": nulls}
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, date) else value

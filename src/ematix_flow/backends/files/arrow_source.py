@@ -1,0 +1,89 @@
+"""Plain queries of one Parquet table as parts of the Arrow lane."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.backends.files.batches import batches_of
+from ematix_flow.backends.files.layout import BATCH, Layout, noted_layout
+from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.read import ReadPlan
+from ematix_flow.declare.types import Text
+from ematix_flow.families.lake.sql_source import names_of
+from ematix_flow.families.parquet_parts import ParquetFiles, parquet_files, parquet_parts, type_obstacle
+from ematix_flow.families.sql.linear import linear
+
+
+@dataclass(frozen=True)
+class PlainRead:
+    """Columns of one table's files, nothing computed and nothing left out."""
+
+    files: ParquetFiles
+    names: tuple[str, ...]
+    carried: Carried
+
+    def parts(self, parallelism: int) -> ArrowParts:
+        """Row groups dealt out to tasks."""
+        return parquet_parts(self.files, self.names, self.carried, parallelism=parallelism)
+
+
+def plain_read(
+    plan: ReadPlan, locate: Callable[[tuple[str, ...]], Path], layout_of: Callable[[Path], Layout | None]
+) -> PlainRead | str:
+    """The read without Spark, or why Spark must do it."""
+    from sqlglot import exp
+
+    query = linear(plan.query, "spark")
+    chosen = _chosen(query.tree) if query else None
+    if query is None or chosen is None:
+        return "Spark runs the query over the files"
+    path = locate(names_of(query.tree.find(exp.Table)))
+    layout = layout_of(path)
+    files = _own_files(path, layout) if layout else _foreign_files(path)
+    found = files if isinstance(files, str) else parquet_files(files)
+    if isinstance(found, str):
+        return found
+    carried = tuple((column.name, column.type or Text()) for column in plan.columns)
+    if any(column.type is None for column in plan.columns):
+        return "Spark turns nested columns into JSON"
+    names = tuple(chosen or found.schema.names)
+    if len(names) != len(carried):
+        return "Spark names the columns of the query"
+    return type_obstacle(found, names, carried) or PlainRead(found, names, carried)
+
+
+def _chosen(tree: Any) -> list[str] | None:
+    """Names of the columns a query takes, an empty list for all of them, None when it does more than that."""
+    from sqlglot import exp
+
+    if tree.args.get("where"):
+        return None
+    if [type(item) for item in tree.expressions] == [exp.Star]:
+        return []
+    names = [item.this if isinstance(item, exp.Alias) else item for item in tree.expressions]
+    return [item.name for item in names] if all(isinstance(item, exp.Column) for item in names) else None
+
+
+def _own_files(path: Path, layout: Layout) -> list[Path] | str:
+    if layout.partition_by:
+        return "its partitions are folders, which Spark reads"
+    batches = batches_of(path)
+    if any(not (noted_layout(batch) or layout).reads_like(layout) for batch in batches):
+        return "its batches were written with different columns"
+    return [file for batch in batches for file in sorted(batch.glob("*.parquet"))]
+
+
+def _foreign_files(path: Path) -> list[Path] | str:
+    if path.is_file():
+        return [path]
+    inside = [item for item in sorted(path.rglob("*")) if not _is_hidden(item.relative_to(path))]
+    if any("=" in item.name and not item.name.startswith(BATCH) for item in inside if item.is_dir()):
+        return "its partitions are folders, which Spark reads"
+    return [item for item in inside if item.is_file()]
+
+
+def _is_hidden(relative: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in relative.parts)

@@ -1,0 +1,46 @@
+"""What ORC bends: its Java writer counts old days in the Julian calendar and keeps moments in the zone of its JVM."""
+
+from __future__ import annotations
+
+from ematix_flow.declare.types import Column
+from ematix_flow.families.carry import refusing_sql
+from ematix_flow.families.lake.session import active, quote
+from ematix_flow.foundation.errors import Unsupported
+
+MOMENTS = ("timestamp", "timestamp_tz")
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Universal", "Etc/Universal")
+# Days that the Julian calendar passed over, and the part of a second that comes back as one second later.
+_BENT = {
+    "date": (("1582-10-05", "1582-10-15"),),
+    "timestamp": (("1582-10-05 00:00:00", "1582-10-15 00:00:00"), ("1969-12-31 23:59:59.001", "1970-01-01 00:00:00")),
+}
+_LITERALS = {"date": "DATE'{}'", "timestamp": "TIMESTAMP_NTZ'{}'", "timestamp_tz": "TIMESTAMP'{}Z'"}
+
+
+def refusing(column: Column) -> str:
+    """The column as it is; a value that would come back as another one ends the load."""
+    name, kind = quote(column.name), column.type.kind
+    literal = _LITERALS.get(kind)
+    if literal is None:
+        return name
+    spans = _BENT.get(kind, _BENT["timestamp"])
+    bent = " OR ".join(
+        f"({name} >= {literal.format(start)} AND {name} < {literal.format(end)})" for start, end in spans
+    )
+    refused = refusing_sql(
+        name,
+        before=f"column {column.name!r}: ORC cannot hold ",
+        after=", its files would say another time; nothing was loaded",
+        hint="write to Parquet, declare the column Text, or leave such rows out with filter_where(...)",
+    )
+    return f"CASE WHEN {bent} THEN {refused} ELSE {name} END"
+
+
+def require_utc() -> None:
+    """ORC has only wall clocks: in a JVM elsewhere, other readers would see other times, some of them twice."""
+    zone = str(active().sql("SELECT java_method('java.time.ZoneId', 'systemDefault') AS zone").collect()[0]["zone"])
+    if zone not in _UTC:
+        raise Unsupported(
+            f"ORC keeps timestamps in the zone of Spark's JVM, which is {zone}, and only UTC means the same everywhere",
+            hint="start Spark with -Duser.timezone=UTC, or by ematix_flow.spark_session()",
+        )

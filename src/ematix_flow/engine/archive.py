@@ -1,0 +1,176 @@
+"""A class archive (AppCDS) for Spark's JVM: made once per Java and jar set, used by every later start.
+
+Half of a session's start is the JVM reading and checking some fifteen thousand classes. An archive holds them ready to
+map into memory. It is an optimisation only: without one, with a foreign or with a broken one, the JVM reads its jars.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.engine.jars import cache_folder
+from ematix_flow.engine.java import find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SWITCH = "EMATIX_FLOW_CLASS_ARCHIVE"  # "off": neither used nor made
+_SECONDS_TO_TRAIN = 600.0
+
+
+def options(extra: Sequence[Path]) -> list[str]:
+    """What to tell the JVM whose class path ends with these jars; nothing while there is no archive."""
+    file = archive_file(extra)
+    if file is None or not file.exists():
+        return []
+    # Without these two a JVM that refuses the archive says so on the terminal.
+    return [f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+
+
+def archive_file(extra: Sequence[Path]) -> Path | None:
+    """The archive of this Java, this Spark and these jars; None where archives are switched off."""
+    if os.environ.get(SWITCH, "").lower() in ("off", "0", "false"):
+        return None
+    digest = hashlib.sha256()
+    for file in _made_from(extra):
+        with contextlib.suppress(OSError):
+            known = file.stat()
+            digest.update(f"{file}|{known.st_size}|{known.st_mtime_ns}\n".encode())
+    return cache_folder().with_name("classes") / f"{digest.hexdigest()[:20]}.jsa"
+
+
+def train_in_background(sets: Iterable[str], extra: Sequence[Path]) -> None:
+    """Make the archive in a process of its own, at low priority, unless somebody already does."""
+    file = archive_file(extra)
+    if file is None or file.exists() or not _reserve(file):
+        return
+    with contextlib.suppress(OSError):  # an optimisation does not stop a run
+        subprocess.Popen(  # noqa: S603  this very interpreter
+            [sys.executable, "-m", "ematix_flow.engine.archive", *sorted(sets)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env={**os.environ, "EMATIX_FLOW_NICE": "10"},
+        )
+
+
+def train(sets: Iterable[str]) -> Path | None:
+    """Start a session, use what pipelines use, and let its JVM write down the classes it loaded."""
+    from ematix_flow.engine import jars, session
+
+    wanted = set(sets)
+    extra = jars.ensure(wanted) if wanted else []
+    file = archive_file(extra)
+    if file is None or file.exists():
+        return file
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    try:
+        with session.recording_classes(part):
+            _exercise(session.spark_session(wanted), delta="delta" in wanted)
+            session.end()
+        if part.exists():
+            part.replace(file)
+            _forget_older(file)
+    finally:
+        part.unlink(missing_ok=True)
+        _reservation(file).unlink(missing_ok=True)
+    return file if file.exists() else None
+
+
+def _exercise(spark: SparkSession, *, delta: bool) -> None:
+    import shutil
+    import tempfile
+
+    folder = Path(tempfile.mkdtemp(prefix="ematix-flow-classes-"))
+    try:
+        rows = spark.range(0, 20, 1, 2).mapInArrow(lambda batches: batches, "id LONG")
+        shaped = rows.selectExpr(
+            "id", "CAST(id AS STRING) AS text", "CAST(id AS DECIMAL(12,2)) AS amount", "current_timestamp() AS at"
+        )
+        shaped.write.parquet(f"{folder}/parquet")
+        stored = spark.read.parquet(f"{folder}/parquet")
+        stored.createOrReplaceTempView("flow_classes")
+        spark.sql("SELECT text, count(*), max(at) FROM flow_classes GROUP BY text HAVING count(*) > 0").collect()
+        stored.write.csv(f"{folder}/csv", header=True)
+        spark.read.csv(f"{folder}/csv", header=True, inferSchema=True).count()
+        if delta:
+            _exercise_delta(spark, folder)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _exercise_delta(spark: SparkSession, folder: Path) -> None:
+    table = f"delta.`{folder}/delta`"
+    spark.sql(f"CREATE TABLE {table} (id BIGINT, text STRING, amount DECIMAL(12,2), at TIMESTAMP) USING delta")
+    spark.table("flow_classes").write.format("delta").mode("append").save(f"{folder}/delta")
+    spark.sql(
+        f"MERGE INTO {table} AS t USING (SELECT * FROM flow_classes WHERE id > 5) AS s ON t.id = s.id "
+        "WHEN MATCHED THEN UPDATE SET t.text = 'x' WHEN NOT MATCHED THEN INSERT *"
+    ).collect()
+    spark.read.format("delta").load(f"{folder}/delta").count()
+
+
+def _made_from(extra: Sequence[Path]) -> list[Path]:
+    """Everything whose change makes an archive useless: the JVM compares names, sizes and times itself."""
+    import importlib.util
+
+    java = find_java()
+    found = importlib.util.find_spec("pyspark")
+    home = Path(found.origin).parent if found and found.origin else Path()
+    own = Path(os.environ.get("SPARK_HOME") or home)
+    return [java, java.parent.parent / "lib" / "modules", own / "jars", *extra]
+
+
+def _reservation(file: Path) -> Path:
+    return file.with_suffix(".making")
+
+
+def _reserve(file: Path) -> bool:
+    """Whether making this archive is ours; a maker that died is forgotten after a while."""
+    mark = _reservation(file)
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if mark.exists() and time.time() - mark.stat().st_mtime > _SECONDS_TO_TRAIN:
+            mark.unlink(missing_ok=True)
+        mark.touch(exist_ok=False)
+    except OSError:
+        return False
+    return True
+
+
+def _forget_older(kept: Path) -> None:
+    """Archives are large, and an updated Java or Spark leaves its old one behind."""
+    month = 30 * 86400
+    for file in kept.parent.glob("*.jsa"):
+        with contextlib.suppress(OSError):
+            if file != kept and time.time() - max(file.stat().st_atime, file.stat().st_mtime) > month:
+                file.unlink()
+
+
+def main(sets: list[str]) -> int:
+    """`python -m ematix_flow.engine.archive [set …]` makes the archive of these jar sets."""
+    from ematix_flow.foundation.errors import FlowError
+
+    if os.environ.get("EMATIX_FLOW_NICE"):
+        os.nice(int(os.environ["EMATIX_FLOW_NICE"]))
+    try:
+        made = train(sets)
+    except FlowError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.exit_code
+    sys.stdout.write(f"{made}\n" if made else "")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,62 @@
+"""Which lane a load takes through Spark, and the tasks of the Arrow lane."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.read import ReadPlan
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.engine.context import LoadContext, RunContext
+from ematix_flow.engine.reading import LoadReading, Reading, compares_alike
+from ematix_flow.families.frames import pairs
+from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.planning.lanes import INSIDE, LaneChoice, choose_lane, shape_obstacle
+
+if TYPE_CHECKING:
+    from ematix_flow.families.arrow_lane import ArrowTasks
+
+
+def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Reading, inside: LoadReading, *,
+            plan: ReadPlan | None = None) -> LaneChoice:  # fmt: skip
+    """Arrow for a load that reads, casts and writes row by row; Spark's rows for everything else."""
+    if inside.query is not None:
+        return LaneChoice(INSIDE, "no row leaves the database")
+    return choose_lane(
+        force=context.spec.force_lane, obstacle=_obstacle(context, target, job, reading, plan or reading.plan)
+    )
+
+
+def _obstacle(
+    context: RunContext, target: LoadContext, job: WriteJob, reading: Reading, plan: ReadPlan | None
+) -> str | None:
+    spec, source = context.spec, reading.source
+    sink: Any = target.sink
+    if len(context.loads) > 1:
+        return "the source is read once for several targets"
+    if source is None or plan is None:
+        return "the source is a dataframe"
+    if spec.transforms_pre:
+        return "pre-transforms run in Spark"
+    if not hasattr(source, "arrow_columns"):
+        return f"{reading.backend.title if reading.backend else 'a federated query'} is read by Spark"
+    if not hasattr(sink, "stage_arrow"):
+        return f"{target.backend.title} is written by Spark"
+    if spec.incremental is not None and not compares_alike(context, reading, spec.incremental):
+        return f"the watermark {spec.incremental.column} is compared in Spark"
+    given: Any = source.arrow_columns(plan)
+    if isinstance(given, str):
+        return given
+    refused: str | None = sink.arrow_obstacle(job)
+    return refused or shape_obstacle(given, target.load.table.columns)
+
+
+def arrow_tasks(context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None) -> ArrowTasks:
+    """One task per part of the source."""
+    from ematix_flow.families.arrow_lane import ArrowTasks
+
+    spark = context.spark()
+    source: Any = reading.source
+    if source is None:
+        raise RunFailed("the source was not planned")
+    parts = source.arrow_parts(plan or reading.plan, spark, context.open_until)
+    return ArrowTasks(parts, tuple(pairs(target.load.table.columns)), spark)

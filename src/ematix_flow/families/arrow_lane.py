@@ -1,0 +1,70 @@
+"""Runs parts of a source in Spark's tasks: as a dataframe, or straight into a sink's writer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.families import progress
+from ematix_flow.families.arrow_shape import shaped
+from ematix_flow.families.carry import carried_error, carrying
+from ematix_flow.families.frames import spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def frame_of(parts: ArrowParts, spark: SparkSession) -> DataFrame:
+    """The parts as a lazy dataframe, one task each."""
+    read = parts.read
+
+    def rows(numbers: Iterator[Any]) -> Iterator[Any]:
+        for batch in numbers:
+            for number in batch.column(0).to_pylist():
+                yield from read(number)
+
+    return _numbers(parts, spark).mapInArrow(carrying(rows, parts.translate), spark_schema(list(parts.columns)))
+
+
+@dataclass(frozen=True)
+class ArrowTasks:
+    """Every task reads one part, gives its columns the wanted types and hands the batches to the sink's function."""
+
+    parts: ArrowParts
+    wanted: Carried
+    spark: SparkSession
+
+    def mapInArrow(self, func: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:  # noqa: N802
+        """One task per part."""
+        read, given, wanted, translate = self.parts.read, self.parts.columns, self.wanted, self.parts.translate
+        watched = progress.folder()
+
+        def work(numbers: Iterable[Any]) -> Iterator[Any]:
+            failed: list[Exception] = []
+            counted = progress.TaskCount(watched)
+
+            def rows() -> Iterator[Any]:
+                try:
+                    for batch in numbers:
+                        for number in batch.column(0).to_pylist():
+                            for found in read(number):
+                                counted.add(found.num_rows)
+                                yield shaped(found, given, wanted)
+                except Exception as exc:  # the sink's driver library would keep nothing but its text
+                    failed.append(exc)
+                    raise
+
+            try:
+                yield from func(rows())
+            except Exception:
+                if failed:
+                    raise carried_error(failed[0], translate) from failed[0]
+                raise
+
+        return _numbers(self.parts, self.spark).mapInArrow(work, schema)
+
+
+def _numbers(parts: ArrowParts, spark: SparkSession) -> DataFrame:
+    return spark.range(0, parts.count, 1, parts.count).toDF("part")

@@ -1,0 +1,106 @@
+"""Arrow columns in the declared types: the same values as the Spark lane's casts, or an error with the value."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ematix_flow.contract.lane import Carried
+from ematix_flow.declare.types import ColumnType, Numeric
+from ematix_flow.families.frames import arrow_type
+from ematix_flow.foundation.errors import BadValue
+from ematix_flow.foundation.redact import mask
+
+_INTEGERS = ("small_int", "integer", "big_int")
+_TEXTS = ("text", "string")
+_DOCUMENTS = ("json", "jsonb")
+_MOMENTS = ("timestamp", "timestamp_tz")
+_UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
+
+
+def converts(given: ColumnType, wanted: ColumnType) -> bool:
+    """Whether Arrow turns one type into the other just as Spark would."""
+    have, want = given.kind, wanted.kind
+    if have == want:
+        return True
+    if want in _TEXTS:
+        return have in (*_TEXTS, *_DOCUMENTS, "uuid")
+    if want in _DOCUMENTS:
+        return have in _DOCUMENTS
+    if have in _INTEGERS:
+        return want in (*_INTEGERS, "numeric", "float", "double")
+    if want == "uuid":
+        return have in _TEXTS
+    if want in _MOMENTS:
+        return have in (*_MOMENTS, "date")
+    return have in ("float", "double") and want in ("float", "double")
+
+
+def shaped(batch: Any, given: Carried, wanted: Carried) -> Any:
+    """The wanted columns of a batch, each in its exact Arrow type."""
+    import pyarrow as pa
+
+    places = {name: place for place, (name, _) in enumerate(given)}
+    arrays, fields = [], []
+    for name, kind in wanted:
+        place = places[name]
+        arrays.append(_converted(batch.column(place), given[place][1], kind, name))
+        fields.append(pa.field(name, arrow_type(kind)))
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+
+def _converted(column: Any, given: ColumnType, wanted: ColumnType, name: str) -> Any:
+    import pyarrow as pa
+
+    if wanted.kind == "uuid":
+        return _uuid(column, name, wanted)
+    to = arrow_type(wanted)
+    if column.type == to:
+        return column
+    try:
+        return _cast(column, given, wanted, to)
+    except pa.ArrowInvalid:
+        raise _bad_value(column, given, wanted, name) from None
+
+
+def _cast(column: Any, given: ColumnType, wanted: ColumnType, to: Any) -> Any:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if wanted.kind in ("float", "double"):
+        return column.cast(to, safe=False)  # a number of more digits than a double has is rounded, here as in Spark
+    if isinstance(wanted, Numeric):
+        if given.kind in _INTEGERS:
+            column = column.cast(pa.decimal128(19, 0))
+        scale = column.type.scale
+        if scale > wanted.scale:
+            column = pc.round(column, ndigits=wanted.scale, round_mode="half_towards_infinity")
+        return column.cast(pa.decimal256(76, wanted.scale)).cast(to)
+    return column.cast(to)
+
+
+def _uuid(column: Any, name: str, wanted: ColumnType) -> Any:
+    import pyarrow.compute as pc
+
+    fits = pc.match_substring_regex(column, _UUID)
+    if pc.all(fits).as_py() is False:
+        raise _not_a(column.filter(pc.invert(fits))[0].as_py(), name, wanted)
+    return pc.utf8_lower(column)
+
+
+def _bad_value(column: Any, given: ColumnType, wanted: ColumnType, name: str) -> BadValue:
+    import pyarrow as pa
+
+    for value in column:
+        try:
+            _cast(pa.array([value.as_py()], column.type), given, wanted, arrow_type(wanted))
+        except pa.ArrowInvalid:
+            return _not_a(value.as_py(), name, wanted)
+    return _not_a("a value", name, wanted)
+
+
+def _not_a(value: Any, name: str, wanted: ColumnType) -> BadValue:
+    return BadValue(
+        f"column {name!r}: {mask(str(value)[:80])!r} is not a {wanted}; nothing was loaded",
+        hint="correct the source, or parse it with a normalizer (parse_int, parse_timestamp, …)",
+        column=name,
+    )

@@ -1,0 +1,193 @@
+"""The stage of a lake filled by the Arrow lane: every task writes one Parquet file and counts what it holds."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.contract.lane import Carried, Tasks
+from ematix_flow.contract.shape import BATCH_ID, LOADED_AT
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.declare.strategy import Scd2
+from ematix_flow.declare.types import String
+from ematix_flow.families import parquet_stage
+from ematix_flow.families.carry import carrying
+from ematix_flow.families.frames import arrow_schema, pairs
+from ematix_flow.families.lake.checks import Facts
+from ematix_flow.families.lake.place import explained
+from ematix_flow.families.sql.sink import later
+from ematix_flow.foundation import fault
+
+_OUTCOME = "file STRING, rows BIGINT, facts STRING"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What a task has to know; plain values only, because it travels."""
+
+    folder: str
+    columns: Carried
+    constants: Mapping[str, Any]
+    not_null: tuple[str, ...]
+    lengths: Mapping[str, int]
+    mark: tuple[str, str] | None
+    options: Mapping[str, Any]
+    driver: int
+
+
+def write_rows(tasks: Tasks, job: WriteJob, folder: Path, *, options: Mapping[str, Any] | None = None) -> Facts:
+    """Whole rows of the target, with the load's own columns, in the files of one folder."""
+    with explained(folder):
+        attempts, rows = folder.with_name(f"{folder.name}-attempts"), folder
+        attempts.mkdir(parents=True, exist_ok=True)
+        rows.mkdir(parents=True, exist_ok=True)
+        work = _work(job, attempts, options or {})
+        outcome = tasks.mapInArrow(carrying(_writer(work), parquet_stage.translate), _OUTCOME).collect()
+        for row in outcome:
+            if row["rows"]:
+                (attempts / row["file"]).rename(rows / row["file"])
+        if not any(row["rows"] for row in outcome):
+            _write_empty(rows, work)
+    return _merged([json.loads(row["facts"]) for row in outcome], work)
+
+
+def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
+    declared, table = job.shape.declared, job.shape.table
+    event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
+    own = {LOADED_AT: job.started_at, BATCH_ID: job.run_id}
+    mark = None
+    if job.incremental is not None:
+        mark = (job.incremental.column, declared.column(job.incremental.column).type.kind)
+    return _Work(
+        folder=str(folder),
+        columns=tuple(pairs(table.columns)),
+        constants={name: value for name, value in own.items() if name not in declared.column_names},
+        not_null=tuple(
+            column.name
+            for column in declared.columns
+            if not column.nullable or column.primary_key or column.name == event
+        ),
+        lengths={column.name: column.type.length for column in declared.columns if isinstance(column.type, String)},
+        mark=mark,
+        options=options,
+        driver=os.getpid(),
+    )
+
+
+def _writer(work: _Work) -> Any:
+    def write(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        name = f"part-{context.taskAttemptId() if context else 0}.parquet"
+        schema = arrow_schema(list(work.columns))
+        found = _Found(work)
+        with ExitStack() as open_until:
+            writer: Any = None
+            for group in parquet_stage.groups(batches):
+                if writer is None:
+                    file = f"{work.folder}/{name}"
+                    writer = open_until.enter_context(pq.ParquetWriter(file, schema, **work.options))
+                found.add(group)
+                writer.write_table(_whole(group, schema, work))
+                fault.point("mid_stage", victim=work.driver)
+        facts = json.dumps(found.to_dict())
+        yield pa.RecordBatch.from_pydict({"file": [name], "rows": [found.rows], "facts": [facts]})
+
+    return write
+
+
+def _whole(group: Any, schema: Any, work: _Work) -> Any:
+    """The declared columns, the load's own, and NULL for what only later loads fill."""
+    import pyarrow as pa
+
+    there = set(group.column_names)
+    columns = []
+    for field in schema:
+        if field.name in there:
+            columns.append(group.column(field.name))
+        elif field.name in work.constants:
+            columns.append(pa.repeat(pa.scalar(work.constants[field.name], field.type), group.num_rows))
+        else:
+            columns.append(pa.nulls(group.num_rows, field.type))
+    return pa.table(columns, schema=schema)
+
+
+class _Found:
+    """What one task has seen."""
+
+    def __init__(self, work: _Work) -> None:
+        self._work = work
+        self.rows = 0
+        self.broken: dict[str, int] = {}
+        self.watermark: str | None = None
+        self.null_watermarks = 0
+
+    def add(self, group: Any) -> None:
+        import pyarrow.compute as pc
+
+        self.rows += group.num_rows
+        for name in self._work.not_null:
+            self._count(f"null:{name}", group.column(name).null_count)
+        for name, length in self._work.lengths.items():
+            too_long = pc.sum(pc.greater(pc.utf8_length(group.column(name)), length)).as_py()
+            self._count(f"long:{name}", too_long or 0)
+        if self._work.mark is not None:
+            name, kind = self._work.mark
+            self.null_watermarks += group.column(name).null_count
+            self.watermark = later(_as_text(pc.max(group.column(name)).as_py()), self.watermark, kind)
+
+    def _count(self, name: str, rows: int) -> None:
+        if rows:
+            self.broken[name] = self.broken.get(name, 0) + rows
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "broken": self.broken,
+            "watermark": self.watermark,
+            "null_watermarks": self.null_watermarks,
+        }
+
+
+def _as_text(value: Any) -> str | None:
+    """A watermark as the Spark lane writes it."""
+    if isinstance(value, datetime):
+        return value.isoformat(sep=" ", timespec="microseconds")
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    return None if value is None else str(value)
+
+
+def _merged(found: list[dict[str, Any]], work: _Work) -> Facts:
+    total = Facts()
+    kind = work.mark[1] if work.mark else ""
+    for item in found:
+        broken = dict(total.broken)
+        for name, count in item["broken"].items():
+            broken[name] = broken.get(name, 0) + count
+        total = replace(
+            total,
+            rows=total.rows + item["rows"],
+            broken=broken,
+            watermark=later(item["watermark"], total.watermark, kind),
+            null_watermarks=total.null_watermarks + item["null_watermarks"],
+        )
+    return total
+
+
+def _write_empty(folder: Path, work: _Work) -> None:
+    import pyarrow.parquet as pq
+
+    pq.write_table(arrow_schema(list(work.columns)).empty_table(), folder / "part-empty.parquet")
