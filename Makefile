@@ -2,7 +2,7 @@ PYTHON ?= python3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit services docs lock clean
+.PHONY: help setup demo test lint unit services bench docs lock clean
 
 help: ## list what make can do
 	@echo "make TARGET, where TARGET is one of:"
@@ -25,6 +25,9 @@ unit: setup ## only the tests that need neither Spark nor a server
 
 services: setup ## bring PostgreSQL, MariaDB and MySQL 8 to this machine for the tests
 	@.venv/bin/python scripts/check.py services
+
+bench: setup services ## measure against the peers and write docs/benchmarks.md (ARGS="--only start --repeats 3", --list)
+	@.venv/bin/python -m bench $(ARGS)
 
 docs: setup ## write the generated pages of docs anew
 	@.venv/bin/python scripts/docs.py

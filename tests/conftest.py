@@ -14,6 +14,7 @@ from tests import services
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process that runs the tests, or hands them to workers, owns the servers."""
+    os.environ.setdefault("EMATIX_FLOW_ENGINE", "local")  # an engine that a developer keeps warm is not under test
     if not hasattr(config, "workerinput"):
         services.open_session()
 

@@ -28,6 +28,7 @@ COMMANDS = {
     "connections": Lazy(f"{_HOME}.connections", "list, check and set connections", attribute="group"),
     "transform": Lazy(f"{_HOME}.transform", "list and run named transforms", attribute="group"),
     "backends": Lazy(f"{_HOME}.backends", "the systems this can read and write"),
+    "engine": Lazy(f"{_HOME}.engine", "keep a Spark process ready for short runs", attribute="group"),
     "doctor": Lazy(f"{_HOME}.doctor", "is everything there that a run needs?"),
     "version": Lazy(f"{_HOME}.version", "the version of this program and of what it stands on"),
 }
@@ -47,6 +48,7 @@ class RootGroup(FlowGroup):
                     ("EMATIX_FLOW_RUN_LOG_URL", "the run log, instead of --run-log"),
                     ("EMATIX_FLOW_RUN_LOG_PATH", "the same as a plain path"),
                     ("EMATIX_FLOW_DSN_<NAME>", "the URL of the connection <name>"),
+                    ("EMATIX_FLOW_ENGINE", "auto: join a warm engine if there is one; local: never"),
                     ("FLOW_OUTPUT=json", "the same as --json"),
                     ("NO_COLOR", "no colours"),
                 ]

@@ -76,7 +76,7 @@ def train(sets: Iterable[str]) -> Path | None:
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
         with session.recording_classes(part):
-            _exercise(session.spark_session(wanted), delta="delta" in wanted)
+            exercise(session.spark_session(wanted), delta="delta" in wanted)
             session.end()
         if part.exists():
             part.replace(file)
@@ -87,7 +87,8 @@ def train(sets: Iterable[str]) -> Path | None:
     return file if file.exists() else None
 
 
-def _exercise(spark: SparkSession, *, delta: bool) -> None:
+def exercise(spark: SparkSession, *, delta: bool) -> None:
+    """Use what pipelines use, on a handful of rows."""
     import shutil
     import tempfile
 

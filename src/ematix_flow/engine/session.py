@@ -7,13 +7,13 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.engine import archive, jars
+from ematix_flow.engine import archive, jars, profile, warm
 from ematix_flow.engine.java import find_java
 from ematix_flow.foundation.errors import RunFailed
 
@@ -33,37 +33,6 @@ class _Own:
 
 
 _own = _Own()
-# ORC files keep the wall clock of the JVM that writes them.
-_IN_UTC = "-Duser.timezone=UTC"
-DELTA_CONF = {
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-}
-# Spark's defaults are made for clusters; these suit one machine, and every value can be set otherwise by SPARK_CONF_*.
-SMALL = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # One process on one machine: a laptop that slept or a busy disk is not a lost executor.
-    "spark.network.timeout": "86400s",
-    "spark.executor.heartbeatInterval": "3600s",
-    "spark.driver.host": "127.0.0.1",
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.sql.catalogImplementation": "in-memory",
-    "spark.sql.sources.parallelPartitionDiscovery.parallelism": "4",
-    "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.databricks.delta.stalenessLimit": "0",
-}
-ALWAYS = {
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.ansi.enabled": "true",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
-    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
-    "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
-    "spark.executor.extraJavaOptions": _IN_UTC,
-    "spark.redaction.regex": "(?i)secret|password|token|key|dsn|url",
-}
 
 
 def spark_session(needed: Iterable[str] = ()) -> SparkSession:
@@ -81,7 +50,7 @@ def spark_session(needed: Iterable[str] = ()) -> SparkSession:
         _end(active)
     wanted |= _own.expected
     started = time.monotonic()
-    _own.session, _own.jars = _start(wanted), wanted
+    _own.session, _own.jars = _start(wanted)
     _own.seconds = time.monotonic() - started
     return _own.session
 
@@ -100,16 +69,18 @@ def stop() -> None:
     """End our session, if we started one."""
     if _own.session is not None:
         _own.session.stop()
-        _own.session, _own.seconds = None, None
-        _own.jars = set()
+        _forget()
 
 
 def end() -> None:
     """End our session and wait for its JVM."""
     if _own.session is not None:
         _end(_own.session)
-        _own.session, _own.seconds = None, None
-        _own.jars = set()
+        _forget()
+
+
+def _forget() -> None:
+    _own.session, _own.seconds, _own.jars = None, None, set()
 
 
 @contextmanager
@@ -148,60 +119,36 @@ def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
     return session
 
 
-def _start(wanted: set[str]) -> SparkSession:
+def _start(wanted: set[str]) -> tuple[SparkSession, set[str]]:
     from pyspark.sql import SparkSession
 
     if os.environ.get("SPARK_REMOTE"):
-        return SparkSession.builder.getOrCreate()
+        return SparkSession.builder.getOrCreate(), wanted
+    if _own.records_classes_in is None:
+        shared = warm.join(wanted)
+        if shared is not None:
+            return shared
+    session = start_jvm(profile.configuration(wanted, records_classes_in=_own.records_classes_in))
+    if _own.records_classes_in is None and str(session.conf.get("spark.master")).startswith("local"):
+        # After the work of this process, so that it does not compete with it.
+        atexit.register(archive.train_in_background, wanted, jars.ensure(wanted) if wanted else [])
+    return session, wanted
+
+
+def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
+    """A session in a JVM of this process, with its chatter in a file."""
+    from pyspark.sql import SparkSession
+
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     os.environ["JAVA_HOME"] = str(find_java().parent.parent)
     builder = SparkSession.builder.appName("ematix-flow")
-    for key, value in configuration(wanted).items():
+    for key, value in configuration.items():
         builder = builder.config(key, value)
     with _chatter_in_a_file():
-        session = builder.getOrCreate()
-    if _own.records_classes_in is None and str(session.conf.get("spark.master")).startswith("local"):
-        # After the work of this process, so that it does not compete with it.
-        atexit.register(archive.train_in_background, wanted, jars.ensure(wanted) if wanted else [])
-    return session
-
-
-def configuration(wanted: set[str]) -> dict[str, str]:
-    """Every setting of our session."""
-    master = os.environ.get("EMATIX_FLOW_MASTER", "local[*]")
-    conf = dict(ALWAYS) | {"spark.master": master}
-    if master.startswith("local"):
-        cores = str(os.cpu_count() or 2)
-        conf |= SMALL | {
-            "spark.sql.shuffle.partitions": cores,
-            "spark.default.parallelism": cores,
-            "spark.driver.memory": os.environ.get("EMATIX_FLOW_DRIVER_MEMORY", "1g"),
-            "spark.sql.warehouse.dir": str(Path(tempfile.gettempdir()) / "ematix-flow-warehouse"),
-        }
-    paths = jars.ensure(wanted) if wanted else []
-    if paths:
-        conf |= _on_the_class_path(paths, is_local=master.startswith("local"))
-    if "delta" in wanted:
-        conf |= DELTA_CONF
-    conf["spark.driver.extraJavaOptions"] = " ".join(_java_options(paths, is_local=master.startswith("local")))
-    return conf
-
-
-def _on_the_class_path(paths: Sequence[Path], *, is_local: bool) -> dict[str, str]:
-    """Executors of a cluster fetch jars from here; in one process the JVM's own loader can take them from its archive."""
-    if is_local:
-        return {"spark.driver.extraClassPath": os.pathsep.join(str(path) for path in paths)}
-    return {"spark.jars": ",".join(str(path) for path in paths)}
-
-
-def _java_options(paths: Sequence[Path], *, is_local: bool) -> list[str]:
-    options = [_IN_UTC, f"-Dlog4j2.configurationFile=file:{Path(__file__).with_name('log4j2.properties')}"]
-    if _own.records_classes_in is not None:
-        return [*options, f"-XX:ArchiveClassesAtExit={_own.records_classes_in}"]
-    return [*options, *archive.options(paths)] if is_local else options
+        return builder.getOrCreate()
 
 
 def log_file() -> Path:

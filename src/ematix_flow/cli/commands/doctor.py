@@ -21,11 +21,17 @@ _OLDEST_PYTHON = (3, 10)
 
 
 @click.command("doctor", cls=FlowCommand)
+@click.argument("about", required=False, type=click.Choice(["spark"]))
 @module_option
 @run_log_options
 @click.pass_obj
-def command(output: Output, module: str | None, run_log_choice: RunLogChoice) -> int:
-    """Is everything there that a run needs? Python, Java, Spark, jars, run log, module and connections."""
+def command(output: Output, about: str | None, module: str | None, run_log_choice: RunLogChoice) -> int:
+    """Is everything there that a run needs? Python, Java, Spark, jars, run log, module and connections.
+
+    `flow doctor spark` lists every Spark setting that is not Spark's default, with its reason.
+    """
+    if about == "spark":
+        return _settings(output)
     reports = list(_examined(module, run_log_choice))
     if output.json:
         output.document([report.to_dict() for report in reports])
@@ -35,6 +41,25 @@ def command(output: Output, module: str | None, run_log_choice: RunLogChoice) ->
             if report.is_fail and report.hint:
                 output.talk(f"next for {report.name}: {report.hint}")
     return worst(reports)
+
+
+def _settings(output: Output) -> int:
+    from dataclasses import asdict
+
+    from ematix_flow.engine import jars, profile
+
+    found = profile.settings(jars.read_lock())
+    if output.json:
+        output.document([asdict(item) for item in found])
+    else:
+        output.table(
+            [(item.name, _short(item.value), item.reason) for item in found], header=("SETTING", "VALUE", "WHY")
+        )
+    return 0
+
+
+def _short(value: str) -> str:
+    return value if len(value) <= 48 else f"{value[:45]}…"
 
 
 def _examined(module: str | None, run_log: RunLogChoice) -> Iterator[HealthReport]:

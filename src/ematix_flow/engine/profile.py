@@ -1,0 +1,116 @@
+"""The settings of our own Spark sessions: each with its reason, and the user's own always on top."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ematix_flow.engine import archive, jars
+
+MASTER_VARIABLE = "EMATIX_FLOW_MASTER"
+MEMORY_VARIABLE = "EMATIX_FLOW_DRIVER_MEMORY"
+IN_UTC = "-Duser.timezone=UTC"
+_LOGGING = Path(__file__).with_name("log4j2.properties")
+_GIGABYTE = 1024**3
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One setting that is not Spark's default, and why."""
+
+    name: str
+    value: str
+    reason: str
+
+
+_EXACT = {
+    "spark.sql.session.timeZone": ("UTC", "instants mean the same on every machine"),
+    "spark.sql.ansi.enabled": ("true", "a bad cast is an error, not a NULL"),
+    "spark.sql.execution.arrow.maxRecordsPerBatch": ("50000", "batches large enough for columnar drivers"),
+    "spark.sql.parquet.outputTimestampType": ("TIMESTAMP_MICROS", "timestamps that every reader understands"),
+    "spark.sql.parquet.datetimeRebaseModeInWrite": ("CORRECTED", "old dates are written as they are"),
+    "spark.sql.parquet.datetimeRebaseModeInRead": ("CORRECTED", "old dates are read as they are"),
+    "spark.sql.parquet.int96RebaseModeInWrite": ("CORRECTED", "old dates are written as they are"),
+    "spark.executor.extraJavaOptions": (IN_UTC, "ORC and old formats use the JVM's own zone"),
+    "spark.redaction.regex": ("(?i)secret|password|token|key|dsn|url", "no secret in Spark's own pages and logs"),
+}
+_ONE_MACHINE = {
+    "spark.ui.enabled": ("false", "a web server nobody opens costs a second"),
+    "spark.ui.showConsoleProgress": ("false", "progress is shown by flow"),
+    "spark.driver.host": ("127.0.0.1", "nothing listens beyond this machine"),
+    "spark.driver.bindAddress": ("127.0.0.1", "nothing listens beyond this machine"),
+    "spark.network.timeout": ("86400s", "a laptop that slept is not a lost executor"),
+    "spark.executor.heartbeatInterval": ("3600s", "a laptop that slept is not a lost executor"),
+    "spark.sql.catalogImplementation": ("in-memory", "tables are found by connection, not in a metastore"),
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": ("4", "listing a folder is not a job of 10000 tasks"),
+    "spark.databricks.delta.snapshotPartitions": ("2", "a table's log is small on one machine"),
+    "spark.databricks.delta.stalenessLimit": ("0", "a read sees the last commit"),
+}
+_DELTA = {
+    "spark.sql.extensions": ("io.delta.sql.DeltaSparkSessionExtension", "Delta tables are in play"),
+    "spark.sql.catalog.spark_catalog": ("org.apache.spark.sql.delta.catalog.DeltaCatalog", "Delta tables are in play"),
+}
+
+
+def settings(wanted: Iterable[str], *, records_classes_in: Path | None = None) -> list[Setting]:
+    """Every setting of a session that has these jar sets."""
+    needed = sorted(wanted)
+    master = os.environ.get(MASTER_VARIABLE, "local[*]")
+    is_local = master.startswith("local")
+    made = [Setting("spark.master", master, "this machine" if is_local else f"{MASTER_VARIABLE} says so")]
+    made += _named(_EXACT)
+    if is_local:
+        made += [*_named(_ONE_MACHINE), *_sized(os.cpu_count() or 2, _memory())]
+    paths = jars.ensure(needed) if needed else []
+    if paths:
+        made.append(_on_the_class_path(paths, is_local=is_local))
+    if "delta" in needed:
+        made += _named(_DELTA)
+    options = _java_options(paths, is_local=is_local, records_classes_in=records_classes_in)
+    made.append(Setting("spark.driver.extraJavaOptions", " ".join(options), "UTC, a log file, the class archive"))
+    return made
+
+
+def configuration(wanted: Iterable[str], *, records_classes_in: Path | None = None) -> dict[str, str]:
+    """The same as Spark takes it."""
+    return {item.name: item.value for item in settings(wanted, records_classes_in=records_classes_in)}
+
+
+def _named(known: Mapping[str, tuple[str, str]]) -> list[Setting]:
+    return [Setting(name, value, reason) for name, (value, reason) in known.items()]
+
+
+def _sized(cores: int, memory: int | None) -> list[Setting]:
+    own = os.environ.get(MEMORY_VARIABLE)
+    heap = own or f"{max(1, min(4, (memory or 0) // _GIGABYTE // 4))}g"
+    reason = f"{MEMORY_VARIABLE} says so" if own else "a quarter of this machine's memory, 1 to 4 GB"
+    return [
+        Setting("spark.sql.shuffle.partitions", str(cores), f"{cores} cores: more partitions would only wait"),
+        Setting("spark.default.parallelism", str(cores), f"{cores} cores"),
+        Setting("spark.driver.memory", heap, reason),
+        Setting("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "ematix-flow-warehouse"), "never used"),
+    ]
+
+
+def _memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return None
+
+
+def _on_the_class_path(paths: Sequence[Path], *, is_local: bool) -> Setting:
+    if is_local:
+        joined = os.pathsep.join(str(path) for path in paths)
+        return Setting("spark.driver.extraClassPath", joined, "where the class archive can serve these jars")
+    return Setting("spark.jars", ",".join(str(path) for path in paths), "executors fetch them from here")
+
+
+def _java_options(paths: Sequence[Path], *, is_local: bool, records_classes_in: Path | None) -> list[str]:
+    options = [IN_UTC, f"-Dlog4j2.configurationFile=file:{_LOGGING}"]
+    if records_classes_in is not None:
+        return [*options, f"-XX:ArchiveClassesAtExit={records_classes_in}"]
+    return [*options, *archive.options(paths)] if is_local else options
