@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
+import hypothesis
 import pytest
 
 from tests import services
@@ -14,6 +15,8 @@ from tests import services
 
 def pytest_configure(config: pytest.Config) -> None:
     """The process that runs the tests, or hands them to workers, owns the servers."""
+    hypothesis.settings.register_profile("busy machine", deadline=None)
+    hypothesis.settings.load_profile("busy machine")
     os.environ.setdefault("EMATIX_FLOW_ENGINE", "local")  # an engine that a developer keeps warm is not under test
     if not hasattr(config, "workerinput"):
         services.open_session()

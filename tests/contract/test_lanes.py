@@ -38,7 +38,7 @@ ARROW_SINKS = pytest.mark.systems("postgres", "mariadb", "mysql8", "sqlite", "du
 AS_TEXT = {
     "mariadb": ("a_json", "a_jsonb", "a_uuid"),
     "mysql8": ("a_json", "a_jsonb"),
-    "sqlite": ("a_whole", "a_fraction"),
+    "sqlite": ("a_whole", "a_fraction", "a_json", "a_jsonb"),
 }
 OWN = ("_loaded_at", "_batch_id", "valid_from", "valid_to")
 RAW = {"id": BigInt, "name": Text | None, "price": Numeric[12, 4] | None, "city": Text | None, "at": TimestampTZ | None}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from datetime import timedelta
 from decimal import Decimal
@@ -58,6 +59,8 @@ def test_a_late_event_splits_the_interval_it_belongs_to(harness: Harness) -> Non
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_order_repetition_and_batching_do_not_matter(harness: Harness, seed: int) -> None:
+    if seed > 1 and harness.name == "delta" and not os.environ.get("CONTRACT_FULL"):
+        pytest.skip("one order of events is enough for the slowest system; CONTRACT_FULL=1 runs the other")
     chance = random.Random(seed)
     events = [
         Observation(key, day(1 + number), chance.choice(["a", "b", None, ""]))

@@ -46,7 +46,7 @@ _ONE_MACHINE = {
     "spark.executor.heartbeatInterval": ("3600s", "a laptop that slept is not a lost executor"),
     "spark.sql.catalogImplementation": ("in-memory", "tables are found by connection, not in a metastore"),
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": ("4", "listing a folder is not a job of 10000 tasks"),
-    "spark.databricks.delta.snapshotPartitions": ("2", "a table's log is small on one machine"),
+    "spark.databricks.delta.snapshotPartitions": ("1", "a table's log is small on one machine"),
     "spark.databricks.delta.stalenessLimit": ("0", "a read sees the last commit"),
 }
 _DELTA = {

@@ -156,8 +156,10 @@ class MaskSecrets(logging.Filter):
     def _masked_traceback(record: logging.LogRecord) -> str:
         before = record.exc_text or ""
         masked = mask(before)
-        if masked != before:
-            record.exc_info = None  # a formatter that writes the exception anew would write the secret too
+        if masked != before and record.exc_info and record.exc_info[1] is not None:
+            # A formatter that writes the exception anew would write the secret too.
+            kind, value, place = record.exc_info
+            record.exc_info = (kind, RuntimeError(mask(str(value))), place)
         return masked
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import time
@@ -152,18 +153,31 @@ def test_masking_a_megabyte_without_blanks_takes_no_noticeable_time() -> None:
     assert time.process_time() - started < 2
 
 
-def test_the_logging_filter_masks_messages_arguments_and_tracebacks(caplog: pytest.LogCaptureFixture) -> None:
+class _ExceptionOnly(logging.Formatter):
+    """A formatter that writes the exception by itself, as formatters of JSON do."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{record.getMessage()} RuntimeError: {record.exc_info[1] if record.exc_info else None}"
+
+
+@pytest.mark.parametrize("formatter", [logging.Formatter(), _ExceptionOnly()])
+def test_the_logging_filter_masks_messages_arguments_and_tracebacks(formatter: logging.Formatter) -> None:
     redact.remember("hunter22")
-    logger = logging.getLogger("test.redact")
-    caplog.handler.addFilter(redact.MaskSecrets())
+    logger, said = logging.getLogger("test.redact"), io.StringIO()
+    handler = logging.StreamHandler(said)
+    handler.setFormatter(formatter)
+    handler.addFilter(redact.MaskSecrets())
+    logger.addHandler(handler)
     try:
         raise RuntimeError("login hunter22 refused")
     except RuntimeError:
         logger.exception("connecting with %s to %s", "hunter22", "postgres://a:other99@db", stack_info=True)
-    assert "hunter22" not in caplog.text
-    assert "other99" not in caplog.text
-    assert "connecting with *** to postgres://a:***@db" in caplog.text
-    assert "RuntimeError: login *** refused" in caplog.text
+    finally:
+        logger.removeHandler(handler)
+    assert "hunter22" not in said.getvalue()
+    assert "other99" not in said.getvalue()
+    assert "connecting with *** to postgres://a:***@db" in said.getvalue()
+    assert "RuntimeError: login *** refused" in said.getvalue()
 
 
 def test_the_logging_filter_survives_a_message_that_does_not_fit_its_arguments() -> None:

@@ -13,6 +13,8 @@ from ematix_flow.contract.lane import Carried
 from ematix_flow.families.frames import arrow_type
 from ematix_flow.families.lake.place import explained
 
+# Features that a table with plain columns may have; others change what a commit has to say.
+_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _STATISTICS = 32  # columns, as many as Delta itself keeps
 
 
@@ -26,7 +28,9 @@ def can_add(table: Path, columns: Carried) -> bool:
         opened = DeltaTable(str(table))
         there = {field.name: field for field in opened.schema().fields}
         wanted = {name: _delta_type(kind) for name, kind in columns}
-        if opened.metadata().partition_columns:
+        protocol = opened.protocol()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        if opened.metadata().partition_columns or not features <= _FEATURES:
             return False
     except Exception as exc:  # a table with features that this library does not know is Spark's
         logging.getLogger(__name__).debug("%s is left to Spark: %s", table, exc)
