@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import atexit
+import importlib
 import os
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -147,6 +149,8 @@ def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName("ematix-flow")
     for key, value in configuration.items():
         builder = builder.config(key, value)
+    # Spark asks for pandas before its first Arrow task; the JVM takes longer to start than pandas to be imported.
+    threading.Thread(target=importlib.import_module, args=("pandas",), daemon=True).start()
     with _chatter_in_a_file():
         return builder.getOrCreate()
 

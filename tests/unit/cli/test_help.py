@@ -35,7 +35,7 @@ def test_the_documented_commands_are_all_there() -> None:
     assert {" ".join(words) for words in every_command()} == {
         "list", "run", "preview", "dry-run", "validate", "status", "runs", "runs list", "runs show", "connections",
         "connections list", "connections check", "connections set", "transform", "transform list", "transform run",
-        "backends", "init", "doctor", "version",
+        "backends", "engine", "engine start", "engine status", "engine stop", "init", "doctor", "version",
     }  # fmt: skip
 
 

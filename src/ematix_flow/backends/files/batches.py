@@ -36,6 +36,18 @@ def read_table(layout: Layout, table: Path) -> DataFrame:
     return _read(layout, table, batches, whole=True).drop(BATCH)
 
 
+def rows_in_footers(layout: Layout, table: Path) -> int | None:
+    """How many rows a table has, where its files say so themselves."""
+    if layout.format != "parquet":
+        return None
+    import pyarrow.parquet as pq
+
+    with explained(table):
+        return sum(
+            int(pq.read_metadata(file).num_rows) for batch in batches_of(table) for file in batch.rglob("*.parquet")
+        )
+
+
 def outdated(layout: Layout, table: Path) -> list[Path]:
     """Batches with a column in another form than the layout has it now."""
     forms = {column.name: stored_form(column, layout) for column in layout.columns}

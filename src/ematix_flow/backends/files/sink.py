@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.batches import batch_folder, batches_of, outdated, read_table, renew
+from ematix_flow.backends.files.batches import batch_folder, batches_of, outdated, read_table, renew, rows_in_footers
 from ematix_flow.backends.files.codec import conformed, read_files, write_files
 from ematix_flow.backends.files.layout import Layout, Layouts, note_layout, noted_layout
 from ematix_flow.contract.lane import Tasks
@@ -144,7 +144,7 @@ class FilesSink(LakeSink):
         kept = self._layouts.read((table.schema, table.name)) or layout
         target = completed(read_table(kept, folder), words)
         if isinstance(job.strategy, Truncate):
-            return truncate(staged, target, words, staged=facts.rows)
+            return truncate(staged, target, words, staged=facts.rows, there=rows_in_footers(kept, folder))
         stage = StageFolder(self.stage_folder(job))
         there = {column.name: column for column in layout.columns}
         # Rows are compared with those of the table, so they take the table's types.

@@ -31,9 +31,11 @@ def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: Sta
     return Change("append", rows, Counts(read=staged, inserted=inserted, unchanged=staged - inserted))
 
 
-def truncate(stage: DataFrame, target: DataFrame | None, words: Words, *, staged: int) -> Change:
-    """Replace every row."""
-    deleted = target.count() if target is not None else 0
+def truncate(
+    stage: DataFrame, target: DataFrame | None, words: Words, *, staged: int, there: int | None = None
+) -> Change:
+    """Replace every row; `there` says how many there are, where that is known without reading them."""
+    deleted = there if there is not None else target.count() if target is not None else 0
     return Change("overwrite", _rows(stage, words), Counts(read=staged, inserted=staged, deleted=deleted))
 
 

@@ -1,0 +1,118 @@
+"""`python -m bench`: run cases, keep their results, write the page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from bench import page, picture, results
+from bench.cases import CASES
+from bench.machine import Machine
+from bench.model import PRODUCT, Case, Unavailable
+from bench.place import FOLDER, ROOT, Place
+from bench.runner import Options, run_case
+
+
+def main(words: list[str]) -> int:
+    """Everything, or what the words ask for; 1 when the product failed or gave a wrong result."""
+    asked = _parser().parse_args(words)
+    if asked.list:
+        return _list()
+    if asked.render:
+        _write_page(results.read(asked.results), asked.docs)
+        return 0
+    place = Place(asked.scale, asked.cache.resolve())
+    try:
+        measured = _measure(asked.only, place, Options(asked.repeats, asked.warmups, asked.peers))
+    finally:
+        place.close()
+    if asked.json:
+        asked.json.write_text(json.dumps({"cases": measured}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    kept, refused = results.merge(asked.results, measured, replace=asked.replace)
+    for name in refused:
+        shown = f"scale {kept[name]['scale']:g}, {len(kept[name]['contestants'])} contestants"
+        print(f"{name}: the kept results ({shown}) stay; --replace overwrites them")
+    _write_page(kept, asked.docs)
+    ours = {name: case["contestants"][PRODUCT] for name, case in measured.items()}
+    failed = {name: item["problem"] for name, item in ours.items() if item["available"] and item["problem"]}
+    for name, problem in failed.items():
+        print(f"{name}: the product has no result: {problem}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def _measure(cases: list[Case], place: Place, options: Options) -> dict[str, results.Result]:
+    machine, measured = Machine(), {}
+    for case in cases:
+        print(f"{case.name}: {case.title}", flush=True)
+        try:
+            outcomes = run_case(case, place, options)
+            measured[case.name] = results.summary(case, place, options, outcomes, machine)
+        except Unavailable as reason:
+            print(f"  not run: {reason}", flush=True)
+            measured[case.name] = results.unavailable(case, place, options, machine, str(reason))
+        for goal in measured[case.name]["goals"]:
+            print(f"  goal {goal['text']} {goal['peer'] or ''}: {page.verdict(goal)}", flush=True)
+    return measured
+
+
+def _write_page(cases: dict[str, results.Result], docs: Path) -> None:
+    order = {case.name: place for place, case in enumerate(CASES.values())}
+    ordered = dict(sorted(cases.items(), key=lambda item: order.get(item[0], len(order))))
+    (docs / "images").mkdir(parents=True, exist_ok=True)
+    (docs / "benchmarks.md").write_text(page.render(ordered), encoding="utf-8")
+    (docs / "images" / "benchmarks.svg").write_text(picture.render(ordered), encoding="utf-8")
+
+
+def _list() -> int:
+    for case in CASES.values():
+        goals = ", ".join(goal.text + (f" {goal.peer}" if goal.at_least else "") for goal in case.goals)
+        print(f"{case.name:<20} {case.title:<44} {goals:<28} {', '.join(item.name for item in case.contestants)}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__)
+    parser.add_argument("--only", type=_cases, default=list(CASES.values()), metavar="CASE,…", help="these cases")
+    parser.add_argument("--scale", type=_scale, default=1.0, help="1: the full sizes; 0.001 at least")
+    parser.add_argument("--repeats", type=int, default=3, help="measured runs of every contestant")
+    parser.add_argument("--warmups", type=int, default=1, help="runs of every contestant that are not counted")
+    parser.add_argument("--peers", type=_names, default=None, metavar="PEER,…", help="only these peers, or: none")
+    parser.add_argument("--json", type=Path, help="write the results of this invocation to a file as well")
+    parser.add_argument("--results", type=Path, default=FOLDER / "results.json", help="the kept results")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="the folder of benchmarks.md")
+    parser.add_argument("--cache", type=Path, default=FOLDER / ".cache", help="data and environments, made once")
+    parser.add_argument("--replace", action="store_true", help="also replace results that say more")
+    parser.add_argument("--render", action="store_true", help="only write the page from the kept results")
+    parser.add_argument("--list", action="store_true", help="only list the cases")
+    return parser
+
+
+def _cases(text: str) -> list[Case]:
+    asked = text.split(",")
+    unknown = [name for name in asked if name not in CASES]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"no case {', '.join(unknown)}; there are {', '.join(CASES)}")
+    return [CASES[name] for name in asked]
+
+
+def _names(text: str) -> frozenset[str]:
+    known = {item.name for case in CASES.values() for item in case.contestants} - {PRODUCT}
+    asked = frozenset() if text == "none" else frozenset(text.split(","))
+    if asked - known:
+        raise argparse.ArgumentTypeError(
+            f"no peer {', '.join(sorted(asked - known))}; there are {', '.join(sorted(known))}"
+        )
+    return asked
+
+
+def _scale(text: str) -> float:
+    scale = float(text)
+    if not 0.001 <= scale <= 100:
+        raise argparse.ArgumentTypeError("between 0.001 and 100")
+    return scale
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,21 @@
+"""Parquet → MySQL, append."""
+
+from __future__ import annotations
+
+from bench.contestants import product, stock
+from bench.ends import MysqlTarget, ParquetSource
+from bench.model import Case, Goal
+from bench.tables import ORDERS
+
+CASE = Case(
+    name="parquet_to_mysql",
+    title="Parquet → MySQL, append",
+    table=ORDERS,
+    source=ParquetSource(),
+    target=MysqlTarget(),
+    contestants=(
+        product("parquet_to_mysql"),
+        stock("parquet_to_mysql", "mysql"),
+    ),
+    goals=(Goal(at_least=4),),
+)

@@ -1,0 +1,23 @@
+"""Parquet → SQLite, append."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.contestants import product, stock
+from bench.ends import ParquetSource, SqliteTarget
+from bench.model import Case, Goal
+from bench.tables import ORDERS
+
+CASE = Case(
+    name="parquet_to_sqlite",
+    title="Parquet → SQLite, append",
+    table=ORDERS,
+    source=ParquetSource(),
+    target=SqliteTarget(),
+    contestants=(
+        product("parquet_to_sqlite"),
+        replace(stock("parquet_to_sqlite", "sqlite"), note="days stored as milliseconds since 1970"),
+    ),
+    goals=(Goal(at_least=1.2),),
+)

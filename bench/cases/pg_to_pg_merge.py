@@ -1,0 +1,23 @@
+"""One PostgreSQL database → another, merge, a fifth of the rows changed."""
+
+from __future__ import annotations
+
+from bench.contestants import original, product, stock
+from bench.ends import PostgresSource, PostgresTarget
+from bench.model import Case, Goal
+from bench.tables import CHANGED_ORDERS, ORDERS
+
+CASE = Case(
+    name="pg_to_pg_merge",
+    title="PostgreSQL → PostgreSQL, merge",
+    table=CHANGED_ORDERS,
+    source=PostgresSource(),
+    target=PostgresTarget(base=ORDERS),
+    contestants=(
+        product("pg_to_pg_merge"),
+        original("pg_to_pg_merge"),
+        stock("pg_to_pg_merge", "postgres"),
+    ),
+    goals=(Goal(peer="original", at_least=3),),
+    note="The target already holds every row; a fifth of them changed.",
+)

@@ -1,0 +1,23 @@
+"""SQLite → Parquet."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.contestants import product, stock
+from bench.ends import ParquetTarget, SqliteSource
+from bench.model import Case, Goal
+from bench.tables import ORDERS
+
+CASE = Case(
+    name="sqlite_to_parquet",
+    title="SQLite → Parquet",
+    table=ORDERS,
+    source=SqliteSource(),
+    target=ParquetTarget(),
+    contestants=(
+        product("sqlite_to_parquet"),
+        replace(stock("sqlite_to_parquet", "sqlite"), note="its BIGINT columns are DECIMAL(20,0)"),
+    ),
+    goals=(Goal(at_least=1.2),),
+)

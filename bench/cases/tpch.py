@@ -1,0 +1,90 @@
+"""The 22 queries of TPC-H: what the settings of our session alone do for Spark."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from bench import data
+from bench.contestants import duckdb, stock
+from bench.model import PRODUCT, Case, Contestant, Goal
+from bench.place import FOLDER, Place
+
+_CODE = FOLDER / "tpch"
+_EXPECTED = "tpch_answers.json"
+
+
+def _prepare(place: Place) -> Mapping[str, str]:
+    """The tables, and DuckDB's answers to compare with."""
+    import duckdb as engine
+
+    folder = data.tpch(place, *data.TPCH)
+    with engine.connect() as client:
+        for table in data.TPCH:
+            client.execute(f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{folder}/{table}.parquet')")
+        answers = {
+            file.stem: client.execute(file.read_text(encoding="utf-8")).fetchall()
+            for file in sorted(_CODE.glob("q*.sql"))
+        }
+    (place.work / _EXPECTED).write_text(json.dumps(answers, default=str), encoding="utf-8")
+    return {"BENCH_TPCH": str(folder), "BENCH_TPCH_TABLES": ",".join(data.TPCH), "BENCH_TPCH_CODE": str(_CODE)}
+
+
+def _steps(folder: Path) -> Mapping[str, float]:
+    found: dict[str, float] = json.loads((folder / "steps.json").read_text(encoding="utf-8"))
+    return found
+
+
+def _check(place: Place, folder: Path) -> str:
+    expected = json.loads((place.work / _EXPECTED).read_text(encoding="utf-8"))
+    answers = json.loads((folder / "answers.json").read_text(encoding="utf-8"))
+    wrong = [name for name in expected if not _equal(expected[name], answers.get(name))]
+    return f"{', '.join(wrong)} differ from DuckDB's answers" if wrong else ""
+
+
+def _equal(expected: list[list[object]], found: list[list[object]] | None) -> bool:
+    if found is None or len(found) != len(expected):
+        return False
+    pairs = zip(sorted(expected, key=_order), sorted(found, key=_order), strict=True)
+    return all(_same(left, right) for one, other in pairs for left, right in zip(one, other, strict=True))
+
+
+def _order(row: list[object]) -> list[tuple[str, float]]:
+    """Numbers by their value, with the noise of division rounded away."""
+    values = [_value(value) for value in row]
+    return [(text, round(number, 2)) for text, number in values]
+
+
+def _value(value: object) -> tuple[str, float]:
+    try:
+        return "", float(str(value))
+    except ValueError:
+        return str(value), 0.0
+
+
+def _same(left: object, right: object) -> bool:
+    """Spark divides decimals to six places, DuckDB as doubles."""
+    (text, number), (other_text, other) = _value(left), _value(right)
+    return text == other_text and abs(number - other) <= 1e-5 + 1e-9 * abs(number)
+
+
+CASE = Case(
+    name="tpch",
+    title="TPC-H, 22 queries, settings alone",
+    contestants=(
+        Contestant(
+            name=PRODUCT,
+            label="Spark with this product's settings",
+            command=("{bin}/python", "{peers}/../tpch/ours.py"),
+        ),
+        stock("tpch"),
+        duckdb("tpch"),
+    ),
+    goals=(Goal(at_least=1.5),),
+    is_warm=True,
+    steps=_steps,
+    prepare=_prepare,
+    check=_check,
+    note="Every query runs twice in one process and the second run counts; answers are compared with DuckDB's.",
+)

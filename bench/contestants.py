@@ -1,0 +1,63 @@
+"""The contestants that many cases share."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bench.model import PRODUCT, STOCK, Contestant
+
+
+def product(pipeline: str) -> Contestant:
+    """The product: `flow run` of a module in bench/pipelines, whose pipeline has the same name."""
+    return Contestant(
+        name=PRODUCT,
+        label="this product",
+        command=("{bin}/flow", "run", pipeline, "--module", f"{{pipelines}}/{pipeline}.py"),
+        marks_rows=True,
+    )
+
+
+def stock(script: str, *jars: str) -> Contestant:
+    """PySpark as it comes: the script that is written by hand, with default settings and the jars it needs."""
+    return Contestant(
+        name=STOCK,
+        label="stock PySpark",
+        command=("{bin}/python", f"{{peers}}/stock/{script}.py"),
+        jars=jars,
+    )
+
+
+def connectorx(script: str) -> Contestant:
+    """connectorx and pyarrow, without Spark."""
+    return _peer("connectorx", "connectorx + pyarrow", script)
+
+
+def polars(script: str) -> Contestant:
+    """Polars."""
+    return _peer("polars", "Polars", script)
+
+
+def dlt(script: str) -> Contestant:
+    """dlt, reading with connectorx."""
+    quiet = (("RUNTIME__DLTHUB_TELEMETRY", "false"), ("RUNTIME__LOG_LEVEL", "ERROR"))
+    return replace(_peer("dlt", "dlt (connectorx)", script), variables=quiet)
+
+
+def duckdb(script: str, *, environment: str = "duckdb") -> Contestant:
+    """DuckDB alone."""
+    return replace(_peer("duckdb", "DuckDB", script), environment=environment)
+
+
+def original(pipeline: str) -> Contestant:
+    """ematix-flow 1.0.0, whose batch path knows PostgreSQL only."""
+    return Contestant(
+        name="original",
+        label="ematix-flow 1.0.0",
+        command=("{bin}/flow", "run", pipeline, "--module", "orders_of_the_original"),
+        variables=(("PYTHONPATH", "{peers}/original"),),
+        marks_rows=True,
+    )
+
+
+def _peer(name: str, label: str, script: str) -> Contestant:
+    return Contestant(name=name, label=label, command=("{bin}/python", f"{{peers}}/{name}/{script}.py"))

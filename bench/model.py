@@ -1,0 +1,115 @@
+"""What a case is made of: contestants, goals, a source and a target; all of it plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from bench.fingerprint import Fingerprint
+    from bench.place import Place
+    from bench.tables import Table
+
+PRODUCT = "product"
+STOCK = "stock"
+
+
+class Unavailable(Exception):
+    """A contestant or a case cannot run here; the text says why."""
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One who does the work, by a command in an environment of its own.
+
+    In `command` and `variables`, {bin} is the environment's folder of programs, {peers} and {pipelines} are ours.
+    """
+
+    name: str
+    label: str
+    command: tuple[str, ...]
+    jars: tuple[str, ...] = ()  # sets of bench/jars.lock.toml or of the product's lock, given as BENCH_JARS
+    variables: tuple[tuple[str, str], ...] = ()
+    environment: str = ""  # where it is not the name
+    marks_rows: bool = False  # its tables have the columns _loaded_at and _batch_id
+    stop_after: float = 0  # seconds; who takes longer is stopped, runs once only, and its time is a lower bound
+    opens: tuple[str, ...] = ()  # a command before the first run: the contestant is warm from then on
+    closes: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def is_product(self) -> bool:
+        """Whether it is ours."""
+        return self.name == PRODUCT
+
+    @property
+    def home(self) -> str:
+        """The name of its environment; the product and stock PySpark share the project's own."""
+        return self.environment or ("" if self.name in (PRODUCT, STOCK) else self.name)
+
+
+@dataclass(frozen=True)
+class Goal:
+    """So many times as fast as a peer, or so many seconds at most."""
+
+    peer: str = STOCK
+    at_least: float = 0
+    at_most_seconds: float = 0
+
+    @property
+    def text(self) -> str:
+        """The goal as the page shows it."""
+        return f"≤ {self.at_most_seconds:g} s" if self.at_most_seconds else f"≥ {self.at_least:g}×"
+
+
+class Source(Protocol):
+    """Where the rows come from."""
+
+    def prepare(self, place: Place, table: Table) -> Mapping[str, str]:
+        """Fill it, once for the whole case; the variables that tell contestants where it is."""
+
+
+class Target(Protocol):
+    """Where the rows go, and how its own client sees them there."""
+
+    def reset(self, place: Place, table: Table, contestant: Contestant) -> Mapping[str, str]:
+        """Make it as it has to be before a run; the variables that tell the contestant where it is."""
+
+    def read(self, place: Place, table: Table, contestant: Contestant) -> Fingerprint:
+        """What is in it after a run."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the page, or several when there are several goals."""
+
+    name: str
+    title: str
+    contestants: tuple[Contestant, ...]
+    goals: tuple[Goal, ...]
+    table: Table | None = None
+    source: Source | None = None
+    target: Target | None = None
+    is_warm: bool = False
+    # A case whose contestants time themselves: gives their seconds by step out of the folder of one run.
+    steps: Callable[[Path], Mapping[str, float]] | None = None
+    # Its own preparation and check, where source and target do not say it all.
+    prepare: Callable[[Place], Mapping[str, str]] | None = None
+    check: Callable[[Place, Path], str] | None = None  # empty when the results are right
+    note: str = ""
+
+
+@dataclass
+class Run:
+    """One measured run of one contestant."""
+
+    wall: float
+    cpu: float
+    peak_mb: float
+    load: float  # the machine's load average just before
+    stopped: bool = False
+    left_running: int = 0
+    steps: Mapping[str, float] = field(default_factory=dict)
+    problem: str = ""  # why it does not count

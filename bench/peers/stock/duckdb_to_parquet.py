@@ -1,0 +1,16 @@
+"""A DuckDB file into Parquet, as one writes it by hand."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("duckdb_to_parquet").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+rows = (
+    spark.read.format("jdbc")
+    .option("url", os.environ["BENCH_SOURCE_JDBC"])
+    .option("driver", "org.duckdb.DuckDBDriver")
+    .option("dbtable", "orders")
+    .load()
+)
+rows.write.parquet(f"{os.environ['BENCH_TARGET']}/bench/orders")
+spark.stop()

@@ -1,0 +1,16 @@
+"""MySQL into Parquet, as one writes it by hand."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("mysql_to_parquet").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+rows = (
+    spark.read.format("jdbc")
+    .option("url", os.environ["BENCH_SOURCE_JDBC"])
+    .option("driver", "com.mysql.cj.jdbc.Driver")
+    .option("dbtable", "lineitem")
+    .load()
+)
+rows.write.parquet(f"{os.environ['BENCH_TARGET']}/bench/lineitem")
+spark.stop()

@@ -1,0 +1,17 @@
+"""Parquet into MySQL, as one writes it by hand."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("parquet_to_mysql").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+rows = spark.read.parquet(os.environ["BENCH_SOURCE_FILE"])
+(
+    rows.write.format("jdbc")
+    .option("url", os.environ["BENCH_TARGET_JDBC"])
+    .option("driver", "com.mysql.cj.jdbc.Driver")
+    .option("dbtable", "orders")
+    .mode("append")
+    .save()
+)
+spark.stop()

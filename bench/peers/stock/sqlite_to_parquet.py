@@ -1,0 +1,17 @@
+"""A SQLite file into Parquet, as one writes it by hand."""
+
+import os
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.appName("sqlite_to_parquet").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+rows = (
+    spark.read.format("jdbc")
+    # Days are ISO text in the file; the driver expects a time of day after them unless it is told.
+    .option("url", f"{os.environ['BENCH_SOURCE_JDBC']}?date_string_format=yyyy-MM-dd")
+    .option("driver", "org.sqlite.JDBC")
+    .option("dbtable", "orders")
+    .load()
+)
+rows.write.parquet(f"{os.environ['BENCH_TARGET']}/bench/orders")
+spark.stop()

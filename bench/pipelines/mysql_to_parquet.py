@@ -1,0 +1,13 @@
+"""MySQL into a folder of Parquet."""
+
+from tables import Lineitem
+
+from ematix_flow import MySQLConnection, ObjectStoreLocalConnection, ematix, register_connection
+
+register_connection(MySQLConnection(name="origin", url="${BENCH_SOURCE}"))
+register_connection(ObjectStoreLocalConnection(name="goal", path="${BENCH_TARGET}", format="parquet"))
+
+
+@ematix.pipeline(target=Lineitem, source_connection="origin", target_connection="goal", mode="append")
+def mysql_to_parquet():
+    return "SELECT * FROM lineitem"

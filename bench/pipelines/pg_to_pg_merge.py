@@ -1,0 +1,13 @@
+"""One PostgreSQL database merged into another."""
+
+from tables import KeyedOrders
+
+from ematix_flow import PostgresConnection, ematix, register_connection
+
+register_connection(PostgresConnection(name="origin", url="${BENCH_SOURCE}"))
+register_connection(PostgresConnection(name="goal", url="${BENCH_TARGET}"))
+
+
+@ematix.pipeline(target=KeyedOrders, source_connection="origin", target_connection="goal", mode="merge")
+def pg_to_pg_merge():
+    return "SELECT * FROM changed_orders"

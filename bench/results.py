@@ -1,0 +1,143 @@
+"""The results: medians and spread of every contestant, the ratio for every goal, kept in one file over many invocations."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from bench import envs
+from bench.machine import Machine
+from bench.model import PRODUCT, Case, Goal
+from bench.place import Place
+from bench.runner import Options, Outcome
+
+Result = dict[str, Any]
+
+
+def summary(case: Case, place: Place, options: Options, outcomes: Mapping[str, Outcome], machine: Machine) -> Result:
+    """One case as plain data."""
+    contestants = {name: _contestant(outcome, machine) for name, outcome in outcomes.items()}
+    return {
+        "title": case.title,
+        "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),
+        "scale": place.scale,
+        "rows": place.rows(case.table) if case.table else None,
+        "repeats": options.repeats,
+        "warm": case.is_warm,
+        "unit": "geometric mean per query" if case.steps else "wall",
+        "machine": machine.facts(),
+        "note": case.note,
+        "contestants": contestants,
+        "goals": [_goal(goal, contestants) for goal in case.goals],
+    }
+
+
+def unavailable(case: Case, place: Place, options: Options, machine: Machine, reason: str) -> Result:
+    """A case that could not be prepared."""
+    outcomes = {
+        item.name: Outcome(item, problem=reason, is_available=False) for item in case.contestants if options.takes(item)
+    }
+    return summary(case, place, options, outcomes, machine)
+
+
+def merge(file: Path, new: Mapping[str, Result], *, replace: bool) -> tuple[dict[str, Result], list[str]]:
+    """Put new cases among the kept ones; one of a larger scale or with more contestants stays unless it is replaced."""
+    kept = read(file)
+    refused = [name for name, result in new.items() if not replace and name in kept and _says_more(kept[name], result)]
+    kept |= {name: result for name, result in new.items() if name not in refused}
+    write(file, kept)
+    return kept, refused
+
+
+def _says_more(kept: Result, new: Result) -> bool:
+    return kept["scale"] > new["scale"] or bool(kept["contestants"].keys() - new["contestants"].keys())
+
+
+def read(file: Path) -> dict[str, Result]:
+    """The kept cases by name."""
+    found: dict[str, Result] = json.loads(file.read_text(encoding="utf-8"))["cases"] if file.is_file() else {}
+    return found
+
+
+def write(file: Path, cases: Mapping[str, Result]) -> None:
+    """Keep them, in the order of their names so that a change is easy to see."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"cases": dict(sorted(cases.items()))}, indent=1, ensure_ascii=False)
+    file.write_text(text + "\n", encoding="utf-8")
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """The mean that treats twice as fast and half as fast alike."""
+    known = list(values)
+    return math.exp(sum(math.log(value) for value in known) / len(known)) if known else 0.0
+
+
+def _contestant(outcome: Outcome, machine: Machine) -> Result:
+    contestant, runs = outcome.contestant, outcome.runs
+    steps = {
+        name: round(statistics.median(run.steps[name] for run in runs), 4) for name in (runs[0].steps if runs else {})
+    }
+    return {
+        "label": contestant.label,
+        "version": envs.version(contestant.home) or machine.version_of(contestant.name),
+        "note": contestant.note,
+        "problem": outcome.problem,
+        "available": outcome.is_available,
+        "equal": bool(runs) and not outcome.problem and not any(run.stopped for run in runs),
+        "stopped": any(run.stopped for run in runs),
+        "figure": round(geometric_mean(steps.values()), 4) if steps else _middle([run.wall for run in runs]),
+        "wall": _spread([run.wall for run in runs]),
+        "cpu": _spread([run.cpu for run in runs]),
+        "peak_mb": round(max((run.peak_mb for run in runs), default=0)),
+        "load": _middle([run.load for run in runs]),
+        "left_running": max((run.left_running for run in runs), default=0),
+        "steps": steps,
+        "rows": outcome.found.rows if outcome.found else None,
+        "checksum": outcome.found.checksum if outcome.found else None,
+    }
+
+
+def _goal(goal: Goal, contestants: Mapping[str, Result]) -> Result:
+    ours, peer = contestants.get(PRODUCT), contestants.get(goal.peer)
+    base = {"text": goal.text, "peer": goal.peer, "at_least": goal.at_least, "at_most_seconds": goal.at_most_seconds}
+    if goal.at_most_seconds:
+        known = ours is not None and ours["figure"] is not None
+        return base | {
+            "peer": None,
+            "ratio": None,
+            "cpu_ratio": None,
+            "met": ours["figure"] <= goal.at_most_seconds if known and ours else None,
+        }
+    ratio, cpu_ratio = _ratio(ours, peer), _ratio(ours, peer, "cpu")
+    return base | {
+        "ratio": ratio,
+        "cpu_ratio": cpu_ratio,
+        "is_lower_bound": bool(peer and peer["stopped"]),
+        "met": None if ratio is None else ratio >= goal.at_least,
+    }
+
+
+def _ratio(ours: Result | None, peer: Result | None, what: str = "figure") -> float | None:
+    """How many times as long the peer took."""
+    if not ours or not peer:
+        return None
+    own, other = ours[what], peer[what]
+    if what == "cpu":
+        own, other = own and own["median"], other and other["median"]
+    return round(other / own, 3) if own and other else None
+
+
+def _spread(values: list[float]) -> Result | None:
+    if not values:
+        return None
+    rounded = [round(value, 3) for value in values]
+    return {"median": _middle(values), "min": min(rounded), "max": max(rounded), "all": rounded}
+
+
+def _middle(values: list[float]) -> float | None:
+    return round(statistics.median(values), 3) if values else None
