@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog
 
 
+SMALL_ROWS = 200_000
+
+
 def run(
     spec: PipelineSpec,
     *,
@@ -112,6 +115,8 @@ def source_of(spec: PipelineSpec, emit: Listener) -> Iterator[tuple[RunContext, 
             if isinstance(asked, QuerySource):
                 context.source = asked.connection
             reading = plan_reading(context, asked, parallelism=parallelism())
+            rows = reading.plan.estimated_rows if reading.plan else None
+            context.is_small = rows is not None and rows <= SMALL_ROWS
         except FlowError as exc:
             exc.facts.setdefault("step", "plan")
             raise exc.at(spec.where) from exc

@@ -47,11 +47,13 @@ class RunContext:
     source_backend: Backend
     others: tuple[Backend, ...] = ()
     open_until: ExitStack = field(default_factory=ExitStack)
+    is_small: bool = False
+    """Whether the source said that it has few rows."""
 
     def spark(self) -> SparkSession:
         """The session, started on first use with the jars of every backend in play."""
         used = (self.source_backend, *self.others, *(item.backend for item in self.loads))
-        return session.spark_session({jar for backend in used for jar in backend.jars})
+        return session.spark_session({jar for backend in used for jar in backend.jars}, is_small=self.is_small)
 
 
 def open_context(spec: PipelineSpec) -> RunContext:
@@ -101,4 +103,4 @@ def expect(specs: Sequence[PipelineSpec]) -> None:
     for spec in specs:
         for named in (*several(spec.source_connection), *(load.connection for load in spec.loads)):
             with suppress(FlowError):  # said when that pipeline runs
-                session.expect(backend_for(resolve(named).connection).jars)
+                session.expect(backend_for(resolve(named).connection).jars, one_pipeline=len(specs) == 1)

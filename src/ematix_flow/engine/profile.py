@@ -15,6 +15,7 @@ MEMORY_VARIABLE = "EMATIX_FLOW_DRIVER_MEMORY"
 IN_UTC = "-Duser.timezone=UTC"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _GIGABYTE = 1024**3
+_BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,8 @@ _DELTA = {
 }
 
 
-def settings(wanted: Iterable[str], *, records_classes_in: Path | None = None) -> list[Setting]:
-    """Every setting of a session that has these jar sets."""
+def settings(wanted: Iterable[str], *, records_classes_in: Path | None = None, is_brief: bool = False) -> list[Setting]:
+    """Every setting of a session that has these jar sets; a brief one ends after one small load."""
     needed = sorted(wanted)
     master = os.environ.get(MASTER_VARIABLE, "local[*]")
     is_local = master.startswith("local")
@@ -70,13 +71,19 @@ def settings(wanted: Iterable[str], *, records_classes_in: Path | None = None) -
     if "delta" in needed:
         made += _named(_DELTA)
     options = _java_options(paths, is_local=is_local, records_classes_in=records_classes_in)
-    made.append(Setting("spark.driver.extraJavaOptions", " ".join(options), "UTC, a log file, the class archive"))
+    why = "UTC, a log file, the class archive"
+    if is_brief and is_local:
+        options, why = [*options, *_BRIEF], f"{why}; the work ends before a second compiler pays off"
+    made.append(Setting("spark.driver.extraJavaOptions", " ".join(options), why))
     return made
 
 
-def configuration(wanted: Iterable[str], *, records_classes_in: Path | None = None) -> dict[str, str]:
+def configuration(
+    wanted: Iterable[str], *, records_classes_in: Path | None = None, is_brief: bool = False
+) -> dict[str, str]:
     """The same as Spark takes it."""
-    return {item.name: item.value for item in settings(wanted, records_classes_in=records_classes_in)}
+    made = settings(wanted, records_classes_in=records_classes_in, is_brief=is_brief)
+    return {item.name: item.value for item in made}
 
 
 def _named(known: Mapping[str, tuple[str, str]]) -> list[Setting]:

@@ -32,13 +32,17 @@ class _Own:
     seconds: float | None = None
     expected: set[str] = field(default_factory=set)
     records_classes_in: Path | None = None
+    serves_one_pipeline: bool = False
 
 
 _own = _Own()
 
 
-def spark_session(needed: Iterable[str] = ()) -> SparkSession:
-    """The session to use: the user's own, else ours with the jars that are needed."""
+def spark_session(needed: Iterable[str] = (), *, is_small: bool = False) -> SparkSession:
+    """The session to use: the user's own, else ours with the jars that are needed.
+
+    `is_small` says that the work at hand is: a JVM that serves nothing else is then started for a short life.
+    """
     from pyspark.sql import SparkSession
 
     wanted = set(needed)
@@ -52,14 +56,15 @@ def spark_session(needed: Iterable[str] = ()) -> SparkSession:
         _end(active)
     wanted |= _own.expected
     started = time.monotonic()
-    _own.session, _own.jars = _start(wanted)
+    _own.session, _own.jars = _start(wanted, is_brief=is_small and _own.serves_one_pipeline)
     _own.seconds = time.monotonic() - started
     return _own.session
 
 
-def expect(needed: Iterable[str]) -> None:
-    """Jars that later pipelines of this process will want: the session starts with them, once."""
+def expect(needed: Iterable[str], *, one_pipeline: bool = False) -> None:
+    """Jars that pipelines of this process will want, and whether there is just one: the session starts once."""
     _own.expected |= set(needed)
+    _own.serves_one_pipeline = one_pipeline
 
 
 def start_seconds() -> float | None:
@@ -121,7 +126,7 @@ def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
     return session
 
 
-def _start(wanted: set[str]) -> tuple[SparkSession, set[str]]:
+def _start(wanted: set[str], *, is_brief: bool) -> tuple[SparkSession, set[str]]:
     from pyspark.sql import SparkSession
 
     if os.environ.get("SPARK_REMOTE"):
@@ -130,7 +135,8 @@ def _start(wanted: set[str]) -> tuple[SparkSession, set[str]]:
         shared = warm.join(wanted)
         if shared is not None:
             return shared
-    session = start_jvm(profile.configuration(wanted, records_classes_in=_own.records_classes_in))
+    recorded = _own.records_classes_in
+    session = start_jvm(profile.configuration(wanted, records_classes_in=recorded, is_brief=is_brief))
     if _own.records_classes_in is None and str(session.conf.get("spark.master")).startswith("local"):
         # After the work of this process, so that it does not compete with it.
         atexit.register(archive.train_in_background, wanted, jars.ensure(wanted) if wanted else [])
