@@ -79,9 +79,9 @@ def _goal_row(name: str, case: Result, goal: Result) -> str:
 
 def verdict(goal: Result) -> str:
     """The ratio, marked when it falls short or is not known."""
-    if goal["met"] is None:
-        return "not measured"
     shown = _times(goal["ratio"], at_least=bool(goal.get("is_lower_bound"))) if goal["ratio"] is not None else ""
+    if goal["met"] is None:
+        return f"{shown}, the peer was stopped too early to tell" if shown else "not measured"
     if goal["met"]:
         return f"**{shown}** ✓" if shown else "✓"
     return f"**{shown}** ✗ short of it".strip() if shown else "✗ short of it"

@@ -78,7 +78,8 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def _contestant(outcome: Outcome, machine: Machine) -> Result:
-    contestant, runs = outcome.contestant, outcome.runs
+    contestant = outcome.contestant
+    runs = [] if outcome.problem else outcome.runs  # who failed once gets no figure
     steps = {
         name: round(statistics.median(run.steps[name] for run in runs), 4) for name in (runs[0].steps if runs else {})
     }
@@ -114,11 +115,13 @@ def _goal(goal: Goal, contestants: Mapping[str, Result]) -> Result:
             "met": ours["figure"] <= goal.at_most_seconds if known and ours else None,
         }
     ratio, cpu_ratio = _ratio(ours, peer), _ratio(ours, peer, "cpu")
+    is_bound = bool(peer and peer["stopped"])
+    is_met = None if ratio is None else ratio >= goal.at_least
     return base | {
         "ratio": ratio,
         "cpu_ratio": cpu_ratio,
-        "is_lower_bound": bool(peer and peer["stopped"]),
-        "met": None if ratio is None else ratio >= goal.at_least,
+        "is_lower_bound": is_bound,
+        "met": None if is_bound and not is_met else is_met,
     }
 
 

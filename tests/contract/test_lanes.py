@@ -11,6 +11,7 @@ import pytest
 from ematix_flow import (
     UUID,
     BigInt,
+    Boolean,
     Date,
     Double,
     Integer,
@@ -31,6 +32,7 @@ from tests.contract.loading import columns, counts, day, declare
 from tests.contract.odd_values import TYPES, differences, held_by, rows_of, written_by
 from tests.contract.test_types import expected, table_of
 from tests.harness.base import Harness
+from tests.spark.test_normalizers_agree import ODD
 
 LANES = ("arrow", "spark")
 ARROW_SINKS = pytest.mark.systems("postgres", "mariadb", "mysql8", "sqlite", "duckdb", "delta", "files-parquet")
@@ -39,6 +41,16 @@ AS_TEXT = {
     "mariadb": ("a_json", "a_jsonb", "a_uuid"),
     "mysql8": ("a_json", "a_jsonb"),
     "sqlite": ("a_whole", "a_fraction", "a_json", "a_jsonb"),
+}
+NORMALIZED: dict[str, tuple[Any, list[Any]]] = {
+    "tidy": (Text, [normalize.trim(), normalize.empty_to_null()]),
+    "short": (String[3], [normalize.regex_replace("[0-9]+", "#"), normalize.truncate(3)]),
+    "whole": (BigInt, [normalize.parse_int()]),
+    "price": (Numeric[10, 2], [normalize.parse_numeric(10, 2)]),
+    "at": (TimestampTZ, [normalize.parse_timestamp()]),
+    "day": (Date, [normalize.parse_date()]),
+    "flag": (Boolean, [normalize.parse_bool()]),
+    "known": (Text, [normalize.whitespace_to_null(), normalize.not_null_or("nobody")]),
 }
 OWN = ("_loaded_at", "_batch_id", "valid_from", "valid_to")
 RAW = {"id": BigInt, "name": Text | None, "price": Numeric[12, 4] | None, "city": Text | None, "at": TimestampTZ | None}
@@ -164,7 +176,8 @@ def test_what_arrow_cannot_do_takes_the_spark_lane_and_preview_says_why(harness:
     spec = declare({"id": BigInt, "name": Text, "n": Text, "ratio": Double}).spec()
     source.seed(spec, [{"id": 1, "name": " a ", "n": "7", "ratio": 0.5}])
     for wanted, reason in (
-        ({"name": Annotated[Text, normalize.trim()]}, "normalizers of name"),
+        ({"name": Annotated[Text, normalize.sql("trim(col)")]}, "written for Spark"),
+        ({"name": Annotated[Text, normalize.lower()]}, "changes the case of name"),
         ({"n": Integer}, "Spark casts n from"),
         ({"id": BigInt}, "row by row"),
     ):
@@ -174,6 +187,22 @@ def test_what_arrow_cannot_do_takes_the_spark_lane_and_preview_says_why(harness:
         assert pipeline.sync().targets[0].lane == plan.lane == ("arrow" if "id" in wanted else "spark")
     with pytest.raises(PlanError, match="force_lane"):
         run(source, spec, harness, declare({"n": Integer}), "arrow").sync()
+
+
+@pytest.mark.systems("duckdb")
+def test_normalizers_give_the_same_values_in_both_lanes(harness: Harness, systems: Systems) -> None:
+    source = systems("postgres")
+    spec = declare({"n": Integer, **dict.fromkeys(NORMALIZED, Text | None)}).spec()
+    source.seed(spec, [{"n": n, **dict.fromkeys(NORMALIZED, text)} for n, text in enumerate(ODD)])
+    found = {}
+    for lane in LANES:
+        columns_of = {name: Annotated[(kind | None, *markers)] for name, (kind, markers) in NORMALIZED.items()}
+        table = declare({"n": Annotated[Integer, pk()], **columns_of})
+        result = run(source, spec, harness, table, lane).sync()
+        assert (result.targets[0].lane, result.rows_inserted) == (lane, len(ODD))
+        found[lane] = columns(harness.rows(table.spec()), ("n", *NORMALIZED))
+    assert found["arrow"] == found["spark"]
+    assert sum(row[1] is None for row in found["arrow"]) > 1
 
 
 @pytest.mark.systems("duckdb")

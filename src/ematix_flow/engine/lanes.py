@@ -8,6 +8,7 @@ from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.reading import LoadReading, Reading, compares_alike
+from ematix_flow.families.arrow_normalize import normalized_columns, normalizing_query
 from ematix_flow.families.frames import pairs
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.planning.lanes import INSIDE, LaneChoice, choose_lane, shape_obstacle
@@ -47,7 +48,10 @@ def _obstacle(
     if isinstance(given, str):
         return given
     refused: str | None = sink.arrow_obstacle(job)
-    return refused or shape_obstacle(given, target.load.table.columns)
+    if refused is not None:
+        return refused
+    ready = normalized_columns(target.load.table, given)
+    return ready if isinstance(ready, str) else shape_obstacle(ready, target.load.table.columns)
 
 
 def arrow_tasks(context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None) -> ArrowTasks:
@@ -59,4 +63,9 @@ def arrow_tasks(context: RunContext, target: LoadContext, reading: Reading, plan
     if source is None:
         raise RunFailed("the source was not planned")
     parts = source.arrow_parts(plan or reading.plan, spark, context.open_until)
-    return ArrowTasks(parts, tuple(pairs(target.load.table.columns)), spark)
+    table = target.load.table
+    ready = normalized_columns(table, parts.columns)
+    if isinstance(ready, str):
+        raise RunFailed(f"the load was planned for the Arrow lane: {ready}", hint="run it again")
+    query = normalizing_query(table, parts.columns)
+    return ArrowTasks(parts, query, ready, tuple(pairs(table.columns)), spark)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.families import progress
+from ematix_flow.families.arrow_normalize import normalized
 from ematix_flow.families.arrow_shape import shaped
 from ematix_flow.families.carry import carried_error, carrying
 from ematix_flow.families.frames import spark_schema
@@ -30,15 +31,21 @@ def frame_of(parts: ArrowParts, spark: SparkSession) -> DataFrame:
 
 @dataclass(frozen=True)
 class ArrowTasks:
-    """Every task reads one part, gives its columns the wanted types and hands the batches to the sink's function."""
+    """Every task reads one part, normalizes it, gives its columns the wanted types and hands it to the sink's function.
+
+    `given` are the columns after the normalizers, which are DuckDB's query, where there are any.
+    """
 
     parts: ArrowParts
+    normalizing: str | None
+    given: Carried
     wanted: Carried
     spark: SparkSession
 
     def mapInArrow(self, func: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:  # noqa: N802
         """One task per part."""
-        read, given, wanted, translate = self.parts.read, self.parts.columns, self.wanted, self.parts.translate
+        read, translate, columns, query = self.parts.read, self.parts.translate, self.parts.columns, self.normalizing
+        given, wanted = self.given, self.wanted
         watched = progress.folder()
 
         def work(numbers: Iterable[Any]) -> Iterator[Any]:
@@ -51,13 +58,21 @@ class ArrowTasks:
                         for number in batch.column(0).to_pylist():
                             for found in read(number):
                                 counted.add(found.num_rows)
-                                yield shaped(found, given, wanted)
+                                yield found
                 except Exception as exc:  # the sink's driver library would keep nothing but its text
                     failed.append(exc)
                     raise
 
+            def ready() -> Iterator[Any]:
+                try:
+                    for batch in normalized(rows(), query, columns) if query else rows():
+                        yield shaped(batch, given, wanted)
+                except Exception as exc:
+                    failed.append(exc)
+                    raise
+
             try:
-                yield from func(rows())
+                yield from func(ready())
             except Exception:
                 if failed:
                     raise carried_error(failed[0], translate) from failed[0]

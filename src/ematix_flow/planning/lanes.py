@@ -39,8 +39,6 @@ def shape_obstacle(given: Carried, columns: Sequence[Column]) -> str | None:
     """The first column that only Spark can bring into its declared type."""
     types = dict(given)
     for column in columns:
-        if column.normalizers:
-            return f"the normalizers of {column.name} run in Spark"
         if column.name not in types:
             return f"{column.name} is not a column of the source"
         if not converts(types[column.name], column.type):

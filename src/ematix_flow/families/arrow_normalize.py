@@ -1,0 +1,116 @@
+"""Normalizers on Arrow batches: the same expression trees, written for DuckDB and run inside the task."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+from ematix_flow.contract.lane import Carried
+from ematix_flow.declare.normalizers import Derive, EmailNormalize, Lower, Sql, Upper
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import (
+    BigInt,
+    Boolean,
+    Bytes,
+    ColumnType,
+    Date,
+    Double,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
+from ematix_flow.expressions import CannotRender, normalized_select
+from ematix_flow.families.frames import arrow_schema, arrow_type
+
+# Engines disagree about letters like İ and a final Σ: one lane must not give other values than the other.
+_CASES = (Lower, Upper, EmailNormalize)
+_GIVEN = "flow_given"
+_BATCH_ROWS = 50_000
+
+
+def normalizing_query(table: TableSpec, given: Carried) -> str | None:
+    """The query over a task's batches, None when the table has no normalizers; CannotRender where Spark is needed."""
+    if not any(column.normalizers for column in table.columns):
+        return None
+    columns = [(column.name, column.normalizers) for column in table.columns]
+    kinds = {name: kind.kind for name, kind in given}
+    return normalized_select(columns, f"SELECT * FROM {_GIVEN}", dialect="duckdb", kinds=kinds)
+
+
+def normalized_columns(table: TableSpec, given: Carried) -> Carried | str:
+    """What the normalizers make of the columns, or why they run in Spark."""
+    for column in table.columns:
+        if any(isinstance(marker, (Sql, Derive)) for marker in column.normalizers):
+            return f"the SQL of {column.name} is written for Spark"
+        if any(isinstance(marker, _CASES) for marker in column.normalizers):
+            return f"Spark changes the case of {column.name}"
+    try:
+        query = normalizing_query(table, given)
+    except CannotRender as exc:
+        return str(exc)
+    if query is None:
+        return given
+    try:
+        import duckdb
+    except ImportError:
+        return "normalizers on Arrow need ematix-flow-spark[duckdb]"
+    try:
+        schema = _described(query, given)
+    except duckdb.Error as exc:
+        return f"DuckDB does not take the normalizers: {str(exc).splitlines()[0]}"
+    declared = dict(given)
+    plain = {column.name for column in table.columns if not column.normalizers}
+    return tuple(
+        (field.name, declared[field.name] if field.name in plain else _type_of(field.type)) for field in schema
+    )
+
+
+def normalized(batches: Iterator[Any], query: str, given: Carried) -> Iterator[Any]:
+    """The batches, normalized, as they come."""
+    import pyarrow as pa
+
+    reader = pa.RecordBatchReader.from_batches(arrow_schema(list(given)), batches)
+    with closing(_connect()) as session:
+        session.register(_GIVEN, reader)
+        yield from _reader(session, query, _BATCH_ROWS)
+
+
+def _described(query: str, given: Carried) -> Any:
+    with closing(_connect()) as session:
+        session.register(_GIVEN, arrow_schema(list(given)).empty_table())
+        return _reader(session, query, 1).schema
+
+
+def _reader(session: Any, query: str, rows: int) -> Any:
+    """The answer as it is made; the method has another name before DuckDB 2."""
+    relation = session.sql(query)
+    if hasattr(relation, "to_arrow_reader"):
+        return relation.to_arrow_reader(rows)
+    return relation.fetch_arrow_reader(rows)
+
+
+def _connect() -> Any:
+    import duckdb
+
+    session = duckdb.connect()
+    session.execute("SET threads = 1")  # Spark already runs a task per core
+    session.execute("SET TimeZone = 'UTC'")
+    return session
+
+
+def _type_of(found: Any) -> ColumnType:
+    import pyarrow as pa
+
+    if pa.types.is_decimal(found):
+        return Numeric(found.precision, found.scale)
+    if pa.types.is_timestamp(found):
+        return Timestamp() if found.tz is None else TimestampTZ()
+    kinds: list[ColumnType] = [
+        SmallInt(), Integer(), BigInt(), Float(), Double(), Boolean(), Date(), Bytes(),
+    ]  # fmt: skip
+    return next((kind for kind in kinds if arrow_type(kind) == found), Text())
