@@ -36,6 +36,8 @@ def main() -> None:
             STAMP.write_text(stamp(), encoding="utf-8")
         provide_java()
         fetch_jars()
+        if changed:
+            archive_classes()
     say("ready, nothing to do" if not changed else f"ready after {elapsed():.0f} s")
 
 
@@ -155,6 +157,16 @@ def fetch_jars() -> None:
     command = [str(VENV_PYTHON), "-m", "ematix_flow.engine.jars"]
     if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
         give_up("the jars for Spark could not be fetched (see above)")
+
+
+def archive_classes() -> None:
+    """Spark starts in half the time from a class archive; making one takes a while and stops nobody."""
+    with (VENV / "archive.log").open("wb") as log:
+        subprocess.Popen(
+            [str(VENV_PYTHON), "-m", "ematix_flow.engine.archive", "--all"],
+            cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            env={**os.environ, "EMATIX_FLOW_NICE": "10", "EMATIX_FLOW_ENGINE": "local"},
+        )  # fmt: skip
 
 
 def in_venv(module: str) -> subprocess.CompletedProcess[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -12,16 +11,12 @@ import pytest
 from ematix_flow.backends.catalog import all_backends
 from ematix_flow.contract.backend import Backend
 from ematix_flow.engine.session import spark_session
+from tests.contract.breadth import is_left_out
 from tests.contract.gaps import GAPS
 from tests.harness import HARNESSES, open_harness
 from tests.harness.base import Harness
 
-# Small tasks end before a second compiler pays off, and two cores have other work.
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# MySQL 8 shares MariaDB's code; what differs by server is tested on both, the rest only with CONTRACT_FULL=1.
-SAME_CODE = {
-    "mysql8": ("test_append", "test_truncate", "test_scd2", "test_scd2_events", "test_sources", "test_fan_out")
-}
+QUICK_JAVA = "-XX:+UseSerialGC"  # two cores have other work than collecting garbage side by side
 Systems = Callable[[str], Harness]
 
 
@@ -34,8 +29,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     offered = {backend.name: _offers(backend) for backend in all_backends()}
     there = {name: offered[entry.backend] for name, entry in HARNESSES.items() if entry.backend in offered}
     names = [name for name, promises in there.items() if wanted is None or wanted in promises]
-    if not os.environ.get("CONTRACT_FULL"):
-        names = [name for name in names if metafunc.module.__name__.rpartition(".")[2] not in SAME_CODE.get(name, ())]
+    module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.definition.originalname
+    names = [name for name in names if not is_left_out(name, module, test)]
     only = metafunc.definition.get_closest_marker("systems")
     if only:
         names = [name for name in names if name in only.args]

@@ -87,6 +87,16 @@ def train(sets: Iterable[str]) -> Path | None:
     return file if file.exists() else None
 
 
+def train_usual() -> None:
+    """The archives that most runs will want, one after the other."""
+    from ematix_flow.engine import jars
+
+    for sets in ([*jars.read_lock()], []):
+        file = archive_file(jars.ensure(sets) if sets else [])
+        if file is not None and not file.exists() and _reserve(file):
+            train(sets)
+
+
 def exercise(spark: SparkSession, *, delta: bool) -> None:
     """Use what pipelines use, on a handful of rows."""
     import shutil
@@ -159,11 +169,14 @@ def _forget_older(kept: Path) -> None:
 
 
 def main(sets: list[str]) -> int:
-    """`python -m ematix_flow.engine.archive [set …]` makes the archive of these jar sets."""
+    """`python -m ematix_flow.engine.archive [set …]` makes the archive of these jar sets, `--all` every usual one."""
     from ematix_flow.foundation.errors import FlowError
 
     if os.environ.get("EMATIX_FLOW_NICE"):
         os.nice(int(os.environ["EMATIX_FLOW_NICE"]))
+    if sets == ["--all"]:
+        train_usual()
+        return 0
     try:
         made = train(sets)
     except FlowError as error:
