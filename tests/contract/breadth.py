@@ -19,6 +19,7 @@ _STORIES = {
         "test_columns_that_are_not_compared_are_refreshed_in_place",
         "test_a_ttl_ends_a_version_and_does_not_flap",
     ),
+    ("delta", "test_lanes"): ("test_rows_that_break_the_declaration_stop_the_arrow_lane_and_nothing_is_loaded",),
     ("delta", "test_append"): ("test_a_lookback_finds_rows_older_than_the_watermark",),
 }
 

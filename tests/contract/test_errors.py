@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import sqlite3
 import subprocess
 import traceback
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -134,7 +136,9 @@ def _failed(source: Any, target: Any, table: Any, sql: str) -> FlowError:
 def _tells_no_secret(error: FlowError) -> None:
     told = [str(error), repr(error), json.dumps(error.to_dict(), ensure_ascii=False), repr(error.facts)]
     told.append("".join(traceback.format_exception(type(error), error, error.__traceback__)))
-    told.append(Path(os.environ["EMATIX_FLOW_RUN_LOG_PATH"]).read_bytes().decode(errors="replace"))
+    # Not by reading the file: closing it would drop the locks that this process holds on its run log.
+    with closing(sqlite3.connect(os.environ["EMATIX_FLOW_RUN_LOG_PATH"])) as log:
+        told.append("\n".join(log.iterdump()))
     for text in told:
         for secret in (PASSWORD, quote(PASSWORD, safe=""), quote(PASSWORD)):
             assert secret not in text

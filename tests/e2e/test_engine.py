@@ -57,7 +57,13 @@ class Project:
         with closing(sqlite3.connect(folder / "shop.db")) as sql, sql:
             sql.execute("CREATE TABLE people (id INTEGER PRIMARY KEY, name TEXT)")
             sql.execute("INSERT INTO people VALUES (1, 'Ana'), (2, NULL)")
-        own = {"EMATIX_FLOW_ENGINE": "auto", "EMATIX_FLOW_ENGINE_DIR": str(folder / "engine"), "HOME": str(folder)}
+        logs = {"EMATIX_FLOW_LOGS_DIR": str(folder / "logs"), "EMATIX_FLOW_RUN_LOG_PATH": str(folder / "run_log.db")}
+        own = {
+            **logs,
+            "EMATIX_FLOW_ENGINE": "auto",
+            "EMATIX_FLOW_ENGINE_DIR": str(folder / "engine"),
+            "HOME": str(folder),
+        }
         self.environment = {**os.environ, **own, "EMATIX_FLOW_DRIVER_MEMORY": "1g"}
 
     def flow(self, *words: str, **more: str) -> Any:
@@ -74,7 +80,7 @@ class Project:
 
     def sessions_started(self) -> int:
         """JVMs that runs started for themselves: each has a log of its own."""
-        return len(list((self.folder / ".ematix-flow" / "logs").glob("spark-*.log")))
+        return len(list((self.folder / "logs").glob("spark-*.log")))
 
     def rows(self, table: str) -> list[tuple[Any, ...]]:
         import duckdb
