@@ -10,6 +10,8 @@ import os
 
 _TWINS = {
     "mysql8": ("test_append", "test_truncate", "test_scd2", "test_scd2_events", "test_sources", "test_fan_out", "test_lanes", "test_errors"),
+    "mariadb": ("test_lanes",),
+    "files-csv": ("test_append",),
     "files-orc": ("test_append", "test_truncate", "test_fan_out", "test_errors"),
     "files-jsonl": ("test_append", "test_truncate", "test_fan_out", "test_errors"),
 }  # fmt: skip
