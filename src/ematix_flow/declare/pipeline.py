@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ematix_flow.declare.engine import EngineWish, wish
 from ematix_flow.declare.loads import LoadSpec, incremental_from, load_for
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.strategy import Incremental
@@ -44,6 +45,7 @@ class PipelineSpec:
     on_drift: str = "error"
     force_path: str | None = None
     force_lane: str | None = None
+    engine: EngineWish = field(default_factory=EngineWish)
     continue_on_failure: bool = False
     transforms_pre: tuple[Any, ...] = ()
     transforms_post: tuple[Any, ...] = ()
@@ -94,6 +96,8 @@ class PipelineOptions:
     on_drift: str = "error"
     force_path: str | None = None
     force_lane: str | None = None
+    engine: str | None = None
+    peers: Sequence[str] | None = None
     continue_on_failure: bool = False
     transforms_pre: Sequence[Any] | None = None
     transforms_post: Sequence[Any] | None = None
@@ -163,6 +167,7 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
         on_drift=options.on_drift,
         force_path=options.force_path,
         force_lane=options.force_lane,
+        engine=wish(options.engine, options.peers),
         continue_on_failure=options.continue_on_failure,
         transforms_pre=several(options.transforms_pre),
         transforms_post=several(options.transforms_post),

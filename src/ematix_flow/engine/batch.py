@@ -12,9 +12,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare import registry
+from ematix_flow.declare.engine import EngineWish
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine import lease, post, spark_errors
 from ematix_flow.engine.ask import NoSource, QuerySource, ask, plain_answer
+from ematix_flow.engine.choice import choose
 from ematix_flow.engine.context import RunContext, open_context
 from ematix_flow.engine.reading import Reading, plan_reading
 from ematix_flow.engine.result import Event, Listener, Result, TargetResult
@@ -114,7 +116,7 @@ def source_of(spec: PipelineSpec, emit: Listener) -> Iterator[tuple[RunContext, 
                 return
             if isinstance(asked, QuerySource):
                 context.source = asked.connection
-            reading = plan_reading(context, asked, parallelism=parallelism())
+            reading = plan_reading(context, asked, parallelism=parallelism(spec.engine))
             rows = reading.plan.estimated_rows if reading.plan else None
             context.is_small = rows is not None and rows <= SMALL_ROWS
         except FlowError as exc:
@@ -127,10 +129,9 @@ def source_of(spec: PipelineSpec, emit: Listener) -> Iterator[tuple[RunContext, 
         close(context.open_until)
 
 
-def parallelism() -> int:
+def parallelism(said: EngineWish | None = None) -> int:
     """Tasks that may read at once."""
-    master = os.environ.get("EMATIX_FLOW_MASTER", "local[*]")
-    return (os.cpu_count() or 2) if master.startswith("local") else int(os.environ.get("EMATIX_FLOW_PARALLELISM", "8"))
+    return (os.cpu_count() or 2) if choose(said).is_local else int(os.environ.get("EMATIX_FLOW_PARALLELISM", "8"))
 
 
 @dataclass

@@ -53,7 +53,8 @@ class RunContext:
     def spark(self) -> SparkSession:
         """The session, started on first use with the jars of every backend in play."""
         used = (self.source_backend, *self.others, *(item.backend for item in self.loads))
-        return session.spark_session({jar for backend in used for jar in backend.jars}, is_small=self.is_small)
+        needed = {jar for backend in used for jar in backend.jars}
+        return session.spark_session(needed, is_small=self.is_small, engine=self.spec.engine)
 
 
 def open_context(spec: PipelineSpec) -> RunContext:

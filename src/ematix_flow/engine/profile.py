@@ -9,12 +9,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ematix_flow.engine import archive, jars
+from ematix_flow.engine.choice import Choice, choose
 
-MASTER_VARIABLE = "EMATIX_FLOW_MASTER"
 MEMORY_VARIABLE = "EMATIX_FLOW_DRIVER_MEMORY"
 IN_UTC = "-Duser.timezone=UTC"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 _GIGABYTE = 1024**3
+_LISTS = {
+    "spark.driver.extraJavaOptions": " ",
+    "spark.executor.extraJavaOptions": " ",
+    "spark.driver.extraClassPath": os.pathsep,
+    "spark.executor.extraClassPath": os.pathsep,
+    "spark.jars": ",",
+    "spark.sql.extensions": ",",
+}
 _BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
@@ -56,12 +64,18 @@ _DELTA = {
 }
 
 
-def settings(wanted: Iterable[str], *, records_classes_in: Path | None = None, is_brief: bool = False) -> list[Setting]:
+def settings(
+    wanted: Iterable[str],
+    *,
+    choice: Choice | None = None,
+    records_classes_in: Path | None = None,
+    is_brief: bool = False,
+) -> list[Setting]:
     """Every setting of a session that has these jar sets; a brief one ends after one small load."""
     needed = sorted(wanted)
-    master = os.environ.get(MASTER_VARIABLE, "local[*]")
-    is_local = master.startswith("local")
-    made = [Setting("spark.master", master, "this machine" if is_local else f"{MASTER_VARIABLE} says so")]
+    choice = choice or choose()
+    is_local = choice.is_local
+    made = [Setting("spark.master", choice.address, choice.reason)]
     made += _named(_EXACT)
     if is_local:
         made += [*_named(_ONE_MACHINE), *_sized(os.cpu_count() or 2, _memory())]
@@ -75,14 +89,29 @@ def settings(wanted: Iterable[str], *, records_classes_in: Path | None = None, i
     if is_brief and is_local:
         options, why = [*options, *_BRIEF], f"{why}; the work ends before a second compiler pays off"
     made.append(Setting("spark.driver.extraJavaOptions", " ".join(options), why))
-    return made
+    return with_the_users(made, choice)
+
+
+def with_the_users(made: Sequence[Setting], choice: Choice) -> list[Setting]:
+    """The user's own settings on top of ours; of lists that both have words in, both are kept."""
+    ours = {item.name: item for item in made}
+    for name, value in choice.settings.items():
+        separator = _LISTS.get(name)
+        if separator and name in ours:
+            value = f"{ours[name].value}{separator}{value}"
+        ours[name] = Setting(name, value, f"{choice.origin} says so")
+    return list(ours.values())
 
 
 def configuration(
-    wanted: Iterable[str], *, records_classes_in: Path | None = None, is_brief: bool = False
+    wanted: Iterable[str],
+    *,
+    choice: Choice | None = None,
+    records_classes_in: Path | None = None,
+    is_brief: bool = False,
 ) -> dict[str, str]:
     """The same as Spark takes it."""
-    made = settings(wanted, records_classes_in=records_classes_in, is_brief=is_brief)
+    made = settings(wanted, choice=choice, records_classes_in=records_classes_in, is_brief=is_brief)
     return {item.name: item.value for item in made}
 
 

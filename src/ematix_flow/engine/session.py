@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ematix_flow.declare.engine import EngineWish
 from ematix_flow.engine import archive, jars, profile, warm
+from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.engine.java import find_java
 from ematix_flow.foundation.errors import RunFailed
 
@@ -28,6 +30,7 @@ class _Own:
     """The session this process started."""
 
     session: SparkSession | None = None
+    choice: Choice | None = None
     jars: set[str] = field(default_factory=set)
     seconds: float | None = None
     expected: set[str] = field(default_factory=set)
@@ -38,8 +41,10 @@ class _Own:
 _own = _Own()
 
 
-def spark_session(needed: Iterable[str] = (), *, is_small: bool = False) -> SparkSession:
-    """The session to use: the user's own, else ours with the jars that are needed.
+def spark_session(
+    needed: Iterable[str] = (), *, is_small: bool = False, engine: EngineWish | None = None
+) -> SparkSession:
+    """The session to use: the user's own, else ours with the jars that are needed, on the engine that is asked for.
 
     `is_small` says that the work at hand is: a JVM that serves nothing else is then started for a short life.
     """
@@ -49,14 +54,17 @@ def spark_session(needed: Iterable[str] = (), *, is_small: bool = False) -> Spar
     active = SparkSession.getActiveSession()
     if active is not None and active is not _own.session:
         return _checked(active, wanted)
-    if active is not None and wanted <= _own.jars:
+    choice = choose(engine)
+    stays = _own.choice is not None and choice.same_place(_own.choice)
+    if active is not None and stays and wanted <= _own.jars:
         return active
-    if active is not None:  # ours, but started without these jars
-        wanted |= _own.jars
+    if active is not None:  # ours, but started without these jars, or elsewhere
+        wanted |= _own.jars if stays else set()
         _end(active)
     wanted |= _own.expected
     started = time.monotonic()
-    _own.session, _own.jars = _start(wanted, is_brief=is_small and _own.serves_one_pipeline)
+    _own.session, _own.jars = _start(wanted, choice, is_brief=is_small and _own.serves_one_pipeline)
+    _own.choice = choice
     _own.seconds = time.monotonic() - started
     return _own.session
 
@@ -87,7 +95,7 @@ def end() -> None:
 
 
 def _forget() -> None:
-    _own.session, _own.seconds, _own.jars = None, None, set()
+    _own.session, _own.choice, _own.seconds, _own.jars = None, None, None, set()
 
 
 @contextmanager
@@ -126,18 +134,19 @@ def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
     return session
 
 
-def _start(wanted: set[str], *, is_brief: bool) -> tuple[SparkSession, set[str]]:
+def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSession, set[str]]:
     from pyspark.sql import SparkSession
 
     if os.environ.get("SPARK_REMOTE"):
         return SparkSession.builder.getOrCreate(), wanted
-    if _own.records_classes_in is None:
+    recorded = _own.records_classes_in
+    if recorded is None and choice.may_join:
         shared = warm.join(wanted)
         if shared is not None:
             return shared
-    recorded = _own.records_classes_in
-    session = start_jvm(profile.configuration(wanted, records_classes_in=recorded, is_brief=is_brief))
-    if _own.records_classes_in is None and str(session.conf.get("spark.master")).startswith("local"):
+    made = profile.configuration(wanted, choice=choice, records_classes_in=recorded, is_brief=is_brief)
+    session = start_jvm(made)
+    if recorded is None and choice.is_local:
         # After the work of this process, so that it does not compete with it.
         atexit.register(archive.train_in_background, wanted, jars.ensure(wanted) if wanted else [])
     return session, wanted

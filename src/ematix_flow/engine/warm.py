@@ -21,14 +21,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.foundation.errors import ConfigError, RunFailed
+from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.runlog.worker import is_dead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-CHOICE_VARIABLE = "EMATIX_FLOW_ENGINE"
-CHOICES = ("auto", "local")
 FOLDER_VARIABLE = "EMATIX_FLOW_ENGINE_DIR"
 IDLE_SECONDS = 30 * 60
 _HEARTBEAT = 30.0
@@ -91,8 +89,6 @@ class Engine:
 
 def join(wanted: set[str]) -> tuple[SparkSession, set[str]] | None:
     """A session on a warm engine that has these jars; None when there is none, or when it does not answer."""
-    if choice() == "local" or os.environ.get("EMATIX_FLOW_MASTER"):
-        return None
     for engine in engines():
         if engine.made_for == made_for() and wanted <= set(engine.jars) and engine.is_alive:
             session = _connect(engine)
@@ -101,14 +97,6 @@ def join(wanted: set[str]) -> tuple[SparkSession, set[str]] | None:
                 _send_own_modules()
                 return session, set(engine.jars)
     return None
-
-
-def choice() -> str:
-    """What the environment says about engines."""
-    said = os.environ.get(CHOICE_VARIABLE, "auto").strip().lower() or "auto"
-    if said not in CHOICES:
-        raise ConfigError(f"{CHOICE_VARIABLE}={said} is not known", hint=f"use {' or '.join(CHOICES)}")
-    return said
 
 
 def engines() -> list[Engine]:

@@ -1,0 +1,80 @@
+"""Which engine runs the work: this machine, a cluster, or another engine behind the same API."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ematix_flow.config.spark import SparkConfig, said_for_this_run, spark_config
+from ematix_flow.declare.engine import AUTO, DISTRIBUTED, LOCAL, SAIL, EngineWish
+from ematix_flow.engine import peers
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.redact import mask
+
+THIS_MACHINE = "local[*]"
+
+
+@dataclass(frozen=True, repr=False)
+class Choice:
+    """The engine, where it is, the user's own settings of Spark, and who said so."""
+
+    engine: str = LOCAL
+    address: str = THIS_MACHINE
+    """A Spark master, or the `sc://` address of a Spark Connect server."""
+    may_join: bool = True
+    """Whether a warm engine of this user will do."""
+    settings: Mapping[str, str] = field(default_factory=dict)
+    reason: str = "this machine"
+    origin: str = ""
+    """Where the user's settings are written."""
+
+    @property
+    def is_local(self) -> bool:
+        """Whether tasks run on this machine, in the session's own JVM."""
+        return self.engine == LOCAL
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the session itself lives in a server."""
+        return self.address.startswith("sc://")
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return self.engine if self.engine in (LOCAL, SAIL) else f"{self.engine} {mask(self.address)}"
+
+    def same_place(self, other: Choice) -> bool:
+        """Whether one session can serve both."""
+        return (self.engine, self.address) == (other.engine, other.address)
+
+
+def choose(said: EngineWish | None = None) -> Choice:
+    """The environment over the pipeline's own words over the project's file."""
+    file, now, own = spark_config(), said_for_this_run(), said or EngineWish()
+    if now is not None and now.wish.engine != AUTO:
+        return _chosen(now.wish, now.master or file.master, file, reason=f"{now.origin} says so")
+    if own.engine or own.peers:
+        return _chosen(own, None if own.peers else file.master, file, reason="the pipeline says so")
+    return _chosen(file.wish, file.master, file, reason=f"{file.origin} says so")
+
+
+def _chosen(said: EngineWish, master: str | None, file: SparkConfig, *, reason: str) -> Choice:
+    if said.engine == SAIL:
+        return Choice(SAIL, SAIL, False, file.settings, reason, file.origin)
+    listed = said.peers or (file.wish.peers if said.engine == DISTRIBUTED else ())
+    address = peers.address(listed) if listed else master or ""
+    if said.engine == LOCAL or not address or address.startswith("local"):
+        if said.engine == DISTRIBUTED:
+            raise ConfigError(
+                'engine="distributed" needs to know where the cluster is',
+                hint='name it: peers=["spark://host:7077"], or master = "spark://host:7077" below [spark]',
+            )
+        return _here(address, file, reason, may_join=said.engine != LOCAL)
+    return Choice(DISTRIBUTED, address, False, file.settings, reason, file.origin)
+
+
+def _here(address: str, file: SparkConfig, reason: str, *, may_join: bool) -> Choice:
+    if address.startswith("local"):
+        return Choice(LOCAL, address, False, file.settings, reason, file.origin)
+    # An engine that is already running cannot take settings of a JVM's start.
+    return Choice(LOCAL, may_join=may_join and not file.settings, settings=file.settings, origin=file.origin)
