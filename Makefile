@@ -23,7 +23,7 @@ lint: setup ## ruff, mypy and the layers
 unit: setup ## only the tests that need neither Spark nor a server
 	@.venv/bin/python scripts/check.py unit -- $(ARGS)
 
-services: setup ## bring PostgreSQL, MariaDB and MySQL 8 to this machine for the tests
+services: setup ## bring the databases and object stores of the tests to this machine (builds some, once)
 	@.venv/bin/python scripts/check.py services
 
 bench: setup services ## measure against the peers and write docs/benchmarks.md (ARGS="--only start --repeats 3", --list)

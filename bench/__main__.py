@@ -10,7 +10,7 @@ from pathlib import Path
 from bench import page, picture, results
 from bench.cases import CASES
 from bench.machine import Machine
-from bench.model import PRODUCT, Case, Unavailable
+from bench.model import PRODUCT, SAIL, Case, Unavailable
 from bench.place import FOLDER, ROOT, Place
 from bench.runner import Options, run_case
 
@@ -35,7 +35,12 @@ def main(words: list[str]) -> int:
         shown = f"scale {kept[name]['scale']:g}, {len(kept[name]['contestants'])} contestants"
         print(f"{name}: the kept results ({shown}) stay; --replace overwrites them")
     _write_page(kept, asked.docs)
-    ours = {name: case["contestants"][PRODUCT] for name, case in measured.items()}
+    ours = {
+        f"{name} ({who})" if who == SAIL else name: case["contestants"][who]
+        for name, case in measured.items()
+        for who in (PRODUCT, SAIL)
+        if who in case["contestants"]
+    }
     failed = {name: item["problem"] for name, item in ours.items() if item["available"] and item["problem"]}
     for name, problem in failed.items():
         print(f"{name}: the product has no result: {problem}", file=sys.stderr)

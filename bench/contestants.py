@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.model import PRODUCT, STOCK, Contestant
+from bench.model import PRODUCT, SAIL, STOCK, Contestant
 
 
 def product(pipeline: str) -> Contestant:
@@ -15,6 +15,12 @@ def product(pipeline: str) -> Contestant:
         command=("{bin}/flow", "run", pipeline, "--module", f"{{pipelines}}/{pipeline}.py"),
         marks_rows=True,
     )
+
+
+def on_sail(ours: Contestant) -> Contestant:
+    """The same command on the native engine, with no Java to be found."""
+    variables = (*ours.variables, ("EMATIX_FLOW_ENGINE", SAIL), ("JAVA_HOME", ""), ("PATH", "{bin}"))
+    return replace(ours, name=SAIL, label="this product, engine sail", variables=variables)
 
 
 def stock(script: str, *jars: str) -> Contestant:

@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.model import PRODUCT
+from bench.model import PRODUCT, SAIL
 from bench.place import ROOT
 
 
@@ -32,7 +32,7 @@ class Machine:
         """The version of who runs in the project's own environment."""
         if contestant == PRODUCT:
             return f"{version('ematix-flow-spark')} ({self._commit})" if self._commit else version("ematix-flow-spark")
-        return f"pyspark {version('pyspark')}"
+        return f"pysail {version('pysail')}" if contestant == SAIL else f"pyspark {version('pyspark')}"
 
     @cached_property
     def _cpu(self) -> str:

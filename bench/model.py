@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 PRODUCT = "product"
 STOCK = "stock"
+SAIL = "sail"
+TENTH = "tenth"
 
 
 class Unavailable(Exception):
@@ -46,21 +48,25 @@ class Contestant:
 
     @property
     def home(self) -> str:
-        """The name of its environment; the product and stock PySpark share the project's own."""
-        return self.environment or ("" if self.name in (PRODUCT, STOCK) else self.name)
+        """The name of its environment; the product, on either engine, and stock PySpark share the project's own."""
+        return self.environment or ("" if self.name in (PRODUCT, SAIL, STOCK, TENTH) else self.name)
 
 
 @dataclass(frozen=True)
 class Goal:
-    """So many times as fast as a peer, or so many seconds at most."""
+    """So many times as fast as a peer, or so many seconds at most; `who` is the product unless it says otherwise."""
 
     peer: str = STOCK
     at_least: float = 0
     at_most_seconds: float = 0
+    who: str = PRODUCT
+    said: str = ""  # the goal in words, where a plain ratio does not tell
 
     @property
     def text(self) -> str:
         """The goal as the page shows it."""
+        if self.said:
+            return self.said
         return f"≤ {self.at_most_seconds:g} s" if self.at_most_seconds else f"≥ {self.at_least:g}×"
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from bench.model import PRODUCT, SAIL
 from bench.place import FOLDER
 
 Result = Mapping[str, Any]
@@ -61,11 +62,11 @@ def _goals(cases: Mapping[str, Result]) -> Iterator[str]:
 
 
 def _goal_row(name: str, case: Result, goal: Result) -> str:
-    ours, peer = case["contestants"].get("product"), case["contestants"].get(goal["peer"])
+    ours, peer = case["contestants"].get(who_of(goal)), case["contestants"].get(goal["peer"])
     against = f" {peer['label']}" if peer else ""
     cpus = " / ".join(_cpu(item) for item in (ours, peer) if item)
     cells = [
-        f"[{case['title']}](#{_anchor(name)})",
+        f"[{titled(case, goal)}](#{_anchor(name)})",
         f"{goal['text']}{against}",
         _figure(case, ours),
         _figure(case, peer) if peer else "—",
@@ -75,6 +76,16 @@ def _goal_row(name: str, case: Result, goal: Result) -> str:
         measured(case),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def who_of(goal: Result) -> str:
+    """The contestant whose goal it is."""
+    return str(goal.get("who", PRODUCT))
+
+
+def titled(case: Result, goal: Result) -> str:
+    """The case, with the engine where it is another one than Spark."""
+    return f"{case['title']}, engine {SAIL}" if who_of(goal) == SAIL else str(case["title"])
 
 
 def verdict(goal: Result) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
+from bench.page import titled
+
 _PEER, _LEFT, _RIGHT, _END, _ROW, _TOP = 290, 440, 860, 990, 28, 54
 _STYLE = """\
   <style>
@@ -32,7 +34,7 @@ _STYLE = """\
 def render(cases: Mapping[str, Mapping[str, Any]]) -> str:
     """The picture of every goal that is a ratio and was measured."""
     bars = [
-        (case["title"].replace("`", ""), case["contestants"][goal["peer"]]["label"], goal)
+        (titled(case, goal).replace("`", ""), case["contestants"][goal["peer"]]["label"], goal)
         for case in cases.values()
         for goal in case["goals"]
         if goal["ratio"] is not None

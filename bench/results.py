@@ -12,7 +12,7 @@ from typing import Any
 
 from bench import envs
 from bench.machine import Machine
-from bench.model import PRODUCT, Case, Goal
+from bench.model import Case, Goal
 from bench.place import Place
 from bench.runner import Options, Outcome
 
@@ -104,8 +104,14 @@ def _contestant(outcome: Outcome, machine: Machine) -> Result:
 
 
 def _goal(goal: Goal, contestants: Mapping[str, Result]) -> Result:
-    ours, peer = contestants.get(PRODUCT), contestants.get(goal.peer)
-    base = {"text": goal.text, "peer": goal.peer, "at_least": goal.at_least, "at_most_seconds": goal.at_most_seconds}
+    ours, peer = contestants.get(goal.who), contestants.get(goal.peer)
+    base = {
+        "text": goal.text,
+        "who": goal.who,
+        "peer": goal.peer,
+        "at_least": goal.at_least,
+        "at_most_seconds": goal.at_most_seconds,
+    }
     if goal.at_most_seconds:
         known = ours is not None and ours["figure"] is not None
         return base | {

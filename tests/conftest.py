@@ -46,6 +46,24 @@ def mysql8_url() -> str:
     return _url_of(services.start_mysql8)
 
 
+@pytest.fixture(scope="session")
+def s3_url() -> str:
+    """The endpoint of an S3 server."""
+    return _url_of(services.start_s3)
+
+
+@pytest.fixture(scope="session")
+def azure_url() -> str:
+    """The endpoint of an Azure Blob Storage."""
+    return _url_of(services.start_azure)
+
+
+@pytest.fixture(scope="session")
+def gcs_url() -> str:
+    """The endpoint of a Google Cloud Storage."""
+    return _url_of(services.start_gcs)
+
+
 @pytest.fixture(scope="module")
 def fresh_postgres(postgres_url: str) -> Iterator[str]:
     """The URL of a new, empty PostgreSQL database, gone after the module."""

@@ -1,4 +1,4 @@
-"""Every case by name, in the order of the page; a module here is a case when it has a CASE."""
+"""Every case by name, in the order of the page; a module here has a CASE, or several CASES."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from bench.model import Case
 _ORDER = (
     "help",
     "start",
+    "start_on_spark",
     "start_csv",
     "start_warm",
     "pg_to_parquet",
@@ -23,6 +24,10 @@ _ORDER = (
     "sqlite_to_parquet",
     "pg_to_pg_truncate",
     "pg_to_pg_merge",
+    "scaling",
     "tpch",
 )
-CASES: dict[str, Case] = {name: import_module(f"bench.cases.{name}").CASE for name in _ORDER}
+_MODULES = [import_module(f"bench.cases.{name}") for name in _ORDER]
+CASES: dict[str, Case] = {
+    case.name: case for module in _MODULES for case in getattr(module, "CASES", None) or (module.CASE,)
+}

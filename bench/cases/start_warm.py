@@ -8,12 +8,14 @@ from bench.cases import start
 from bench.contestants import product, stock
 from bench.model import Goal
 
-_WARM = replace(product("start"), opens=("{bin}/flow", "engine", "start"), closes=("{bin}/flow", "engine", "stop"))
+_WARM = replace(
+    product("start_on_spark"), opens=("{bin}/flow", "engine", "start"), closes=("{bin}/flow", "engine", "stop")
+)
 
 CASE = replace(
     start.CASE,
     name="start_warm",
-    title="tiny run on a warm engine",
+    title="tiny run through Spark on a warm engine",
     is_warm=True,
     contestants=(_WARM, stock("start", "sqlite")),
     goals=(Goal(at_most_seconds=1.0), Goal(at_least=8)),

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bench import data
-from bench.contestants import duckdb, stock
-from bench.model import PRODUCT, Case, Contestant, Goal
+from bench.contestants import duckdb, on_sail, stock
+from bench.model import PRODUCT, SAIL, Case, Contestant, Goal
 from bench.place import FOLDER, Place
 
 _CODE = FOLDER / "tpch"
@@ -69,19 +69,22 @@ def _same(left: object, right: object) -> bool:
     return text == other_text and abs(number - other) <= 1e-5 + 1e-9 * abs(number)
 
 
+_OURS = Contestant(
+    name=PRODUCT,
+    label="Spark with this product's settings",
+    command=("{bin}/python", "{peers}/../tpch/ours.py"),
+)
+
 CASE = Case(
     name="tpch",
     title="TPC-H, 22 queries, settings alone",
     contestants=(
-        Contestant(
-            name=PRODUCT,
-            label="Spark with this product's settings",
-            command=("{bin}/python", "{peers}/../tpch/ours.py"),
-        ),
+        _OURS,
+        on_sail(_OURS),
         stock("tpch"),
         duckdb("tpch"),
     ),
-    goals=(Goal(at_least=1.5),),
+    goals=(Goal(at_least=1.5), Goal(at_least=10, who=SAIL), Goal("duckdb", at_least=0.4, who=SAIL)),
     is_warm=True,
     steps=_steps,
     prepare=_prepare,

@@ -1,4 +1,4 @@
-"""The 22 queries of TPC-H on Spark with the settings of the product's session, and nothing else of it."""
+"""The 22 queries of TPC-H on the product's session, by its settings or on its other engine, and nothing else of it."""
 
 import os
 

@@ -49,21 +49,35 @@ from ematix_flow.declare.types import (
     Timestamp,
     TimestampTZ,
 )
+from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp
 from ematix_flow.decorators import ematix
+from ematix_flow.foundation.secrets import SecretResolver, find_resolvers_with
 
 __all__ = [
-    "JSON", "JSONB", "UUID", "Annotated", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
+    "JSON", "JSONB", "UUID", "AllOf", "Annotated", "AnyOf", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
     "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double", "DuckDBConnection", "Float",
     "GlueSchemaRegistryConnection", "Integer", "KafkaConnection", "KinesisConnection", "ManagedTable",
     "MySQLConnection", "Numeric", "ObjectStoreLocalConnection", "ObjectStoreS3Connection", "PostgresConnection",
     "PubSubConnection", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection", "SchemaRegistryConnection",
-    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "__version__",
+    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "TriggerOp", "__version__",
     "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable", "pk", "register_connection",
     "registered_connections", "spark_session",
 ]  # fmt: skip
 
 
-_DOORS = ("_core", "config", "connections", "normalize", "pipeline", "preview", "run_log", "secrets", "transforms")
+_DOORS = (
+    "_core", "alerters", "config", "connections", "lineage", "logs", "metrics", "normalize", "pipeline", "preview",
+    "run_log", "secrets", "tracing", "transforms",
+)  # fmt: skip
+
+
+def _secret_store(prefix: str) -> SecretResolver | None:
+    from ematix_flow.observe.stores.settings import store_for
+
+    return store_for(prefix)
+
+
+find_resolvers_with(_secret_store)
 
 
 def __getattr__(name: str) -> object:

@@ -14,6 +14,7 @@ from ematix_flow.declare.pipeline import PipelineOptions, PipelineSpec, pipeline
 from ematix_flow.declare.registry import TransformRef, TransformSpec
 from ematix_flow.declare.table import ManagedTable
 from ematix_flow.declare.table import table as _table
+from ematix_flow.declare.workflow import Workflow, register_workflow
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import caller
 
@@ -134,6 +135,14 @@ class Ematix:
         if not isinstance(name, str):
             raise TypeError(f"transform_ref takes a name, not {name!r}")
         return TransformRef(name)
+
+    def workflow(self, *, name: str, jobs: Sequence[Any], triggered_by: Any = None, schedule: str | None = None,
+                 timezone: str | None = None, on_message: Any = None, depends_on: Any = None) -> Workflow:  # fmt: skip
+        """Jobs that belong together, and what fires them: a schedule, or the success of others."""
+        return register_workflow(
+            name=name, jobs=jobs, triggered_by=triggered_by, schedule=schedule, timezone=timezone,
+            on_message=on_message, depends_on=depends_on, where=caller(),
+        )  # fmt: skip
 
     def read(self, connection: Any, table_or_query: str) -> Any:
         """A table or query of a connection as a Spark DataFrame."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from ematix_flow.declare import registry
@@ -11,6 +12,7 @@ from ematix_flow.declare.pipeline import PipelineOptions, pipeline_from, plain_p
 from ematix_flow.declare.pipeline_data import Pipeline, Source, Target
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.table import ManagedTable
+from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp, Workflow, register_workflow, workflows
 from ematix_flow.decorators import Pipeline as _Declared
 from ematix_flow.engine import batch
 from ematix_flow.engine import preview as _preview
@@ -18,14 +20,22 @@ from ematix_flow.engine.handle import Connection
 from ematix_flow.engine.post import ParentContext
 from ematix_flow.engine.preview import Preview, ValidateResult
 from ematix_flow.engine.result import Result
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.foundation.errors import UnknownName
 from ematix_flow.foundation.location import caller
+from ematix_flow.orchestrate import cron
+from ematix_flow.orchestrate.firing import FailedEvent, FiredEvent, Firing, RunDueResult, SkippedEvent
+from ematix_flow.orchestrate.jobs import declared_jobs
 from ematix_flow.runlog import default_run_log
+from ematix_flow.runlog.memory import InMemoryRunLog
+from ematix_flow.runlog.records import AttemptState, in_utc
 
 __all__ = [
-    "ParentContext", "Pipeline", "RegistryEntry", "RetryPolicy", "ScheduledPipeline", "Source", "Target",
-    "ValidateResult", "depends_on_of", "dry_run", "get_pipeline", "list_entries", "list_pipelines", "list_transforms",
-    "order_for_run_due", "preview", "register", "retry_policy_of", "run_pipeline", "run_transform", "sync",
-    "upstream_freshness_secs_of", "validate",
+    "AllOf", "AnyOf", "AttemptState", "FailedEvent", "FiredEvent", "ParentContext", "Pipeline", "RegistryEntry", "RetryPolicy", "RunDueResult", "ScheduledPipeline", "SkippedEvent", "Source", "Target", "TriggerOp",
+    "ValidateResult", "Workflow", "depends_on_of", "dry_run", "forecast_next_run", "get_pipeline", "is_due", "list_entries", "list_pipelines", "list_transforms",
+    "matched_fire_time", "order_for_run_due", "preview", "register", "register_workflow", "retry_policy_of",
+    "run_due_with_dag", "run_due_with_dag_detailed", "run_pipeline", "run_transform", "sync",
+    "upstream_freshness_secs_of", "validate", "workflow_dag_edges",
 ]  # fmt: skip
 
 
@@ -170,3 +180,71 @@ def _scheduled(name: str) -> ScheduledPipeline:
     declared = registry.get_pipeline(name)
     spec = declared.spec
     return ScheduledPipeline(name, spec.schedule, lambda: run_pipeline(name), spec.timezone)
+
+
+def is_due(schedule: str | None, now: datetime, interval_seconds: float, *, tz: Any = None) -> bool:
+    """Whether the schedule fired later than `interval_seconds` before now, and not later than now."""
+    return matched_fire_time(schedule, now, interval_seconds, tz=tz) is not None
+
+
+def matched_fire_time(
+    schedule: str | None, now: datetime, interval_seconds: float, *, tz: Any = None
+) -> datetime | None:
+    """The fire time that makes a schedule due, None when it is not."""
+    if schedule is None:
+        return None
+    moment = in_utc(now)
+    return cron.fire_in(schedule, moment - timedelta(seconds=interval_seconds), moment, zone=str(tz) if tz else None)
+
+
+def forecast_next_run(
+    schedule: str | None, *, now: datetime | None = None, timezone: str | None = None
+) -> datetime | None:
+    """When the schedule fires next, in UTC."""
+    return cron.next_fire(schedule, in_utc(now) if now else clock_now(), zone=timezone) if schedule else None
+
+
+def run_due_with_dag(due: Sequence[str], *, now: datetime | None = None, run_log: Any = None) -> list[str]:
+    """Run these pipelines in the order of their depends_on; the names of those that succeeded."""
+    return [event.name for event in run_due_with_dag_detailed(due, now=now, run_log=run_log).fired]
+
+
+def run_due_with_dag_detailed(due: Sequence[str], *, now: datetime | None = None, run_log: Any = None,
+                              alerters: Sequence[Any] | None = None, metrics: Any = None) -> RunDueResult:  # fmt: skip
+    """Run these pipelines as if their schedules had just fired, upstreams first; what ran, failed and was left out."""
+    from ematix_flow.observe.alerts.dispatch import Alerts
+    from ematix_flow.observe.metrics.sinks import NullSink
+    from ematix_flow.observe.watching import Observers
+
+    moment, log = in_utc(now) if now else clock_now(), run_log if run_log is not None else InMemoryRunLog()
+    watchers = Observers(alerts=Alerts(tuple(alerters or ())), metrics=metrics or NullSink())
+    asked = {registry.get_pipeline(name).spec.name for name in due}
+
+    def work(name: str, attempt: int) -> Any:
+        spec = registry.get_pipeline(name).spec
+        with watchers.watching(spec, attempt=attempt) as watch:
+            done = batch.run(spec, run_log=log, attempt=attempt, run_id=watch.run_id, listener=watch.listener)
+            watch.succeeded(done.to_dict())
+        return done
+
+    failing = log.attempt_states()  # these wait for their retry, the others fire now
+    jobs = [
+        replace(job, schedule=None if job.name in failing else "* * * * * *", trigger=None)
+        for job in declared_jobs()
+        if job.name in asked
+    ]
+    return Firing(jobs, log, work, now=moment, interval=1.0).go()
+
+
+def workflow_dag_edges(workflow_name: str) -> list[tuple[str, str]]:
+    """The depends_on edges between jobs of one workflow, upstream first."""
+    known = workflows()
+    if workflow_name not in known:
+        raise UnknownName(f"no workflow is called {workflow_name!r}", hint=f"there are {', '.join(known) or 'none'}")
+    jobs = known[workflow_name].jobs
+    return [
+        (upstream, name)
+        for name in jobs
+        for upstream in registry.get_pipeline(name).spec.depends_on
+        if upstream in jobs
+    ]

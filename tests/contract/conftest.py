@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ematix_flow.backends.catalog import all_backends
 from ematix_flow.contract.backend import Backend
+from ematix_flow.engine import warm
 from ematix_flow.engine.session import spark_session
+from tests.contract import native
 from tests.contract.breadth import is_left_out
 from tests.contract.gaps import GAPS
 from tests.harness import HARNESSES, open_harness
@@ -30,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     there = {name: offered[entry.backend] for name, entry in HARNESSES.items() if entry.backend in offered}
     names = [name for name, promises in there.items() if wanted is None or wanted in promises]
     module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.definition.originalname
-    names = [name for name in names if not is_left_out(name, module, test)]
+    names = [name for name in names if not is_left_out(name, module, test) and not native.is_refused(name)]
     only = metafunc.definition.get_closest_marker("systems")
     if only:
         names = [name for name in names if name in only.args]
@@ -40,8 +44,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What a system does not keep yet must fail, and says why."""
     for item in items:
-        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
-            reason = GAPS.get((item.originalname, str(item.callspec.params.get("harness"))))
+        if isinstance(item, pytest.Function):
+            params = item.callspec.params if hasattr(item, "callspec") else {}
+            reason = GAPS.get((item.originalname, str(params.get("harness")))) or native.gap(
+                item.originalname, item.name
+            )
             if reason is not None:
                 item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
 
@@ -89,7 +96,20 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("EMATIX_FLOW_RUN_LOG_PATH", str(home / "run_log.db"))
     patch.setenv("EMATIX_FLOW_STAGE_DIR", str(home / "stage"))
     patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
+    if native.is_native():
+        patch.setenv("EMATIX_FLOW_ENGINE", "sail")
+    engine = _warm_engine(patch, home) if os.environ.get(native.ENGINE_VARIABLE) == "connect" else None
     # Plans that are made anew from a stage's sizes pay off for large stages only.
     spark_session({"delta"}).conf.set("spark.sql.adaptive.enabled", "false")
     yield
+    if engine is not None:
+        warm.stop(engine)
     patch.undo()
+
+
+def _warm_engine(patch: pytest.MonkeyPatch, home: Path) -> warm.Engine:
+    """CONTRACT_ENGINE=connect runs the suite as a client of Spark Connect."""
+    patch.setenv("EMATIX_FLOW_ENGINE", "auto")
+    patch.setenv("EMATIX_FLOW_ENGINE_DIR", str(home / "engine"))
+    engine, _ = warm.start({"delta"})
+    return engine

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from ematix_flow import BigInt, Text, pk
@@ -62,8 +64,9 @@ class Lake:
         return columns(self.query(f"SELECT * FROM {table.spec().qualified}"), names or table.spec().column_names)
 
     def history(self, table: Any) -> list[Any]:
-        path = self.root / table.__schema__ / table.__tablename__
-        return self.spark.sql(f"DESCRIBE HISTORY delta.`{path}`").collect()  # type: ignore[no-any-return]
+        """What the table's log says about its commits, newest first."""
+        log = self.root / table.__schema__ / table.__tablename__ / "_delta_log"
+        return [_commit(file) for file in sorted(log.glob("[0-9]*.json"), reverse=True)]
 
 
 @dataclass
@@ -89,6 +92,12 @@ class Load:
             raise
         self.sink.settle(self.job, self.opening, result, None)
         return result
+
+
+def _commit(file: Path) -> SimpleNamespace:
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    info = next(line["commitInfo"] for line in lines if "commitInfo" in line)
+    return SimpleNamespace(version=int(file.stem), operation=info["operation"], userMetadata=info.get("userMetadata"))
 
 
 def people() -> Any:

@@ -17,6 +17,7 @@ from ematix_flow import ManagedTable, ObjectStoreLocalConnection, ematix
 from ematix_flow.declare.table import TableSpec, table
 from ematix_flow.engine.result import Result
 from ematix_flow.families.frames import arrow_schema, pairs, spark_schema
+from ematix_flow.foundation.errors import PlanError
 from tests.harness.base import Harness, Row
 
 ROWS_OF_ONE_TASK = 8
@@ -40,15 +41,25 @@ def declare(
 def load(
     harness: Harness, target: type[ManagedTable], rows: Iterable[Row], *, name: str | None = None, **options: Any
 ) -> Result:
-    """Load these rows; the lanes take turns, so that each finds the tables of the other."""
-    make = parquet_pipeline_of if _next_lane(target) == "arrow" else pipeline_of
-    return make(harness, target, rows, name=name, **options).sync()
+    """Load these rows; the lanes take turns, so that each finds the tables of the others."""
+    lane = _next_lane(target)
+    if lane == "spark":
+        return pipeline_of(harness, target, rows, name=name, **options).sync()
+    pipeline = parquet_pipeline_of(harness, target, rows, name=name, **options)
+    if lane == "arrow":  # few rows would be loaded directly
+        try:
+            return pipeline.sync(force_lane="arrow")
+        except PlanError as refused:
+            if "force_lane" not in refused.what:
+                raise
+    return pipeline.sync()
 
 
 def _next_lane(target: type[ManagedTable]) -> str:
-    """CONTRACT_LANE=arrow or spark keeps to one lane."""
+    """CONTRACT_LANE=direct, arrow or spark keeps to one lane, CONTRACT_LANE=spark,arrow to these."""
     loads = _loads[target] = _loads.get(target, 0) + 1
-    return os.environ.get("CONTRACT_LANE") or ("spark" if loads % 2 else "arrow")
+    lanes = (os.environ.get("CONTRACT_LANE") or "spark,direct,arrow").split(",")
+    return lanes[loads % len(lanes)]
 
 
 def pipeline_of(

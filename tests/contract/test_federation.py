@@ -13,6 +13,7 @@ from ematix_flow import BigInt, Date, Text, TimestampTZ, ematix, pk, register_co
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.declare.connections import clear_registry
 from ematix_flow.foundation.errors import FlowError, MissingColumn, MissingTable, PlanError, SqlError, UnknownConnection
+from tests.contract import native
 from tests.contract.conftest import Systems
 from tests.contract.loading import columns, counts, day, declare, unique
 from tests.harness.base import Harness
@@ -63,7 +64,8 @@ def shop(systems: Systems) -> tuple[str, str, list[Any]]:
 @pytest.mark.systems("delta")
 def test_databases_files_and_lakes_are_joined_into_one_table(harness: Harness, systems: Systems) -> None:
     labels = [{"id": n, "label": f"label {n}"} for n in range(9)]
-    places = {name: systems(name) for name in ("postgres", "mariadb", "sqlite", "delta", "files-csv", "duckdb")}
+    files = "files-parquet" if native.is_native() else "files-csv"
+    places = {name: systems(name) for name in ("postgres", "mariadb", "sqlite", "delta", files, "duckdb")}
     sales = seeded(places.pop("postgres"), orders(), ORDERS)
     joins = {name: seeded(place, codes(), labels) for name, place in places.items()}
     aliases = [name.replace("-", "_") for name in joins]

@@ -1,4 +1,4 @@
-"""The Arrow lane and the Spark lane give the same table, type by type and strategy by strategy."""
+"""Every lane gives the same table, type by type and strategy by strategy: direct, Arrow, Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ from tests.contract.test_types import expected, table_of
 from tests.harness.base import Harness
 from tests.spark.test_normalizers_agree import ODD
 
-LANES = ("arrow", "spark")
+LANES = ("direct", "arrow", "spark")
+BY_SPARK = {"delta": "Spark publishes"}  # systems that few rows need Spark for, and what preview says of them
 ARROW_SINKS = pytest.mark.systems("postgres", "mariadb", "mysql8", "sqlite", "duckdb", "delta", "files-parquet")
 # Types these sources keep as text: turning that into the declared type is Spark's work.
 AS_TEXT = {
@@ -82,6 +83,10 @@ def source_for(harness: Harness, systems: Systems) -> Harness:
     return systems("postgres" if harness.name == "sqlite" else "sqlite")
 
 
+def lanes_of(harness: Harness) -> tuple[str, ...]:
+    return tuple(lane for lane in LANES if not (lane == "direct" and harness.name in BY_SPARK))
+
+
 def run(source: Harness, spec: Any, target: Harness, table: Any, lane: str | None, **options: Any) -> Any:
     decorate = ematix.pipeline(
         target=table, target_connection=target.connection, source_connection=source.connection, force_lane=lane,
@@ -92,11 +97,11 @@ def run(source: Harness, spec: Any, target: Harness, table: Any, lane: str | Non
 
 @ARROW_SINKS
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_both_lanes_give_the_same_table(harness: Harness, systems: Systems, strategy: str) -> None:
+def test_every_lane_gives_the_same_table(harness: Harness, systems: Systems, strategy: str) -> None:
     if strategy not in backend_for(harness.connection).strategies:
         return  # the manifest is the promise, and tests/contract/test_suite.py holds it to that
     source, found = source_for(harness, systems), {}
-    for lane in LANES:
+    for lane in lanes_of(harness):
         table = declare({**RAW, "id": Annotated[BigInt, pk()], "price": Numeric[10, 2] | None})
         said = []
         for batch in (FIRST, SECOND):
@@ -109,12 +114,12 @@ def test_both_lanes_give_the_same_table(harness: Harness, systems: Systems, stra
                 break
         names = [name for name in harness.rows(table.spec())[0] if name not in OWN]
         found[lane] = (said, columns(harness.rows(table.spec()), sorted(names)))
-    assert found["arrow"] == found["spark"]
+    assert all(one == found["spark"] for one in found.values())
 
 
 @pytest.mark.systems("postgres", "mariadb", "mysql8", "sqlite")
 @pytest.mark.parametrize("lane", LANES)
-def test_every_value_of_a_source_arrives_through_both_lanes(harness: Harness, systems: Systems, lane: str) -> None:
+def test_every_value_of_a_source_arrives_through_every_lane(harness: Harness, systems: Systems, lane: str) -> None:
     other = systems("postgres" if harness.name == "duckdb" else "duckdb")
     held, written = held_by(other.name), written_by(harness.name)
     names = [name for name in TYPES if name not in AS_TEXT.get(harness.name, ())]
@@ -126,9 +131,7 @@ def test_every_value_of_a_source_arrives_through_both_lanes(harness: Harness, sy
 
 
 @ARROW_SINKS
-def test_rows_that_break_the_declaration_stop_the_arrow_lane_and_nothing_is_loaded(
-    harness: Harness, systems: Systems
-) -> None:
+def test_rows_that_break_the_declaration_stop_a_lane_and_nothing_is_loaded(harness: Harness, systems: Systems) -> None:
     source = source_for(harness, systems)
     wrong: list[tuple[Any, Any, Any, type[Exception]]] = [
         (BigInt, SmallInt, 40_000, BadValue),
@@ -143,15 +146,16 @@ def test_rows_that_break_the_declaration_stop_the_arrow_lane_and_nothing_is_load
         if wanted is UUID:
             fine = "6f1c2a34-0000-4000-8000-00000000000a"
         source.seed(spec, [{"id": 1, "v": fine}, {"id": 2, "v": value}])
-        table = declare({"id": Annotated[BigInt, pk()], "v": wanted})
-        with pytest.raises(error) as caught:
-            run(source, spec, harness, table, "arrow").sync()
-        assert caught.value.hint
-        assert harness.rows(table.spec()) == []
+        for lane in lanes_of(harness)[:-1]:
+            table = declare({"id": Annotated[BigInt, pk()], "v": wanted})
+            with pytest.raises(error) as caught:
+                run(source, spec, harness, table, lane).sync()
+            assert caught.value.hint
+            assert harness.rows(table.spec()) == []
 
 
 @pytest.mark.systems("duckdb")
-def test_values_are_cast_alike_in_both_lanes(harness: Harness, systems: Systems) -> None:
+def test_values_are_cast_alike_in_every_lane(harness: Harness, systems: Systems) -> None:
     source = systems("postgres")
     given = {"id": BigInt, "small": SmallInt, "whole": Integer, "price": Numeric[10, 4], "day": Date, "at": Timestamp, "tz": TimestampTZ, "u": Text}  # fmt: skip
     spec = declare(given).spec()
@@ -166,7 +170,7 @@ def test_values_are_cast_alike_in_both_lanes(harness: Harness, systems: Systems)
         table = declare({**wanted, "id": Annotated[Integer, pk()]})
         run(source, spec, harness, table, lane).sync()
         found[lane] = columns(harness.rows(table.spec()), tuple(wanted))
-    assert found["arrow"] == found["spark"]
+    assert found["direct"] == found["arrow"] == found["spark"]
     assert [row[3] for row in found["arrow"]] == [Decimal(text) for text in ("1.01", "-1.01", "2.50", "0.00", "100.00")]
 
 
@@ -179,18 +183,18 @@ def test_what_arrow_cannot_do_takes_the_spark_lane_and_preview_says_why(harness:
         ({"name": Annotated[Text, normalize.sql("trim(col)")]}, "written for Spark"),
         ({"name": Annotated[Text, normalize.lower()]}, "changes the case of name"),
         ({"n": Integer}, "Spark casts n from"),
-        ({"id": BigInt}, "row by row"),
+        ({"id": BigInt}, "few rows"),
     ):
         pipeline = run(source, spec, harness, declare(wanted), None)
         plan = pipeline.preview().targets[0]
         assert reason in plan.lane_reason
-        assert pipeline.sync().targets[0].lane == plan.lane == ("arrow" if "id" in wanted else "spark")
+        assert pipeline.sync().targets[0].lane == plan.lane == ("direct" if "id" in wanted else "spark")
     with pytest.raises(PlanError, match="force_lane"):
         run(source, spec, harness, declare({"n": Integer}), "arrow").sync()
 
 
 @pytest.mark.systems("duckdb")
-def test_normalizers_give_the_same_values_in_both_lanes(harness: Harness, systems: Systems) -> None:
+def test_normalizers_give_the_same_values_in_every_lane(harness: Harness, systems: Systems) -> None:
     source = systems("postgres")
     spec = declare({"n": Integer, **dict.fromkeys(NORMALIZED, Text | None)}).spec()
     source.seed(spec, [{"n": n, **dict.fromkeys(NORMALIZED, text)} for n, text in enumerate(ODD)])
@@ -201,12 +205,12 @@ def test_normalizers_give_the_same_values_in_both_lanes(harness: Harness, system
         result = run(source, spec, harness, table, lane).sync()
         assert (result.targets[0].lane, result.rows_inserted) == (lane, len(ODD))
         found[lane] = columns(harness.rows(table.spec()), ("n", *NORMALIZED))
-    assert found["arrow"] == found["spark"]
+    assert found["direct"] == found["arrow"] == found["spark"]
     assert sum(row[1] is None for row in found["arrow"]) > 1
 
 
 @pytest.mark.systems("duckdb")
-def test_an_incremental_load_reads_from_its_watermark_on_in_both_lanes(harness: Harness, systems: Systems) -> None:
+def test_an_incremental_load_reads_from_its_watermark_on_in_every_lane(harness: Harness, systems: Systems) -> None:
     source = systems("postgres")
     for lane in LANES:
         spec, table = declare(RAW).spec(), declare({**RAW, "id": Annotated[BigInt, pk()]})
@@ -218,3 +222,20 @@ def test_an_incremental_load_reads_from_its_watermark_on_in_both_lanes(harness: 
         again = pipeline.sync()
         assert (again.rows_inserted, again.rows_read) == (2, 4)
         assert len(harness.rows(table.spec())) == 8
+
+
+@ARROW_SINKS
+def test_few_rows_are_loaded_without_spark_and_many_are_not(
+    harness: Harness, systems: Systems, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = source_for(harness, systems)
+    spec = declare(RAW).spec()
+    source.seed(spec, rows(FIRST))
+    pipeline = run(source, spec, harness, declare({**RAW, "id": Annotated[BigInt, pk()]}), None)
+    few = pipeline.preview().targets[0]
+    monkeypatch.setattr("ematix_flow.planning.lanes.DIRECT_ROWS", len(FIRST) - 1)
+    many = pipeline.preview().targets[0]
+    expected = BY_SPARK.get(harness.name)
+    assert (few.lane, many.lane) == ("arrow" if expected else "direct", "arrow")
+    assert (expected or "few rows") in few.lane_reason
+    assert (expected or "more than 5 rows") in many.lane_reason

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ class People:
     id: Annotated[BigInt, pk()]
     name: Text | None
 
-@ematix.pipeline(target=People, target_connection=house, source_connection=shop, mode="merge")
+@ematix.pipeline(target=People, target_connection=house, source_connection=shop, mode="merge", force_lane="arrow")
 def people():
     return "SELECT id, name FROM people"
 
@@ -45,6 +46,19 @@ def shouted(spark):
 
 def loud(text):
     return f"{text}!"
+
+@ematix.pipeline(target=Shouted, target_connection=house, source_connection=shop, mode="truncate")
+def endless(spark):
+    from pyspark.sql.functions import udf
+
+    return spark.createDataFrame([(1, "ana")], "id BIGINT, name STRING").withColumn("name", udf(asleep)("name"))
+
+def asleep(text):
+    import pathlib, time
+
+    pathlib.Path("asleep").touch()
+    time.sleep(600)
+    return text
 """
 
 
@@ -134,6 +148,76 @@ def test_a_client_without_the_token_is_turned_away(project: Project) -> None:
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, timeout=120)
     assert done.returncode != 0
     assert "UNAUTHENTICATED" in done.stderr or "authentication" in done.stderr.lower()
+
+
+def test_an_engine_that_dies_in_the_middle_fails_the_run_with_a_sentence_and_the_next_run_is_whole(
+    project: Project,
+) -> None:
+    before = project.rows("shouted")
+    command = [sys.executable, "-m", "ematix_flow.cli", "run", "endless"]
+    running = subprocess.Popen(
+        command, cwd=project.folder, env=project.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    (told,) = project.flow("engine", "status")
+    awaited(lambda: (project.folder / "asleep").exists())
+    os.kill(told["pid"], signal.SIGKILL)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode != 0
+    assert "engine went away" in said
+    assert "Traceback" not in said
+    assert project.rows("shouted") == before
+    assert project.run("shouted")["status"] == "success"
+    assert project.flow("engine", "start")["started"]
+
+
+def test_something_else_on_the_port_of_an_engine_is_not_taken_for_it(project: Project) -> None:
+    (file,) = (project.folder / "engine").glob("*.json")
+    written = json.loads(file.read_text())
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        file.write_text(json.dumps({**written, "port": silent.getsockname()[1]}))
+        try:
+            before = project.sessions_started()
+            started = time.monotonic()
+            assert project.flow("engine", "status")[0]["alive"] is False
+            assert time.monotonic() - started < 30
+            assert project.run("people")["status"] == "success"
+            assert project.sessions_started() == before + 1
+        finally:
+            file.write_text(json.dumps(written))
+
+
+@pytest.mark.skipif(os.name != "posix" or os.getuid() != 0, reason="only root can give a file to another user")
+def test_an_engine_of_another_user_is_not_joined(project: Project) -> None:
+    (file,) = (project.folder / "engine").glob("*.json")
+    os.chown(file, 65534, -1)
+    try:
+        assert project.flow("engine", "status") == []
+    finally:
+        os.chown(file, os.getuid(), -1)
+
+
+def test_a_class_archive_that_is_no_archive_is_passed_over(project: Project, tmp_path: Path) -> None:
+    cache = tmp_path / "cache" / "jars"
+    asked = "from ematix_flow.engine import archive; print(archive.archive_file([]))"
+    own = {**project.environment, "EMATIX_FLOW_CACHE": str(cache), "EMATIX_FLOW_ENGINE": "local"}
+    done = subprocess.run([sys.executable, "-c", asked], env=own, capture_output=True, text=True, check=True)
+    file = Path(done.stdout.strip())
+    assert tmp_path in file.parents
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"this is no class archive" * 1000)
+    ran = subprocess.run(
+        [sys.executable, "-m", "ematix_flow.cli", "run", "people"],
+        cwd=project.folder, env=own, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    assert "archive" not in (ran.stdout + ran.stderr).lower()
+
+
+def awaited(what: Callable[[], bool], seconds: float = 90) -> None:
+    until = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < until
+        time.sleep(0.1)
 
 
 def test_a_killed_engine_is_not_missed(project: Project) -> None:

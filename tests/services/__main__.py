@@ -7,7 +7,7 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.services import start_mariadb, start_mysql8, start_postgres
+from tests.services import start_azure, start_gcs, start_mariadb, start_mysql8, start_postgres, start_s3
 from tests.services.install import install
 from tests.services.keeper import keep
 
@@ -26,7 +26,7 @@ def main(words: list[str]) -> int:
 
 
 def _up() -> int:
-    for start in (start_postgres, start_mariadb, start_mysql8):
+    for start in (start_postgres, start_mariadb, start_mysql8, start_s3, start_azure, start_gcs):
         print(start().url, flush=True)
     print("running; Ctrl-C stops them", flush=True)
     with contextlib.suppress(KeyboardInterrupt):

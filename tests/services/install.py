@@ -10,7 +10,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.services import mysql, postgres
+from tests.services import mysql, postgres, telemetry
+from tests.services.built import RECIPES, product
 from tests.services.server import ServiceMissing
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
@@ -32,7 +33,7 @@ def install() -> int:
     if still:
         sys.stderr.write(f"after the installation these are still missing: {', '.join(still)}\n")
         return 1
-    return _fetch_mysql8()
+    return _fetch_mysql8() or _build_object_stores()
 
 
 def missing_packages() -> list[str]:
@@ -42,6 +43,8 @@ def missing_packages() -> list[str]:
         packages.append("postgresql")
     if _is_missing(mysql.mariadb_programs):
         packages.append("mariadb-server")
+    if _is_missing(telemetry.prometheus_program):
+        packages.append("prometheus")
     return packages + mysql.missing_libraries()
 
 
@@ -102,4 +105,14 @@ def _fetch_mysql8() -> int:
     except FlowError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
+    return 0
+
+
+def _build_object_stores() -> int:
+    for recipe in (*RECIPES.values(), telemetry.OTELCOL):
+        try:
+            product(recipe)
+        except ServiceMissing as missing:
+            sys.stderr.write(f"{missing}\n")
+            return 1
     return 0

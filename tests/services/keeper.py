@@ -13,13 +13,16 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.services import mysql, postgres
+from tests.services import mysql, object_stores, postgres
 from tests.services.server import Server, ServiceFailed, ServiceMissing
 
 STARTERS: dict[str, Callable[[Path], Server]] = {
     "postgres": postgres.start,
     "mariadb": mysql.start_mariadb,
     "mysql8": mysql.start_mysql8,
+    "s3": object_stores.start_s3,
+    "azure": object_stores.start_azure,
+    "gcs": object_stores.start_gcs,
 }
 
 

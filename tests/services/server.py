@@ -11,7 +11,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,12 @@ def run_once(command: list[str], *, account: Account, folder: Path) -> None:
 
 
 def launch(
-    command: list[str], *, account: Account, folder: Path, death_signal: signal.Signals
+    command: list[str],
+    *,
+    account: Account,
+    folder: Path,
+    death_signal: signal.Signals,
+    environment: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a server that receives `death_signal` when this process ends, however it ends."""
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
@@ -89,7 +94,8 @@ def launch(
 
     with (folder / "server.log").open("ab") as log:
         return subprocess.Popen(
-            command, cwd=folder, env=_environment(folder), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            command, cwd=folder, env={**_environment(folder), **(environment or {})}, stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log,
             user=account.uid, group=account.gid, extra_groups=_no_groups(account), start_new_session=True,
             preexec_fn=die_with_parent,
         )  # fmt: skip

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.services.built import RECIPES, product
 from tests.services.server import Server, ServiceFailed, ServiceMissing
 
 START_SECONDS = 180
@@ -39,6 +40,21 @@ def start_mysql8() -> Server:
     return _start("mysql8")
 
 
+def start_s3() -> Server:
+    """The S3 server of this run."""
+    return _start("s3")
+
+
+def start_azure() -> Server:
+    """The Azure Blob Storage of this run."""
+    return _start("azure")
+
+
+def start_gcs() -> Server:
+    """The Google Cloud Storage of this run."""
+    return _start("gcs")
+
+
 def open_session() -> None:
     """Make this process the owner of a run: its servers end with it, and child processes find them."""
     folder = Path(tempfile.mkdtemp(prefix="flow-services-"))
@@ -60,6 +76,8 @@ def close_session() -> None:
 
 
 def _start(kind: str) -> Server:
+    if kind in RECIPES:
+        product(RECIPES[kind])  # here, because a keeper must answer sooner than a build may take
     if _FOLDER_VARIABLE not in os.environ:
         open_session()
         atexit.register(close_session)

@@ -1,4 +1,4 @@
-"""The test servers themselves: usable, separate, and gone when their run is gone."""
+"""The test servers themselves: usable, separate, for this machine only, and gone when their run is gone."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 import psycopg
 import pymysql
 import pytest
+
+from tests.services.built import RECIPES, product
+from tests.services.server import ServiceMissing
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -69,6 +72,26 @@ def test_a_server_ends_when_its_run_is_killed(postgres_url: str) -> None:
         time.sleep(0.1)
     assert not _answers(url)
     assert _answers(postgres_url)
+
+
+def _listeners(url: str) -> set[str]:
+    """The addresses on which somebody listens at the port of this URL, as the kernel writes them."""
+    port = f"{urlsplit(url).port:04X}"
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    return {words[1].partition(":")[0] for words in lines if words[1].endswith(f":{port}") and words[3] == "0A"}
+
+
+@pytest.mark.parametrize("fixture", ["s3_url", "azure_url", "gcs_url"])
+def test_an_object_store_listens_on_loopback_only(request: pytest.FixtureRequest, fixture: str) -> None:
+    assert _listeners(request.getfixturevalue(fixture)) == {"0100007F"}
+
+
+def test_a_tool_that_is_missing_is_a_reason_and_not_a_failure(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_CACHE", str(tmp_path / "jars"))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for recipe in RECIPES.values():
+        with pytest.raises(ServiceMissing, match=f"built with {recipe.tool}"):
+            product(recipe)
 
 
 def _answers(url: str) -> bool:

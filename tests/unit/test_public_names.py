@@ -23,11 +23,24 @@ ROOT_NAMES = {
 
 DOORS = {
     "ematix_flow._core": ("Connection", "connect", "core_version", "create_table_sql", "same_database"),
+    "ematix_flow.alerters": (
+        "AlertEvent", "Alerter", "active_alerters", "clear_alerters", "from_url", "register_alerter",
+    ),
+    "ematix_flow.alerters.email": ("EmailAlerter", "from_url"),
+    "ematix_flow.alerters.pagerduty": ("PagerDutyAlerter", "from_url"),
+    "ematix_flow.alerters.slack": ("SlackAlerter",),
+    "ematix_flow.alerters.stdout": ("StdoutAlerter",),
+    "ematix_flow.alerters.webhook": ("WebhookAlerter",),
     "ematix_flow.config": (
         "check_connection", "connect", "list_connections", "resolve_dsn", "set_connection",
     ),
     "ematix_flow.connections": ("clear_registry", "connection", "format_from_path", "get_connection", "redact"),
     "ematix_flow.decorators": ("ematix",),
+    "ematix_flow.lineage": ("Lineage", "from_url", "lineage_of", "run_event"),
+    "ematix_flow.logs": ("capture_pipeline_logs", "logs_dir", "prune_old_logs", "read_run_logs"),
+    "ematix_flow.metrics": ("InMemorySink", "MetricsSink", "NullSink", "StdoutSink", "from_url"),
+    "ematix_flow.metrics.otel": ("OtelSink",),
+    "ematix_flow.metrics.prometheus": ("PrometheusSink",),
     "ematix_flow.markers": ("natural_key", "nullable", "pk"),
     "ematix_flow.normalize": (
         "DEFAULT_DATE_FORMATS", "DEFAULT_TIMESTAMP_FORMATS", "clamp", "date_trunc", "deduplicate_by", "default",
@@ -43,16 +56,37 @@ DOORS = {
         "run_transform", "sync", "validate",
     ),
     "ematix_flow.preview": ("PreviewResult", "TargetPlan", "render_text"),
-    "ematix_flow.run_log": ("InMemoryRunLog", "RunLog", "RunRecord", "SqliteRunLog"),
-    "ematix_flow.secrets": ("MissingSecretError", "expand", "register_resolver", "unregister_resolver"),
+    "ematix_flow.run_log": (
+        "Action", "InMemoryRunLog", "Interval", "Pause", "RunLog", "RunRecord", "Slot", "SqliteRunLog", "from_url",
+    ),
+    "ematix_flow.run_log.azure_blob": ("AzureBlobRunLog",),
+    "ematix_flow.run_log.duckdb": ("DuckDBRunLog",),
+    "ematix_flow.run_log.gcs": ("GcsRunLog",),
+    "ematix_flow.run_log.history": ("InMemoryRunHistory", "RunHistoryStore", "RunRecord"),
+    "ematix_flow.run_log.memory": ("InMemoryRunLog",),
+    "ematix_flow.run_log.mysql": ("MySQLRunLog",),
+    "ematix_flow.run_log.postgres": ("PostgresRunLog",),
+    "ematix_flow.run_log.protocol": ("ClaimResult", "ExpiredClaim", "RunLog"),
+    "ematix_flow.run_log.s3": ("S3RunLog",),
+    "ematix_flow.run_log.sqlite": ("SqliteRunLog",),
+    "ematix_flow.secrets": (
+        "AWSSecretsManagerResolver", "EnvResolver", "GCPSecretManagerResolver", "MissingSecretError", "SecretResolver",
+        "VaultResolver", "expand", "register_resolver", "unregister_resolver",
+    ),
     "ematix_flow.source": ("Source",),
     "ematix_flow.table": ("ManagedTable",),
+    "ematix_flow.tracing": (
+        "Tracer", "configure_tracer_from_url", "get_global_tracer", "pipeline_run_span", "set_global_tracer",
+    ),
     "ematix_flow.transforms": ("deduplicate_by", "filter_where", "limit", "sample_pct"),
     "ematix_flow.types": ("BigInt", "Column", "Numeric", "String", "TimestampTZ"),
     "ematix_flow.warehouses": ("BigQueryConnection", "RedshiftConnection", "SnowflakeConnection"),
 }  # fmt: skip
 
-HEAVY = ("pyspark", "pyarrow", "pandas", "sqlglot", "duckdb", "psycopg", "pymysql", "adbc_driver_manager", "connectorx")
+HEAVY = (
+    "pyspark", "pyarrow", "pandas", "sqlglot", "duckdb", "psycopg", "pymysql", "adbc_driver_manager", "connectorx",
+    "prometheus_client", "opentelemetry", "boto3", "hvac", "google.cloud", "azure.core",
+)  # fmt: skip
 
 
 def test_the_package_offers_exactly_these_names() -> None:

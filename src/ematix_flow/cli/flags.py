@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.watchers import WatchWishes
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -40,8 +41,32 @@ def run_log_options(function: _F) -> _F:
         click.option("--no-run-log", is_flag=True, help="keep no history"),
         click.option("--run-log-path", metavar="PATH", help="the run log as a plain SQLite path"),
         click.option(
-            "--run-log", "--run-log-url", "run_log_url", metavar="URL", help="the run log (sqlite:///…, memory://)"
+            "--run-log",
+            "--run-log-url",
+            "run_log_url",
+            metavar="URL",
+            help="the run log: a path, or sqlite, postgres, mysql, duckdb, s3, azureblob, gcs or memory ://…",
         ),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
+
+
+def observing_options(function: _F) -> _F:
+    """Who watches the runs; the command gets one `wishes`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, alerter: tuple[str, ...], metrics: str | None, traces: str | None, lineage: str | None,
+                **kwargs: Any) -> Any:  # fmt: skip
+        return function(*args, wishes=WatchWishes(alerter, metrics, traces, lineage), **kwargs)
+
+    for option in (
+        click.option("--lineage", metavar="URL", help="where lineage events go: a file or an OpenLineage server"),
+        click.option("--traces", metavar="URL", help="where traces go: otel://stdout, otel+otlp+grpc://host:4317"),
+        click.option(
+            "--metrics", metavar="URL", help="where metrics go: prometheus://:9100, otlp://host:4317, stdout://"
+        ),
+        click.option("--alerter", metavar="URL", multiple=True, help="whom to tell of failures; as often as you like"),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

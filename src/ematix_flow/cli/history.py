@@ -11,7 +11,7 @@ from ematix_flow.foundation.redact import mask
 from ematix_flow.runlog.default import default_address
 from ematix_flow.runlog.memory import InMemoryRunLog
 from ematix_flow.runlog.protocol import RunLog
-from ematix_flow.runlog.urls import from_url, sqlite_path
+from ematix_flow.runlog.urls import file_of, from_url
 
 
 @dataclass(frozen=True)
@@ -49,8 +49,8 @@ class RunLogChoice:
 
     def for_reading(self) -> RunLog:
         """The run log; an empty one when its file is not there, which reading must not make."""
-        path = None if self.off else sqlite_path(self.address)
-        if path is None or not path.exists():
+        path = None if self.off else file_of(self.address)
+        if self.off or (path is not None and not path.exists()):
             return InMemoryRunLog()
         return from_url(self.address)
 

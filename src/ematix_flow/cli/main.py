@@ -14,6 +14,7 @@ from ematix_flow.cli import exit_codes, failure
 from ematix_flow.cli.lazy import FlowGroup, Lazy
 from ematix_flow.cli.output import Output
 from ematix_flow.foundation.redact import mask
+from ematix_flow.observe.logs import mask_every_log_record
 
 _HOME = "ematix_flow.cli.commands"
 COMMANDS = {
@@ -23,12 +24,15 @@ COMMANDS = {
     "validate": Lazy(f"{_HOME}.validate", "check source, target and declaration against the real systems"),
     "dry-run": Lazy(f"{_HOME}.dry_run", "load, check and count, then roll back"),
     "run": Lazy(f"{_HOME}.run", "run pipelines now"),
+    "run-due": Lazy(f"{_HOME}.run_due", "run what a schedule, a trigger or a retry asks for now"),
     "status": Lazy(f"{_HOME}.status", "each pipeline's last run, next due time and attempts"),
     "runs": Lazy(f"{_HOME}.runs", "the run history", attribute="group"),
     "connections": Lazy(f"{_HOME}.connections", "list, check and set connections", attribute="group"),
+    "secrets": Lazy(f"{_HOME}.secrets", "does something answer a reference to a secret?", attribute="group"),
     "transform": Lazy(f"{_HOME}.transform", "list and run named transforms", attribute="group"),
     "backends": Lazy(f"{_HOME}.backends", "the systems this can read and write"),
     "engine": Lazy(f"{_HOME}.engine", "keep a Spark process ready for short runs", attribute="group"),
+    "cluster": Lazy(f"{_HOME}.cluster", "try a Spark cluster on this machine", attribute="group"),
     "doctor": Lazy(f"{_HOME}.doctor", "is everything there that a run needs?"),
     "version": Lazy(f"{_HOME}.version", "the version of this program and of what it stands on"),
 }
@@ -48,7 +52,8 @@ class RootGroup(FlowGroup):
                     ("EMATIX_FLOW_RUN_LOG_URL", "the run log, instead of --run-log"),
                     ("EMATIX_FLOW_RUN_LOG_PATH", "the same as a plain path"),
                     ("EMATIX_FLOW_DSN_<NAME>", "the URL of the connection <name>"),
-                    ("EMATIX_FLOW_ENGINE", "auto: join a warm engine if there is one; local: never"),
+                    ("EMATIX_FLOW_ENGINE", "auto: join a warm engine if there is one; local: never; distributed"),
+                    ("EMATIX_FLOW_MASTER", "the cluster: spark://host:7077, sc://host:15002, k8s://…"),
                     ("FLOW_OUTPUT=json", "the same as --json"),
                     ("NO_COLOR", "no colours"),
                 ]
@@ -80,6 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     output = Output()
+    mask_every_log_record()
     warnings.showwarning = _warning(output)
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_a_character(stream)

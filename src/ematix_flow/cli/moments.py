@@ -28,16 +28,12 @@ def duration(milliseconds: int | None) -> str:
 
 def next_due(schedule: str, zone: str | None, *, after: datetime | None = None) -> datetime | None:
     """When a cron schedule fires next; None for one that cannot be read."""
-    from zoneinfo import ZoneInfo
+    from ematix_flow.orchestrate.cron import BadSchedule, next_fire
 
-    from croniter import CroniterError, croniter
-
-    start = (after or now()).astimezone(ZoneInfo(zone or "UTC"))
     try:
-        fires: datetime = croniter(schedule, start).get_next(datetime)
-    except (CroniterError, ValueError, KeyError):
+        return next_fire(schedule, after or now(), zone=zone)
+    except BadSchedule:
         return None
-    return fires
 
 
 def retry_at(last: datetime, wait_seconds: float) -> datetime:

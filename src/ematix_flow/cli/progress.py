@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import IO, TYPE_CHECKING
 
+from ematix_flow.cli.amounts import pace
 from ematix_flow.cli.output import Output
 from ematix_flow.cli.steps import doing
 from ematix_flow.foundation.redact import mask
@@ -63,8 +64,8 @@ class Progress:
 def _pace(event: Event, seconds: float) -> Iterator[str]:
     if event.rows is not None:
         yield f"{event.rows:,} rows"
-    if event.rows and seconds >= 1:
-        yield f"{event.rows / seconds:,.0f} rows/s"
+    if seconds >= 1:
+        yield from pace(event.rows, event.bytes_moved, seconds)
 
 
 def _estimate(event: Event, seconds: float) -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from ematix_flow.cli.amounts import pace
 from ematix_flow.cli.names import system_of
 from ematix_flow.declare.pipeline import PipelineSpec
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from ematix_flow.engine.result import Result, TargetResult
 
 _ALWAYS = {"append": (), "truncate": (), "merge": ("updated",), "scd2": ("closed",)}
+_LONG_SECONDS = 5.0
 _COUNTED = ("inserted", "updated", "closed", "deleted", "unchanged")
 
 
@@ -23,9 +25,18 @@ def lines(result: Result, spec: PipelineSpec, *, width: int = 0, verbose: bool =
     for number, target in enumerate(result.targets):
         name = result.pipeline if number == 0 else ""
         took = target.seconds if len(result.targets) > 1 else result.seconds
-        told.append(f"  {name.ljust(width)}  {target_line(target, route(target, spec, number))}   {seconds(took)}")
+        line = f"  {name.ljust(width)}  {target_line(target, route(target, spec, number))}   {seconds(took)}"
+        told.append(", ".join([line, *_pace(target, verbose=verbose)]))
         told += [f"  {' ' * width}    {note}" for note in target.notes if verbose or not note.startswith("+ create ")]
     return told
+
+
+def _pace(target: TargetResult, *, verbose: bool) -> list[str]:
+    """How fast the rows came in; what lasted only a moment says nothing about it."""
+    lasted = target.load_seconds or 0.0
+    if target.error or (lasted < _LONG_SECONDS and not verbose):
+        return []
+    return pace(target.rows_read, target.bytes_staged, lasted)
 
 
 def target_line(target: TargetResult, way: str) -> str:

@@ -1,33 +1,44 @@
-"""The `[spark]` table of the project's file: engine, peers and any setting of Spark's own."""
+"""The `[spark]` table of the project's file: engine, peers, how to get in, and any setting of Spark's own."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ematix_flow.config import files
-from ematix_flow.declare.engine import EngineWish, wish
+from ematix_flow.declare.engine import EngineWish, check_peer, wish
+from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import ConfigError, FlowError
 from ematix_flow.foundation.names import did_you_mean
-from ematix_flow.foundation.redact import is_secret_name
 from ematix_flow.foundation.secrets import expand
 
 TABLE = "spark"
 ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
 MASTER_VARIABLE = "EMATIX_FLOW_MASTER"
-_OWN = ("engine", "peers", "master")
+WAIT_SECONDS = 120.0
+_OWN = ("engine", "peers", "master", "secret", "secret_file", "stage", "wait")
+# Spark writes its own in camel case: spark.ssl.keyStorePassword.
+_SECRET = re.compile(r"secret|passw|passphrase|token|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, repr=False)
 class SparkConfig:
-    """What a file says; `settings` have their references filled in, so they stay out of sight."""
+    """What a file says; `settings` and `secret` have their references filled in, so they stay out of sight."""
 
     wish: EngineWish = field(default_factory=EngineWish)
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
+    secret: str | None = None
+    """What every process of the cluster must know; traffic is then signed and encrypted."""
+    stage: str | None = None
+    """A folder that this process and all workers share."""
+    wait_seconds: float = WAIT_SECONDS
+    """How long to wait for a cluster's executors."""
 
 
 def spark_config() -> SparkConfig:
@@ -47,13 +58,39 @@ def said_for_this_run() -> SparkConfig | None:
     return SparkConfig(said, master or None, origin=MASTER_VARIABLE if master else ENGINE_VARIABLE)
 
 
+def is_secret_setting(name: str) -> bool:
+    """Whether a setting of Spark's holds a secret.
+
+    >>> is_secret_setting("spark.ssl.keyStorePassword"), is_secret_setting("spark.executor.memory")
+    (True, False)
+    """
+    return bool(_SECRET.search(name)) or redact.is_secret_name(name)
+
+
 def _in_file(file: files.ConfigFile | None) -> SparkConfig | None:
     if file is None or TABLE not in file.data:
         return None
     table = file.data[TABLE]
     if not isinstance(table, Mapping):
         raise ConfigError(f"{file.shown}: {TABLE} is not a table", where=file.place((TABLE,)), hint="write [spark]")
-    settings: dict[str, str] = {}
+    try:
+        return SparkConfig(
+            wish(table.get("engine"), table.get("peers")),
+            _text(table, "master"),
+            _settings(file, table),
+            file.shown,
+            _secret(table),
+            _text(table, "stage"),
+            _seconds(table),
+        )
+    except FlowError as error:
+        if error.where is None:
+            error = ConfigError(f"{file.shown}: {error.what}", where=file.place((TABLE,)), hint=error.hint)
+        raise error from None
+
+
+def _settings(file: files.ConfigFile, table: Mapping[str, Any]) -> dict[str, str]:
+    found: dict[str, str] = {}
     for name, value in table.items():
         if name in _OWN:
             continue
@@ -63,12 +100,8 @@ def _in_file(file: files.ConfigFile | None) -> SparkConfig | None:
                 where=file.place((TABLE, name)),
                 hint=did_you_mean(name, (*_OWN, "spark.…")),
             )
-        settings.update(_flat(name, value))
-    try:
-        said = wish(table.get("engine"), table.get("peers"))
-    except FlowError as error:
-        raise ConfigError(f"{file.shown}: {error.what}", where=file.place((TABLE,)), hint=error.hint) from None
-    return SparkConfig(said, table.get("master"), settings, file.shown)
+        found.update(_flat(name, value))
+    return found
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
@@ -77,5 +110,46 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}", inner)
         return
-    text = str(value).lower() if isinstance(value, bool) else str(value)
-    yield name, expand(text, secret=is_secret_name(name))
+    is_secret = is_secret_setting(name)
+    text = expand(str(value).lower() if isinstance(value, bool) else str(value), secret=is_secret)
+    if is_secret:
+        redact.remember(text)
+    yield name, text
+
+
+def _text(table: Mapping[str, Any], name: str) -> str | None:
+    value = table.get(name)
+    if value is not None and (not isinstance(value, str) or not value.strip()):
+        raise ConfigError(f"[spark] {name} is not a text", hint=f'write {name} = "…"')
+    if name == "master" and value is not None and not value.startswith("local"):
+        check_peer(value.partition(",")[0])
+    return expand(value, secret=False) if value is not None and name == "stage" else value
+
+
+def _secret(table: Mapping[str, Any]) -> str | None:
+    said, file = _text(table, "secret"), _text(table, "secret_file")
+    if said is not None and file is not None:
+        raise ConfigError("[spark] has both secret and secret_file", hint="keep one of them")
+    if file is not None:
+        path = Path(expand(file, secret=False)).expanduser()
+        try:
+            found = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is not text"
+            raise ConfigError(
+                f"[spark] secret_file {file} cannot be read: {reason}",
+                hint="flow cluster start writes one for a cluster on this machine",
+            ) from None
+    else:
+        found = expand(said, secret=True) or ""
+    if not found and (said is not None or file is not None):
+        raise ConfigError("[spark] the secret is empty", hint="name the one that the cluster was started with")
+    redact.remember(found)
+    return found or None
+
+
+def _seconds(table: Mapping[str, Any]) -> float:
+    value = table.get("wait", WAIT_SECONDS)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or value <= 0:
+        raise ConfigError("[spark] wait is not a number of seconds", hint="write wait = 120")
+    return float(value)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ematix_flow.contract.ddl import DdlStep, TableState
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.write import Opening, Stage, WriteJob, WriteResult
+from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.types import Column, ColumnType
 
 if TYPE_CHECKING:
@@ -90,6 +92,18 @@ class DdlPlanner(Protocol):
         """What `inspect` reports for a column created from this declaration."""
 
 
+def _no_folders(_: Any) -> tuple[Path, ...]:
+    return ()
+
+
+@dataclass(frozen=True)
+class TaskUse:
+    """What tasks use on the machine they run on: packages beside pyarrow, and folders that all machines must share."""
+
+    packages: tuple[str, ...] = ()
+    folders: Callable[[Any], tuple[Path, ...]] = _no_folders
+
+
 @dataclass(frozen=True)
 class Backend:
     """What one system offers; a slot that is None is not offered."""
@@ -108,4 +122,8 @@ class Backend:
     ddl: Callable[[Any], DdlPlanner] | None = None
     client: Callable[[Any], SqlClient] | None = None
     identity: Callable[[Any], tuple[str, ...]] | None = None
+    tasks_reading: TaskUse = TaskUse()
+    tasks_writing: TaskUse = TaskUse()
+    lacks_on_sail: Callable[[Any, LoadSpec | None], str | None] | None = None
+    """Why the native engine cannot read a connection, or carry out a load; None when it can."""
     notes: tuple[str, ...] = field(default=())

@@ -1,19 +1,16 @@
-"""The Arrow lane: a source's part and a sink's writer meet inside one Spark task, and no row passes the JVM."""
+"""The Arrow lanes: a source's part and a sink's writer meet inside one task, and no row passes the JVM."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.foundation.errors import FlowError
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 Carried = tuple[tuple[str, ColumnType], ...]
 """Columns in the order and in the types in which they travel."""
@@ -35,14 +32,21 @@ class ArrowSource(Protocol):
     def arrow_columns(self, plan: ReadPlan) -> Carried | str:
         """What the parts would give, or why this read has none."""
 
-    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+    def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """The parts; what must stay open while they are read goes on `open_until`."""
 
 
-class Tasks(Protocol):
-    """Whatever runs a function over Arrow batches in Spark's tasks: a dataframe, or parts of a source."""
+class Outcome(Protocol):
+    """What the tasks answer: few rows, one or so per task."""
 
-    def mapInArrow(self, func: Any, schema: str) -> DataFrame:  # noqa: N802  Spark's own name
+    def collect(self) -> Sequence[Any]:
+        """The rows, with their columns by name."""
+
+
+class Tasks(Protocol):
+    """Whatever runs a function over Arrow batches in tasks: a dataframe, or parts of a source."""
+
+    def mapInArrow(self, func: Any, schema: str) -> Outcome:  # noqa: N802  Spark's own name
         """One call of `func` per task."""
 
 

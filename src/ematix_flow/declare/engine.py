@@ -27,24 +27,36 @@ class EngineWish:
     peers: tuple[str, ...] = ()
 
 
-def wish(engine: object, peers: str | Sequence[str] | None) -> EngineWish:
+def wish(engine: object, peers: object) -> EngineWish:
     """Check the keywords `engine=` and `peers=`, wherever they were written."""
     if engine is not None and engine not in ENGINES:
         raise DeclarationError(f"engine={engine!r} is not known", hint=did_you_mean(str(engine), ENGINES))
-    listed = (peers,) if isinstance(peers, str) else tuple(peers or ())
+    listed = _listed(peers)
     for peer in listed:
-        _check(peer)
+        check_peer(peer)
     if engine in (LOCAL, SAIL) and listed:
         raise DeclarationError(f'engine="{engine}" runs in this process and has no peers', hint="leave out peers=")
     return EngineWish(str(engine) if engine is not None else None, listed)
 
 
-def _check(peer: object) -> None:
-    parts = urlsplit(peer) if isinstance(peer, str) else None
-    if parts is None or parts.scheme not in SCHEMES:
+def check_peer(peer: object) -> None:
+    """One address of a cluster; what a `${…}` stands for is seen when it is used."""
+    try:
+        parts = urlsplit(peer) if isinstance(peer, str) else None
+    except ValueError:  # brackets that do not close
+        parts = None
+    if parts is None or parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
         raise DeclarationError(
-            f"peers= does not take {peer!r}",
+            f"{peer!r} is no address of a cluster",
             hint='a cluster is "spark://host:7077", "sc://host:15002", "dns://host:7077" or "k8s://https://host:6443"',
         )
-    if parts.scheme in _PORTS_NEEDED and ":" not in parts.netloc:
+    if "${" not in str(peer) and parts.scheme in _PORTS_NEEDED and ":" not in parts.netloc.rpartition("]")[2]:
         raise DeclarationError(f"{peer} has no port", hint=f"for example {parts.scheme}://{parts.netloc}:7077")
+
+
+def _listed(peers: object) -> tuple[str, ...]:
+    if isinstance(peers, str):
+        return (peers,)
+    if peers is not None and not isinstance(peers, Sequence):
+        raise DeclarationError("peers= is not a list of addresses", hint='write peers=["spark://host:7077"]')
+    return tuple(peers or ())

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from ematix_flow.declare import workflow
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
 from ematix_flow.foundation.location import Location
@@ -103,6 +104,7 @@ def clear() -> None:
     """Forget everything; for tests."""
     _pipelines.clear()
     _transforms.clear()
+    workflow.clear()
 
 
 def check_graph() -> None:

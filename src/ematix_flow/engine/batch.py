@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare import registry
-from ematix_flow.declare.engine import EngineWish
+from ematix_flow.declare.engine import DISTRIBUTED, EngineWish
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.engine import lease, post, spark_errors
+from ematix_flow.engine import lease, post, session, spark_errors
 from ematix_flow.engine.ask import NoSource, QuerySource, ask, plain_answer
 from ematix_flow.engine.choice import choose
 from ematix_flow.engine.context import RunContext, open_context
+from ematix_flow.engine.cost import Meter, versions
+from ematix_flow.engine.fingerprint import fingerprint
 from ematix_flow.engine.reading import Reading, plan_reading
 from ematix_flow.engine.result import Event, Listener, Result, TargetResult
+from ematix_flow.engine.steps import StepClock, silent
 from ematix_flow.engine.walk import Walk, close, outcome
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import FlowError, PartialFailure
+from ematix_flow.foundation.errors import ConfigError, FlowError, PartialFailure
 from ematix_flow.foundation.redact import mask
 from ematix_flow.runlog.worker import this_worker
 
@@ -30,7 +32,8 @@ if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog
 
 
-SMALL_ROWS = 200_000
+PARALLELISM_VARIABLE = "EMATIX_FLOW_PARALLELISM"
+USUAL_PARALLELISM = 8
 
 
 def run(
@@ -40,13 +43,16 @@ def run(
     run_log: RunLog | None = None,
     accept_deletes: int | None = None,
     listener: Listener | None = None,
+    run_id: str | None = None,
+    attempt: int = 1,
 ) -> Result:
     """Run a pipeline once; raises a FlowError when it fails."""
     spec = spec.overridden(overrides)
-    run_id, started_at = str(uuid.uuid4()), now()
-    with lease.held(run_log, spec.name), _recorded(run_log, spec, run_id, started_at) as record:
-        result = _run(spec, run_id, started_at, listener or _silent, accept_deletes)
-        record.result = result
+    run_id, started_at = run_id or str(uuid.uuid4()), now()
+    meter = Meter(spec.name, listener or silent)
+    with lease.held(run_log, spec.name), _recorded(run_log, spec, run_id, started_at, meter, attempt) as record:
+        done = _run(spec, run_id, started_at, meter.clock, accept_deletes)
+        result = record.result = replace(done, cost=meter.cost())
         if result.status == "partial":
             failed = [target for target in result.targets if target.error]
             raise PartialFailure(
@@ -63,33 +69,30 @@ def rehearse(spec: PipelineSpec, *, overrides: Mapping[str, Any] | None = None, 
              listener: Listener | None = None) -> Result:  # fmt: skip
     """Do everything but the last step: stage, check and count, then roll back."""
     spec = spec.overridden(overrides)
-    return _run(spec, str(uuid.uuid4()), now(), listener or _silent, accept_deletes, rehearsal=True)
+    clock = StepClock(spec.name, listener or silent)
+    return _run(spec, str(uuid.uuid4()), now(), clock, accept_deletes, rehearsal=True)
 
 
-def _silent(_: Event) -> None:
-    return None
-
-
-def _run(spec: PipelineSpec, run_id: str, started_at: datetime, emit: Listener, accept_deletes: int | None, *,
+def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock, accept_deletes: int | None, *,
          rehearsal: bool = False) -> Result:  # fmt: skip
-    began = time.monotonic()
-    emit = _timed(emit, began)
     if not spec.loads and not rehearsal:
-        return Result(spec.name, run_id, "success", seconds=time.monotonic() - began, value=plain_answer(spec))
-    with source_of(spec, emit) as (context, reading):
+        clock(Event(spec.name, "function"))
+        value = plain_answer(spec)
+        return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value)
+    with source_of(spec, clock) as (context, reading):
         if isinstance(reading, NoSource):
-            return Result(spec.name, run_id, "success", seconds=time.monotonic() - began, value=reading.value)
-        walk = Walk(context, run_id=run_id, started_at=started_at, emit=emit, accept_deletes=accept_deletes,
+            return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=reading.value)
+        walk = Walk(context, run_id=run_id, started_at=started_at, clock=clock, accept_deletes=accept_deletes,
                     rehearsal=rehearsal)  # fmt: skip
         loadings = walk.load(reading)
         targets = tuple(outcome(loading, reading) for loading in loadings)
         transforms: Sequence[Mapping[str, Any]] = ()
         if spec.transforms_post and not rehearsal and all(target.error is None for target in targets):
             transforms = post.run_transforms(
-                context, targets[0], emit, lambda name: run(registry.get_pipeline(name).spec)
+                context, targets[0], clock, lambda name: run(registry.get_pipeline(name).spec)
             )
     status = "dry_run" if rehearsal else _status(targets)
-    return Result(spec.name, run_id, status, targets, time.monotonic() - began, spec.fan_out, None, tuple(transforms))
+    return Result(spec.name, run_id, status, targets, clock.elapsed(), spec.fan_out, None, tuple(transforms))
 
 
 def _status(targets: Sequence[TargetResult]) -> str:
@@ -97,18 +100,13 @@ def _status(targets: Sequence[TargetResult]) -> str:
     return "success" if failed == 0 else "partial"
 
 
-def _timed(emit: Listener, began: float) -> Listener:
-    from dataclasses import replace
-
-    return lambda event: emit(replace(event, seconds=time.monotonic() - began))
-
-
 @contextmanager
-def source_of(spec: PipelineSpec, emit: Listener) -> Iterator[tuple[RunContext, Reading | NoSource]]:
+def source_of(spec: PipelineSpec, clock: StepClock) -> Iterator[tuple[RunContext, Reading | NoSource]]:
     """Resolve, call the function, plan the read; everything opened is closed at the end."""
     context = open_context(spec)
+    context.clock = clock
     try:
-        emit(Event(spec.name, "plan"))
+        clock(Event(spec.name, "plan"))
         try:
             asked = ask(spec, context.spark, context.open_until)
             if isinstance(asked, NoSource):
@@ -116,22 +114,47 @@ def source_of(spec: PipelineSpec, emit: Listener) -> Iterator[tuple[RunContext, 
                 return
             if isinstance(asked, QuerySource):
                 context.source = asked.connection
-            reading = plan_reading(context, asked, parallelism=parallelism(spec.engine))
-            rows = reading.plan.estimated_rows if reading.plan else None
-            context.is_small = rows is not None and rows <= SMALL_ROWS
+            tasks = parallelism(spec.engine, start=lambda: context.is_one_database or context.spark())
+            reading = plan_reading(context, asked, parallelism=tasks)
+            context.rows = reading.plan.estimated_rows if reading.plan else None
         except FlowError as exc:
             exc.facts.setdefault("step", "plan")
             raise exc.at(spec.where) from exc
         except Exception as exc:
             raise spark_errors.translate(exc).at(spec.where) from exc
         yield context, reading
+    except FlowError as exc:
+        reason = session.reason_of(exc)
+        if reason is exc:
+            raise
+        raise reason from exc
     finally:
         close(context.open_until)
 
 
-def parallelism(said: EngineWish | None = None) -> int:
-    """Tasks that may read at once."""
-    return (os.cpu_count() or 2) if choose(said).is_local else int(os.environ.get("EMATIX_FLOW_PARALLELISM", "8"))
+def parallelism(said: EngineWish | None = None, *, start: Callable[[], object] | None = None) -> int:
+    """Tasks that may read at once: a core each; a cluster is asked for its cores, and joined for that with `start`."""
+    own = os.environ.get(PARALLELISM_VARIABLE, "").strip()
+    if own:
+        if not own.isdigit() or int(own) < 1:
+            raise ConfigError(f"{PARALLELISM_VARIABLE}={own} is not a number of tasks", hint="give a whole number")
+        return int(own)
+    choice = choose(said)
+    if choice.engine != DISTRIBUTED:
+        return os.cpu_count() or 2
+    known = session.cluster_cores(said) or _cores_asked_for(choice.settings)
+    if known is None and start is not None:
+        start()
+        known = session.cluster_cores(said)
+    return known or USUAL_PARALLELISM
+
+
+def _cores_asked_for(settings: Mapping[str, str]) -> int | None:
+    most = settings.get("spark.cores.max", "")
+    if most.isdigit():
+        return int(most)
+    executors, each = settings.get("spark.executor.instances", ""), settings.get("spark.executor.cores", "1")
+    return int(executors) * int(each) if executors.isdigit() and each.isdigit() else None
 
 
 @dataclass
@@ -139,14 +162,14 @@ class _Record:
     """What the run log will say."""
 
     result: Result | None = None
-    extras: dict[str, Any] = field(default_factory=dict)
 
 
 @contextmanager
-def _recorded(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime) -> Iterator[_Record]:
+def _recorded(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime,
+              meter: Meter, attempt: int) -> Iterator[_Record]:  # fmt: skip
     """A record that says running, then how it ended; the run matters more than its record."""
     record = _Record()
-    write = _writer(run_log, spec, run_id, started_at)
+    write = _writer(run_log, spec, run_id, started_at, meter, attempt)
     write("running", record, None)
     try:
         yield record
@@ -156,7 +179,8 @@ def _recorded(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_a
     write("succeeded", record, None)
 
 
-def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime) -> Callable[..., None]:
+def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime,
+            meter: Meter, attempt: int) -> Callable[..., None]:  # fmt: skip
     def write(status: str, record: _Record, error: BaseException | None) -> None:
         if run_log is None:
             return
@@ -164,7 +188,7 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
 
         ended = None if status == "running" else now()
         facts = error.facts if isinstance(error, FlowError) else {}
-        extras = record.result.to_dict() if record.result else {}
+        extras = {} if ended is None else _told(spec, record, meter)
         extras["worker"] = this_worker()  # a reader can tell a dead run from a long one
         if isinstance(error, FlowError):
             error.facts.setdefault("run_id", run_id)
@@ -177,6 +201,7 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
                     status=status,
                     started_at=started_at,
                     finished_at=ended,
+                    attempt=attempt,
                     failed_step=str(facts["step"]) if "step" in facts else None,
                     error_summary=mask(str(getattr(error, "what", error))) if error else None,
                     extras=extras,
@@ -186,6 +211,14 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
                 run_log.record_run(spec.name, ended, error is None)
 
     return write
+
+
+def _told(spec: PipelineSpec, record: _Record, meter: Meter) -> dict[str, Any]:
+    """Everything that explains how long a run took; a session is asked only after a good end: it may be gone."""
+    told = record.result.to_dict() if record.result else meter.cost().to_dict()
+    if record.result is not None and record.result.status == "success":
+        told["settings"] = meter.settings()
+    return {**told, "versions": versions(), "declaration": fingerprint(spec)}
 
 
 def run_transform(name: str) -> dict[str, Any]:

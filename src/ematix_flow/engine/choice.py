@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ematix_flow.config.spark import SparkConfig, said_for_this_run, spark_config
+from ematix_flow.config.spark import WAIT_SECONDS, SparkConfig, said_for_this_run, spark_config
 from ematix_flow.declare.engine import AUTO, DISTRIBUTED, LOCAL, SAIL, EngineWish
-from ematix_flow.engine import peers
+from ematix_flow.engine import local_cluster, peers
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.redact import mask
 
 THIS_MACHINE = "local[*]"
 
@@ -27,6 +26,11 @@ class Choice:
     reason: str = "this machine"
     origin: str = ""
     """Where the user's settings are written."""
+    secret: str | None = None
+    """What every process of the cluster knows."""
+    stage: str | None = None
+    """A folder that this process and all workers share."""
+    wait_seconds: float = WAIT_SECONDS
 
     @property
     def is_local(self) -> bool:
@@ -41,7 +45,7 @@ class Choice:
     @property
     def shown(self) -> str:
         """For people."""
-        return self.engine if self.engine in (LOCAL, SAIL) else f"{self.engine} {mask(self.address)}"
+        return self.engine if self.engine in (LOCAL, SAIL) else f"{self.engine} {peers.shown(self.address)}"
 
     def same_place(self, other: Choice) -> bool:
         """Whether one session can serve both."""
@@ -51,30 +55,44 @@ class Choice:
 def choose(said: EngineWish | None = None) -> Choice:
     """The environment over the pipeline's own words over the project's file."""
     file, now, own = spark_config(), said_for_this_run(), said or EngineWish()
-    if now is not None and now.wish.engine != AUTO:
-        return _chosen(now.wish, now.master or file.master, file, reason=f"{now.origin} says so")
-    if own.engine or own.peers:
-        return _chosen(own, None if own.peers else file.master, file, reason="the pipeline says so")
+    if now is not None and (now.master or now.wish.engine != AUTO):
+        peers_of = () if now.master or now.wish.engine == LOCAL else own.peers or file.wish.peers
+        wish = EngineWish(now.wish.engine, peers_of)
+        return _chosen(wish, now.master or file.master, file, reason=f"{now.origin} says so")
+    if own.peers or own.engine not in (None, AUTO):
+        wish = own if own.peers or own.engine != DISTRIBUTED else EngineWish(DISTRIBUTED, file.wish.peers)
+        return _chosen(wish, file.master, file, reason="the pipeline says so")
     return _chosen(file.wish, file.master, file, reason=f"{file.origin} says so")
 
 
 def _chosen(said: EngineWish, master: str | None, file: SparkConfig, *, reason: str) -> Choice:
     if said.engine == SAIL:
         return Choice(SAIL, SAIL, False, file.settings, reason, file.origin)
-    listed = said.peers or (file.wish.peers if said.engine == DISTRIBUTED else ())
-    address = peers.address(listed) if listed else master or ""
-    if said.engine == LOCAL or not address or address.startswith("local"):
+    if said.engine == LOCAL:
+        return _here(master or "", file, reason, may_join=False)
+    address = peers.address(said.peers) if said.peers else _address(master or "")
+    if not address or address.startswith("local"):
         if said.engine == DISTRIBUTED:
             raise ConfigError(
                 'engine="distributed" needs to know where the cluster is',
                 hint='name it: peers=["spark://host:7077"], or master = "spark://host:7077" below [spark]',
             )
-        return _here(address, file, reason, may_join=said.engine != LOCAL)
-    return Choice(DISTRIBUTED, address, False, file.settings, reason, file.origin)
+        return _here(address, file, reason, may_join=True)
+    secret = file.secret or local_cluster.secret_of(address)
+    return Choice(
+        DISTRIBUTED, address, False, file.settings, reason, file.origin, secret, file.stage, file.wait_seconds
+    )
+
+
+def _address(master: str) -> str:
+    if not master or master.startswith("local"):
+        return master
+    return peers.address([master]) if master.startswith("dns:") else peers.filled(master)
 
 
 def _here(address: str, file: SparkConfig, reason: str, *, may_join: bool) -> Choice:
     if address.startswith("local"):
-        return Choice(LOCAL, address, False, file.settings, reason, file.origin)
+        return Choice(LOCAL, address, False, file.settings, reason, file.origin, stage=file.stage)
     # An engine that is already running cannot take settings of a JVM's start.
-    return Choice(LOCAL, may_join=may_join and not file.settings, settings=file.settings, origin=file.origin)
+    may_join = may_join and not file.settings
+    return Choice(LOCAL, may_join=may_join, settings=file.settings, origin=file.origin, stage=file.stage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -9,13 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
+from ematix_flow.config.spark import spark_config
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.shape import TargetShape, shape_of
+from ematix_flow.declare.engine import SAIL
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec, several
-from ematix_flow.engine import session
+from ematix_flow.engine import sail, session, tuning
 from ematix_flow.engine.ask import source_connection
+from ematix_flow.engine.choice import choose
+from ematix_flow.engine.needs import task_needs
+from ematix_flow.engine.profile import Setting
+from ematix_flow.engine.steps import StepClock
+from ematix_flow.families import parquet_stage
 from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
+from ematix_flow.planning.lanes import few_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,15 +55,43 @@ class RunContext:
     source: Any
     source_backend: Backend
     others: tuple[Backend, ...] = ()
+    joined: tuple[Any, ...] = ()
+    """Connections of further systems that a statement reads from."""
     open_until: ExitStack = field(default_factory=ExitStack)
-    is_small: bool = False
-    """Whether the source said that it has few rows."""
+    rows: int | None = None
+    """How many rows the source says it has."""
+    clock: StepClock = field(default_factory=StepClock)
 
     def spark(self) -> SparkSession:
         """The session, started on first use with the jars of every backend in play."""
         used = (self.source_backend, *self.others, *(item.backend for item in self.loads))
         needed = {jar for backend in used for jar in backend.jars}
-        return session.spark_session(needed, is_small=self.is_small, engine=self.spec.engine)
+        with self.clock.starting():
+            self.clock.session = session.spark_session(
+                needed,
+                is_small=few_rows(self.rows) is None,
+                engine=self.spec.engine,
+                tasks=lambda: task_needs((self.source, *self.joined), [item.connection for item in self.loads]),
+                tell=self.clock.tell_start,
+            )
+        session.tune(self.tuned)
+        return self.clock.session
+
+    @property
+    def tuned(self) -> list[Setting]:
+        """What Spark is told for this run alone."""
+        is_local = choose(self.spec.engine).is_local
+        cores = (os.cpu_count() or 2) if is_local else session.cluster_cores(self.spec.engine)
+        return tuning.settings_for(self.rows, cores=cores) if cores else []
+
+    @property
+    def is_one_database(self) -> bool:
+        """Whether the rows may never leave their database, so that no engine is needed."""
+        load = self.loads[0]
+        identity = load.backend.identity
+        if len(self.loads) > 1 or identity is None or backend_for(self.source) is not load.backend:
+            return False
+        return identity(self.source) == identity(load.connection)
 
 
 def open_context(spec: PipelineSpec) -> RunContext:
@@ -65,10 +102,15 @@ def open_context(spec: PipelineSpec) -> RunContext:
             where=spec.where,
             hint="run it, or declare the load with @ematix.pipeline",
         )
+    parquet_stage.keep_in(spark_config().stage)
     try:
         source = source_connection(spec)
         source_backend, *others = [_readable(item) for item in _sources(spec, source)]
         loads = tuple(_load_context(load) for load in spec.loads)
+        if choose(spec.engine).engine == SAIL:
+            sail.refuse_transforms(spec, loads[0].backend)
+            for item in loads:
+                sail.refuse(item.backend, item.connection, item.load)
     except FlowError as exc:
         exc.at(spec.where)
         raise

@@ -19,12 +19,13 @@ from ematix_flow.engine.pushing import reduced
 from ematix_flow.expressions import quote
 from ematix_flow.families.frames import spark_schema
 from ematix_flow.families.lake.columns import since, watermark_literal
-from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.errors import translate, translating
 from ematix_flow.families.lake.session import exactly
 from ematix_flow.families.lake.sql_source import parsed, replaced
 from ematix_flow.families.lake.types import carried, source_columns
 from ematix_flow.families.sql.linear import clean
-from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
+from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError, Unsupported
+from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,6 +120,18 @@ class FederatedSource:
             self._known[host, relation] = _Table(backend, source, relation, plan)
         return self._known[host, relation]
 
+    def _answered(self, statement: str, spark: SparkSession, tables: list[_Table]) -> tuple[SourceColumn, ...]:
+        with translating("planning the statement"):
+            try:
+                return source_columns(spark.sql(statement).schema)
+            except Exception as exc:
+                known = translate(exc)
+                if not isinstance(known, MissingColumn) or "did you mean" in (known.hint or ""):
+                    raise
+                names = [column.name for table in tables for column in table.plan.columns]
+                known.hint = did_you_mean(str(known.facts.get("column", "")).rpartition(".")[2], names)
+                raise known from exc
+
     def _columns(self, statement: str, tables: list[tuple[str, _Table]]) -> tuple[SourceColumn, ...]:
         """What Spark makes of the statement, told from empty tables."""
         spark = self._spark()
@@ -130,7 +143,7 @@ class FederatedSource:
                     carriers = [(column.name, _carrier(column)) for column in table.plan.columns]
                     frame = spark.createDataFrame([], spark_schema(carriers))
                 _show(frame, view, open_until)
-            columns = source_columns(spark.sql(statement).schema)
+            columns = self._answered(statement, spark, [table for _, table in tables])
         names = [column.name for column in columns]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import WriteJob
+from ematix_flow.declare.engine import DISTRIBUTED
+from ematix_flow.engine.choice import choose
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.reading import LoadReading, Reading, compares_alike
 from ematix_flow.families.arrow_normalize import normalized_columns, normalizing_query
 from ematix_flow.families.frames import pairs
 from ematix_flow.foundation.errors import RunFailed
-from ematix_flow.planning.lanes import INSIDE, LaneChoice, choose_lane, shape_obstacle
-
-if TYPE_CHECKING:
-    from ematix_flow.families.arrow_lane import ArrowTasks
+from ematix_flow.planning.lanes import DIRECT, INSIDE, LaneChoice, choose_lane, few_rows, shape_obstacle
 
 
 def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Reading, inside: LoadReading, *,
@@ -22,9 +22,26 @@ def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Re
     """Arrow for a load that reads, casts and writes row by row; Spark's rows for everything else."""
     if inside.query is not None:
         return LaneChoice(INSIDE, "no row leaves the database")
+    plan = plan or reading.plan
     return choose_lane(
-        force=context.spec.force_lane, obstacle=_obstacle(context, target, job, reading, plan or reading.plan)
+        force=context.spec.force_lane,
+        obstacle=_obstacle(context, target, job, reading, plan),
+        needs_spark=_needs_spark(context, target, job),
+        too_many=few_rows(plan.estimated_rows if plan else None),
     )
+
+
+def _needs_spark(context: RunContext, target: LoadContext, job: WriteJob) -> str | None:
+    """Why even a few rows take Spark's tasks, None when they do not."""
+    if target.backend.dialect == "spark" and not getattr(target.sink, "publishes_without_spark", _never)(job):
+        return f"Spark publishes rows of {target.backend.title}"
+    if choose(context.spec.engine).engine == DISTRIBUTED:
+        return "the pipeline asks for another engine"
+    return None
+
+
+def _never(_: WriteJob) -> bool:
+    return False
 
 
 def _obstacle(
@@ -54,18 +71,19 @@ def _obstacle(
     return ready if isinstance(ready, str) else shape_obstacle(ready, target.load.table.columns)
 
 
-def arrow_tasks(context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None) -> ArrowTasks:
-    """One task per part of the source."""
-    from ematix_flow.families.arrow_lane import ArrowTasks
+def tasks_of(
+    context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None, lane: LaneChoice
+) -> Tasks:
+    """The tasks of a load that the Arrow batches of its source go through."""
+    from ematix_flow.families.arrow_lane import Flow, OwnTask, SparkTasks
 
-    spark = context.spark()
     source: Any = reading.source
     if source is None:
         raise RunFailed("the source was not planned")
-    parts = source.arrow_parts(plan or reading.plan, spark, context.open_until)
+    parts = source.arrow_parts(plan or reading.plan, context.open_until)
     table = target.load.table
     ready = normalized_columns(table, parts.columns)
     if isinstance(ready, str):
         raise RunFailed(f"the load was planned for the Arrow lane: {ready}", hint="run it again")
-    query = normalizing_query(table, parts.columns)
-    return ArrowTasks(parts, query, ready, tuple(pairs(table.columns)), spark)
+    flow = Flow(parts, normalizing_query(table, parts.columns), ready, tuple(pairs(table.columns)))
+    return OwnTask(flow) if lane.lane == DIRECT else SparkTasks(flow, context.spark())

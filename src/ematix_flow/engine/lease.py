@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from ematix_flow.foundation.errors import LeaseHeld
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, LeaseHeld, StorageFull
 from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
@@ -21,24 +21,37 @@ _log = logging.getLogger(__name__)
 @contextmanager
 def held(run_log: RunLog | None, pipeline: str) -> Iterator[None]:
     """Hold the pipeline's lease while the block runs."""
-    if run_log is None:
+    token = _claimed(run_log, pipeline) if run_log is not None else None
+    if run_log is None or token is None:
         yield
         return
-    claim = run_log.claim(pipeline, this_worker(), LEASE_SECONDS)
-    if not claim.acquired or claim.token is None:
-        raise LeaseHeld(
-            f"{pipeline} is already running ({claim.holder}), until {claim.expires_at:%H:%M:%S} at least",
-            hint="wait for it, or look: flow runs list",
-        )
     ended = threading.Event()
-    beat = threading.Thread(target=_beat, args=(run_log, claim.token, ended), daemon=True)
+    beat = threading.Thread(target=_beat, args=(run_log, token, ended), daemon=True)
     beat.start()
     try:
         yield
     finally:
         ended.set()
         beat.join(timeout=5)
-        run_log.release(claim.token)
+        try:
+            run_log.release(token)
+        except FlowError as error:  # it runs out by itself
+            _log.warning("%s", error.what)
+
+
+def _claimed(run_log: RunLog, pipeline: str) -> str | None:
+    """The token of the lease; None, with a warning, when the run log is out of order: the work matters more."""
+    try:
+        claim = run_log.claim(pipeline, this_worker(), LEASE_SECONDS)
+    except (ConnectionFailed, StorageFull) as error:
+        _log.warning("%s; continuing without history", error.what)
+        return None
+    if not claim.acquired:
+        raise LeaseHeld(
+            f"{pipeline} is already running ({claim.holder}), until {claim.expires_at:%H:%M:%S} at least",
+            hint="wait for it, or look: flow runs list",
+        )
+    return claim.token
 
 
 def _beat(run_log: RunLog, token: str, ended: threading.Event) -> None:

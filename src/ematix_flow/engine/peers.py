@@ -1,12 +1,26 @@
-"""From the peers that a person names to the one address that Spark takes."""
+"""From the peers that a person names to the one address that Spark takes, and whether somebody answers there."""
 
 from __future__ import annotations
 
+import contextlib
+import re
 import socket
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from urllib.parse import urlsplit
 
-from ematix_flow.foundation.errors import ConfigError, ConnectionFailed
+from ematix_flow.declare.engine import check_peer
+from ematix_flow.foundation import redact
+from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, Unreachable
+from ematix_flow.foundation.secrets import expand
+
+CONNECT_PORT = 15002
+_KNOCK_SECONDS = 5.0
+_NEXT = {
+    "spark": "check that the master runs there and that this machine may reach it (flow cluster start tries one here)",
+    "sc": "check that the Spark Connect server runs there and that this machine may reach it",
+    "k8s": "check the API server's address: kubectl cluster-info",
+}
 
 
 def address(peers: Sequence[str]) -> str:
@@ -15,15 +29,93 @@ def address(peers: Sequence[str]) -> str:
     >>> address(["spark://a:7077", "spark://b:7077"])
     'spark://a:7077,b:7077'
     """
-    kinds = {urlsplit(peer).scheme for peer in peers}
+    named = [filled(peer) for peer in peers]
+    kinds = {urlsplit(peer).scheme for peer in named}
     if kinds <= {"spark", "dns"}:
-        return "spark://" + ",".join(place for peer in peers for place in _masters(peer))
-    if len(peers) > 1:
+        return "spark://" + ",".join(place for peer in named for place in _masters(peer))
+    if len(named) > 1:
         raise ConfigError(
-            f"peers= names {len(peers)} places that are not masters of one cluster",
+            f"peers= names {len(named)} places that are not masters of one cluster",
             hint="several peers are standby masters: spark:// or dns:// addresses; name one sc:// or k8s:// address",
         )
-    return peers[0]
+    return named[0]
+
+
+def filled(peer: str) -> str:
+    """The address with its references filled in; a token inside it is remembered as a secret."""
+    found = expand(peer, secret=False)
+    redact.remember_url(found)
+    try:
+        check_peer(found.partition(",")[0])
+    except FlowError as error:
+        raise ConfigError(error.what, hint=error.hint) from None
+    return found
+
+
+def shown(where: str) -> str:
+    """An address for people: parameters of a Spark Connect address may be secrets.
+
+    >>> shown("sc://head:15002/;use_ssl=true;token=abc")
+    'sc://head:15002'
+    """
+    return redact.mask(re.sub(r"(?<=[^/:])/?;.*", "", where) if where.startswith("sc://") else where)
+
+
+def require_answer(where: str) -> None:
+    """Knock at every door of an address; an error that names it when nobody opens, after seconds, not minutes."""
+    doors = list(doors_of(where))
+    said: list[str] = []
+    for host, port in doors:
+        try:
+            socket.create_connection((host, port), timeout=_KNOCK_SECONDS).close()
+        except OSError as error:
+            said.append(error.strerror or str(error) or type(error).__name__)
+        else:
+            return
+    if doors:
+        reason = ", ".join(dict.fromkeys(text.lower() for text in said))
+        raise Unreachable(
+            f"the cluster at {shown(where)} does not answer: {reason}", hint=_NEXT[where.partition(":")[0]]
+        )
+
+
+def doors_of(where: str) -> Iterator[tuple[str, int]]:
+    """Hosts and ports behind an address; nothing for one that Spark finds in its own ways.
+
+    >>> list(doors_of("spark://a:7077,b:7078")), list(doors_of("sc://c/;use_ssl=true"))
+    ([('a', 7077), ('b', 7078)], [('c', 15002)])
+    """
+    scheme, _, rest = where.partition("://")
+    if scheme == "spark":
+        for place in rest.split(","):
+            yield _door(f"spark://{place}", 7077)
+    elif scheme == "sc":
+        yield _door(f"sc://{re.split('[/;]', rest, maxsplit=1)[0]}", CONNECT_PORT)
+    elif scheme == "k8s":
+        server = rest if "://" in rest else f"https://{rest}"
+        yield _door(server, 80 if server.startswith("http://") else 443)
+
+
+def own_address(where: str) -> str | None:
+    """The address by which the machines behind `where` can reach this one; None when nothing can be said."""
+    for host, port in doors_of(where):
+        with contextlib.suppress(OSError):
+            family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as probe:
+                probe.connect(place)  # of a datagram socket: only a route is chosen, nothing is sent
+                return str(probe.getsockname()[0])
+    return None
+
+
+def _door(place: str, default: int) -> tuple[str, int]:
+    try:
+        parts = urlsplit(place)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host, port = None, None
+    if not host:
+        raise ConfigError(f"{shown(place)} names no host", hint="write it like spark://host:7077 or sc://host:15002")
+    return host, port or default
 
 
 def _masters(peer: str) -> Iterator[str]:
@@ -31,12 +123,18 @@ def _masters(peer: str) -> Iterator[str]:
     if parts.scheme == "spark":
         yield parts.netloc
         return
+    for host in _addresses(str(parts.hostname), parts.port or 7077):
+        yield f"[{host}]:{parts.port}" if ":" in host else f"{host}:{parts.port}"
+
+
+@lru_cache(maxsize=8)
+def _addresses(host: str, port: int) -> tuple[str, ...]:
+    """Asked once: a cluster whose name answers otherwise a minute later is still the one we talk to."""
     try:
-        found = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:
         raise ConnectionFailed(
-            f"{peer}: the name {parts.hostname} has no address ({error.strerror})",
+            f"dns://{host}:{port}: the name {host} has no address ({error.strerror})",
             hint="check the name, or use spark://host:port",
         ) from None
-    for host in sorted({str(entry[4][0]) for entry in found}):
-        yield f"[{host}]:{parts.port}" if ":" in host else f"{host}:{parts.port}"
+    return tuple(sorted({str(entry[4][0]) for entry in found}))

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column
+from ematix_flow.engine import native_prepare
 from ematix_flow.expressions import normalized_select
 from ematix_flow.families.carry import BAD_VALUE
 from ematix_flow.families.frames import spark_type
+from ematix_flow.families.lake.session import is_sail, on_sail
 from ematix_flow.foundation.errors import PlanError
 
 if TYPE_CHECKING:
@@ -25,24 +27,34 @@ _numbers = itertools.count(1)
 
 def prepare(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], open_until: ExitStack) -> DataFrame:
     """The declared columns, in order, in the types the target's frame has."""
-    if pre_transforms or any(column.normalizers for column in table.columns):
-        frame = _normalized(frame, table, pre_transforms, open_until)
+    normalizes, native = any(column.normalizers for column in table.columns), is_sail(frame.sparkSession)
+    if normalizes and native:
+        frame, normalizes = native_prepare.normalized_frame(frame, table, _kinds(frame)), False
+    if pre_transforms or normalizes:
+        frame = _normalized(frame, table, pre_transforms, open_until, normalizes=normalizes)
     given = dict(frame.dtypes)
+    if native:
+        native_prepare.refuse_casts(table, given)
     return frame.selectExpr(
         *(f"{strict_cast(column, given[column.name])} AS {_quote(column.name)}" for column in table.columns)
     )
 
 
-def _normalized(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], open_until: ExitStack) -> DataFrame:
+def _normalized(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], open_until: ExitStack, *,
+                normalizes: bool = True) -> DataFrame:  # fmt: skip
     view = f"flow_source_{next(_numbers)}"
     frame.createOrReplaceTempView(view)
     spark = frame.sparkSession
     open_until.callback(spark.catalog.dropTempView, view)
-    columns = [(column.name, column.normalizers) for column in table.columns]
-    kinds = {name: _KINDS[given] for name, given in frame.dtypes if given in _KINDS}
+    columns = [(column.name, column.normalizers if normalizes else ()) for column in table.columns]
+    query = f"SELECT * FROM {view}"
     return spark.sql(
-        normalized_select(columns, f"SELECT * FROM {view}", pre_transforms=pre_transforms, dialect="spark", kinds=kinds)
+        normalized_select(columns, query, pre_transforms=pre_transforms, dialect="spark", kinds=_kinds(frame))
     )
+
+
+def _kinds(frame: DataFrame) -> dict[str, str]:
+    return {name: _KINDS[given] for name, given in frame.dtypes if given in _KINDS}
 
 
 def _quote(name: str) -> str:
@@ -100,8 +112,18 @@ def _json(name: str, column: Column, given: str) -> str:
     return _raising(column, f"try_parse_json({text}) IS NOT NULL", text)
 
 
+def _shown(name: str) -> str:
+    """A value in a message, with Spark's word for infinity."""
+    said = f"CAST({name} AS STRING)"
+    if on_sail():
+        said = (
+            f"CASE WHEN typeof({name}) IN ('float', 'double') THEN replace({said}, 'inf', 'Infinity') ELSE {said} END"
+        )
+    return said
+
+
 def _raising(column: Column, valid: str, value: str) -> str:
     name = _quote(column.name)
     label = f"{BAD_VALUE}|{column.name}|{column.type}|".replace("\\", "").replace("'", "")
-    failure = f"raise_error(concat('{label}', left(CAST({name} AS STRING), 80)))"
+    failure = f"raise_error(concat('{label}', left({_shown(name)}, 80)))"
     return f"CASE WHEN {name} IS NULL THEN NULL WHEN {valid} THEN {value} ELSE {failure} END"

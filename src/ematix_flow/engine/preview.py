@@ -13,14 +13,16 @@ from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.engine import post
 from ematix_flow.engine.ask import NoSource
 from ematix_flow.engine.batch import source_of
+from ematix_flow.engine.choice import choose as choose_engine
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.lanes import lane_of
 from ematix_flow.engine.reading import Reading, choose, prepared_frame, source_frame
-from ematix_flow.engine.result import Event
+from ematix_flow.engine.steps import StepClock
 from ematix_flow.engine.walk import job_of
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.planning.drift import plan_ddl, settle_drift
+from ematix_flow.planning.lanes import WITHOUT_SPARK
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Preview:
     reads_reason: str
     targets: tuple[TargetPlan, ...]
     transforms_post: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     sample_columns: tuple[str, ...] = ()
     sample: tuple[tuple[Any, ...], ...] = field(default=())
 
@@ -88,6 +91,7 @@ class Preview:
         for target in self.targets:
             lines += _target_lines(target)
         lines += [_line("after", text) for text in self.transforms_post]
+        lines += [_line("spark", text) for text in self.settings]
         if self.sample_columns:
             lines += [_line("rows", " | ".join(self.sample_columns))]
             lines += [_line("", " | ".join(str(value) for value in row)) for row in self.sample]
@@ -108,7 +112,7 @@ def _line(label: str, text: str) -> str:
 def _target_lines(target: TargetPlan) -> list[str]:
     held = f", {target.rows:,} rows" if target.rows is not None else ""
     state = f"exists{held}" if target.exists else "will be created"
-    inside = "inside the database" if target.path == "same_db" else "through Spark"
+    inside = "inside the database" if target.path == "same_db" else "from system to system"
     lines = [
         _line("path", f"{target.path}: {inside} ({target.path_reason})"),
         *([] if target.path == "same_db" else [_line("lane", f"{target.lane} ({target.lane_reason})")]),
@@ -130,7 +134,7 @@ def _target_lines(target: TargetPlan) -> list[str]:
 
 def preview(spec: PipelineSpec, *, rows: int = 0) -> Preview:
     """Plan a run; `rows` asks for a sample of prepared rows too."""
-    with source_of(spec, _silent) as (context, reading):
+    with source_of(spec, StepClock(spec.name)) as (context, reading):
         if isinstance(reading, NoSource):
             return Preview(
                 spec.name, spec.schedule, None, "function", "", (), None, 0, "the function does the work", ()
@@ -154,20 +158,26 @@ def preview(spec: PipelineSpec, *, rows: int = 0) -> Preview:
             reads_reason=plan.split_reason if plan else "a dataframe",
             targets=targets,
             transforms_post=tuple(post.label(transform) for transform in spec.transforms_post),
+            settings=_settings(context, targets),
             sample_columns=tuple(names),
             sample=tuple(sample),
         )
 
 
-def _silent(_: Event) -> None:
-    return None
+def _settings(context: RunContext, targets: Sequence[TargetPlan]) -> tuple[str, ...]:
+    """What this run alone tells Spark; the settings of every session are in `flow doctor spark`."""
+    if all(target.lane in WITHOUT_SPARK for target in targets):
+        return ()
+    own = choose_engine(context.spec.engine).settings
+    tuned = (item for item in context.tuned if item.name not in own)
+    return tuple(f"{item.name}={item.value} ({item.reason})" for item in tuned)
 
 
 def _target_plan(context: RunContext, target: LoadContext, reading: Reading) -> TargetPlan:
     inside = choose(context, target, reading)
     job = job_of(context.spec, target, inside, run_id="preview", started_at=now())
     lane = lane_of(context, target, job, reading, inside)
-    if target.backend.dialect == "spark":
+    if target.backend.dialect == "spark" and lane.lane not in WITHOUT_SPARK:
         context.spark()
     state = target.ddl.inspect(target.shape)
     plan = plan_ddl(target.shape, state, target.ddl.stored_type)
@@ -226,7 +236,7 @@ def validate(spec: PipelineSpec) -> ValidateResult:
     notes: list[str] = []
     sql = ""
     try:
-        with source_of(spec, _silent) as (context, reading):
+        with source_of(spec, StepClock(spec.name)) as (context, reading):
             if not isinstance(reading, NoSource):
                 sql = reading.query
                 for target in context.loads:

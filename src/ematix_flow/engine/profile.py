@@ -8,8 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ematix_flow.engine import archive, jars
+from ematix_flow.config.spark import is_secret_setting
+from ematix_flow.declare.engine import SAIL
+from ematix_flow.engine import archive, jars, peers
 from ematix_flow.engine.choice import Choice, choose
+from ematix_flow.foundation.redact import MASK, mask
 
 MEMORY_VARIABLE = "EMATIX_FLOW_DRIVER_MEMORY"
 IN_UTC = "-Duser.timezone=UTC"
@@ -33,6 +36,11 @@ class Setting:
     name: str
     value: str
     reason: str
+
+    @property
+    def shown(self) -> str:
+        """The value as people may see it."""
+        return MASK if is_secret_setting(self.name) else mask(self.value)
 
 
 _EXACT = {
@@ -58,6 +66,14 @@ _ONE_MACHINE = {
     "spark.databricks.delta.snapshotPartitions": ("1", "a table's log is small on one machine"),
     "spark.databricks.delta.stalenessLimit": ("0", "a read sees the last commit"),
 }
+_CLUSTER = {
+    "spark.ui.enabled": ("false", "a web server that asks nobody who they are"),
+    "spark.ui.showConsoleProgress": ("false", "progress is shown by flow"),
+    "spark.sql.catalogImplementation": ("in-memory", "tables are found by connection, not in a metastore"),
+    "spark.sql.sources.parallelPartitionDiscovery.parallelism": ("32", "listing a folder is not a job of 10000 tasks"),
+    "spark.databricks.delta.snapshotPartitions": ("8", "a table's log is small"),
+    "spark.databricks.delta.stalenessLimit": ("0", "a read sees the last commit"),
+}
 _DELTA = {
     "spark.sql.extensions": ("io.delta.sql.DeltaSparkSessionExtension", "Delta tables are in play"),
     "spark.sql.catalog.spark_catalog": ("org.apache.spark.sql.delta.catalog.DeltaCatalog", "Delta tables are in play"),
@@ -75,10 +91,14 @@ def settings(
     needed = sorted(wanted)
     choice = choice or choose()
     is_local = choice.is_local
+    if choice.is_remote or choice.engine == SAIL:
+        return with_the_users([item for item in _named(_EXACT) if item.name.startswith("spark.sql.")], choice)
     made = [Setting("spark.master", choice.address, choice.reason)]
     made += _named(_EXACT)
     if is_local:
         made += [*_named(_ONE_MACHINE), *_sized(os.cpu_count() or 2, _memory())]
+    else:
+        made += [*_named(_CLUSTER), _heap(_memory()), *_reachable(choice), *_secured(choice)]
     paths = jars.ensure(needed) if needed else []
     if paths:
         made.append(_on_the_class_path(paths, is_local=is_local))
@@ -119,14 +139,34 @@ def _named(known: Mapping[str, tuple[str, str]]) -> list[Setting]:
     return [Setting(name, value, reason) for name, (value, reason) in known.items()]
 
 
-def _sized(cores: int, memory: int | None) -> list[Setting]:
+def _reachable(choice: Choice) -> list[Setting]:
+    own = peers.own_address(choice.address)
+    return [Setting("spark.driver.host", own, "by this address the cluster reaches this process")] if own else []
+
+
+def _secured(choice: Choice) -> list[Setting]:
+    """What a secret is good for: who does not know it gets no word in, and nobody on the way reads along."""
+    if choice.secret is None:
+        return []
+    why = f"{choice.origin or 'flow cluster start'} names a secret"
+    made = [Setting("spark.authenticate", "true", why), Setting("spark.authenticate.secret", choice.secret, why)]
+    if choice.settings.get("spark.ssl.rpc.enabled", "false").lower() == "true":
+        return made  # TLS encrypts already
+    return [*made, Setting("spark.network.crypto.enabled", "true", f"{why}: traffic is encrypted with it")]
+
+
+def _heap(memory: int | None) -> Setting:
     own = os.environ.get(MEMORY_VARIABLE)
     heap = own or f"{max(1, min(4, (memory or 0) // _GIGABYTE // 4))}g"
     reason = f"{MEMORY_VARIABLE} says so" if own else "a quarter of this machine's memory, 1 to 4 GB"
+    return Setting("spark.driver.memory", heap, reason)
+
+
+def _sized(cores: int, memory: int | None) -> list[Setting]:
     return [
         Setting("spark.sql.shuffle.partitions", str(cores), f"{cores} cores: more partitions would only wait"),
         Setting("spark.default.parallelism", str(cores), f"{cores} cores"),
-        Setting("spark.driver.memory", heap, reason),
+        _heap(memory),
         Setting("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "ematix-flow-warehouse"), "never used"),
     ]
 

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.contract.backend import Backend, BatchSource
 from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.engine import SAIL
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Incremental
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Numeric
+from ematix_flow.engine import sail
 from ematix_flow.engine.ask import Asked, FrameSource, QuerySource, is_derived
+from ematix_flow.engine.choice import choose as engine_of
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.federate import FederatedSource, located
 from ematix_flow.engine.hosts import Hosts
@@ -69,6 +72,9 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
     try:
         hosts = Hosts.of(context.spec, asked)
         asked, joined = located(asked, hosts)
+        if engine_of(context.spec.engine).engine == SAIL:
+            for connection in joined or [asked.connection]:
+                sail.refuse(backend_for(connection), connection)
         if joined:
             return _federated(context, asked, joined, parallelism=parallelism)
         return _planned(context, asked, hosts, parallelism=parallelism)
@@ -82,12 +88,10 @@ def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, paralleli
     if backend.batch_source is None:
         raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
     context.others += (backend,)
-    if backend.dialect == "spark":
-        context.spark()
     source = backend.batch_source(asked.connection)
     query = _renamed(context, asked.query, backend.dialect)
     try:
-        plan = source.plan(query, parallelism=parallelism)
+        plan = _plan(context, backend, source, query, parallelism=parallelism)
     except FlowError as exc:
         if isinstance(exc, MissingColumn):
             suggest_column(exc, source, query, backend.dialect)
@@ -97,8 +101,20 @@ def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, paralleli
     return Reading(backend, asked.connection, source, plan, None, asked.connection.name)
 
 
+def _plan(context: RunContext, backend: Backend, source: Any, query: str, *, parallelism: int) -> ReadPlan:
+    if backend.dialect == "spark":
+        if hasattr(source, "plan_without_spark"):
+            known: ReadPlan | None = source.plan_without_spark(query, parallelism=parallelism)
+            if known is not None:
+                return known
+        context.spark()
+    planned: ReadPlan = source.plan(query, parallelism=parallelism)
+    return planned
+
+
 def _federated(context: RunContext, asked: QuerySource, joined: Sequence[Any], *, parallelism: int) -> Reading:
     context.others += tuple(backend_for(connection) for connection in joined)
+    context.joined += tuple(joined)
     source = FederatedSource(Hosts({item.name: item for item in joined}, required=True), context.spark)
     plan = source.plan(_renamed(context, asked.query, "spark"), parallelism=parallelism)
     return Reading(None, None, source, plan, None, " + ".join(item.name for item in joined))
@@ -167,7 +183,7 @@ def _inside(
     if reading.backend is None:
         return "the source is several systems", None, ()
     if not hasattr(target.sink, "stage_query"):
-        return f"{target.backend.title} fills its stages from Spark", None, ()
+        return f"{target.backend.title} is filled from outside", None, ()
     if not _same_system(reading, target):
         return "source and target are different systems", None, ()
     try:

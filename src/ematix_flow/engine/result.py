@@ -17,9 +17,35 @@ class Event:
     rows: int | None = None
     total: int | None = None
     seconds: float = 0.0
+    bytes_moved: int | None = None
 
 
 Listener = Callable[[Event], None]
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the run and the seconds it took in all."""
+
+    step: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a run cost: seconds by step, the Spark session it had, processor seconds; None where nobody can know."""
+
+    steps: tuple[Step, ...] = ()
+    session: Mapping[str, Any] | None = None
+    cpu_seconds: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "steps": [asdict(step) for step in self.steps],
+            "session": dict(self.session) if self.session is not None else None,
+            "cpu_seconds": self.cpu_seconds,
+        }
 
 
 @dataclass(frozen=True)
@@ -45,6 +71,14 @@ class TargetResult:
     notes: tuple[str, ...] = ()
     source_kind: str = ""
     target_kind: str = ""
+    path_reason: str = ""
+    lane_reason: str = ""
+    bytes_staged: int | None = None
+    """What went into the stage; None where the rows never passed through here, or not all of them were seen."""
+    bytes_of: str = ""
+    """What was measured: `arrow` (batches in memory) or `files` (on disk, compressed)."""
+    load_seconds: float | None = None
+    """Reading and staging; without the start of Spark."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +93,7 @@ class Result(Mapping[str, Any]):
     fan_out: bool = False
     value: Mapping[str, Any] | None = None
     transforms: tuple[Mapping[str, Any], ...] = ()
+    cost: Cost | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -70,6 +105,7 @@ class Result(Mapping[str, Any]):
             "targets": [asdict(target) for target in self.targets],
             **({"transforms": [dict(item) for item in self.transforms]} if self.transforms else {}),
             **({"result": dict(self.value)} if self.value is not None else {}),
+            **(self.cost.to_dict() if self.cost is not None else {}),
         }
 
     def _flat(self) -> dict[str, Any]:

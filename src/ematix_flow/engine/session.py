@@ -9,17 +9,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.declare.engine import EngineWish
-from ematix_flow.engine import archive, jars, profile, warm
+from ematix_flow.declare.engine import DISTRIBUTED, SAIL, EngineWish
+from ematix_flow.engine import archive, cluster, executors, jars, profile, sail, shipping, warm
 from ematix_flow.engine.choice import Choice, choose
-from ematix_flow.engine.java import find_java
-from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.engine.cluster_watch import Watch, instead_of
+from ematix_flow.engine.executors import TaskNeeds, Tell
+from ematix_flow.engine.launch import set_environment, without_secrets
+from ematix_flow.foundation.errors import FlowError, RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -36,18 +38,51 @@ class _Own:
     expected: set[str] = field(default_factory=set)
     records_classes_in: Path | None = None
     serves_one_pipeline: bool = False
+    tuned: dict[str, str] = field(default_factory=dict)
+    shipped: SparkSession | None = None
+    """A session of the user's own that this package was sent to."""
+    watch: Watch | None = None
+    """Over a session on a cluster."""
 
 
 _own = _Own()
 
 
 def spark_session(
-    needed: Iterable[str] = (), *, is_small: bool = False, engine: EngineWish | None = None
+    needed: Iterable[str] = (),
+    *,
+    is_small: bool = False,
+    engine: EngineWish | None = None,
+    tasks: Callable[[], TaskNeeds] = TaskNeeds,
+    tell: Tell = lambda _: None,
 ) -> SparkSession:
     """The session to use: the user's own, else ours with the jars that are needed, on the engine that is asked for.
 
-    `is_small` says that the work at hand is: a JVM that serves nothing else is then started for a short life.
+    `is_small` says that the work at hand is: a JVM that serves nothing else is then started for a short life. On a
+    cluster, executors are asked for what `tasks` need; `tell` hears about the wait for them.
     """
+    session = _found_or_started(needed, is_small=is_small, engine=engine, tell=tell)
+    if _own.watch is not None:
+        _own.watch.tell = tell
+    if _is_on_a_cluster(session):
+        shipping.send_own_modules()
+        executors.require(session, tasks())
+    return session
+
+
+def cluster_cores(engine: EngineWish | None = None) -> int | None:
+    """Cores of the cluster, where our session is on the one that is asked for."""
+    if _own.session is None or _own.choice is None or not choose(engine).same_place(_own.choice):
+        return None
+    return executors.cores_of(_own.session)
+
+
+def reason_of(error: FlowError) -> FlowError:
+    """What ended a run: an error of its own, or that its cluster left it."""
+    return instead_of(error, _own.watch)
+
+
+def _found_or_started(needed: Iterable[str], *, is_small: bool, engine: EngineWish | None, tell: Tell) -> SparkSession:
     from pyspark.sql import SparkSession
 
     wanted = set(needed)
@@ -64,7 +99,9 @@ def spark_session(
     wanted |= _own.expected
     started = time.monotonic()
     _own.session, _own.jars = _start(wanted, choice, is_brief=is_small and _own.serves_one_pipeline)
-    _own.choice = choice
+    _own.choice, _own.tuned, _own.watch = choice, {}, None
+    if choice.engine == DISTRIBUTED:
+        _greet(_own.session, choice, tell)
     _own.seconds = time.monotonic() - started
     return _own.session
 
@@ -73,6 +110,16 @@ def expect(needed: Iterable[str], *, one_pipeline: bool = False) -> None:
     """Jars that pipelines of this process will want, and whether there is just one: the session starts once."""
     _own.expected |= set(needed)
     _own.serves_one_pipeline = one_pipeline
+
+
+def tune(settings: Iterable[profile.Setting]) -> None:
+    """Give our session the settings of a run; a session of the user's, and the user's own settings, stay as they are."""
+    if _own.session is None or _own.choice is None:
+        return
+    for item in settings:
+        if item.name not in _own.choice.settings and _own.tuned.get(item.name) != item.value:
+            _own.session.conf.set(item.name, item.value)
+            _own.tuned[item.name] = item.value
 
 
 def start_seconds() -> float | None:
@@ -84,6 +131,7 @@ def stop() -> None:
     """End our session, if we started one."""
     if _own.session is not None:
         _own.session.stop()
+        cluster.leave(_own.session)
         _forget()
 
 
@@ -94,8 +142,30 @@ def end() -> None:
         _forget()
 
 
+def _greet(session: SparkSession, choice: Choice, tell: Tell) -> None:
+    try:
+        executors.greet(session, choice, tell)
+        if not choice.is_remote:
+            _own.watch = Watch(session.sparkContext, choice)
+    except BaseException:  # an application that nobody works for must not stay in the cluster's queue
+        end()
+        raise
+
+
+def _is_on_a_cluster(session: SparkSession) -> bool:
+    """Ours where we chose one, or the user's own session with a master elsewhere."""
+    if session is _own.session:
+        return _own.choice is not None and _own.choice.engine == DISTRIBUTED
+    if shipping.is_connect(session) or str(session.conf.get("spark.master", "local")).startswith("local"):
+        return False
+    if session is not _own.shipped:
+        shipping.ship(session)
+        _own.shipped = session
+    return True
+
+
 def _forget() -> None:
-    _own.session, _own.choice, _own.seconds, _own.jars = None, None, None, set()
+    _own.session, _own.choice, _own.seconds, _own.jars, _own.watch = None, None, None, set(), None
 
 
 @contextmanager
@@ -113,6 +183,7 @@ def _end(session: SparkSession) -> None:
     from pyspark import SparkContext
 
     session.stop()
+    cluster.leave(session)
     gateway = SparkContext._gateway
     if gateway is None:
         return
@@ -125,7 +196,8 @@ def _end(session: SparkSession) -> None:
 
 
 def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
-    if "delta" in wanted and "delta" not in str(session.conf.get("spark.sql.extensions", "")).lower():
+    native = sail.recognised(session)
+    if "delta" in wanted and not native and "delta" not in str(session.conf.get("spark.sql.extensions", "")).lower():
         raise RunFailed(
             "this Spark session has no Delta Lake",
             hint="start it with ematix_flow.spark_session(), or with the delta-spark jar and its extension",
@@ -137,8 +209,12 @@ def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
 def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSession, set[str]]:
     from pyspark.sql import SparkSession
 
+    if choice.engine == SAIL:
+        return sail.start(choice), set(jars.read_lock())  # it needs none
     if os.environ.get("SPARK_REMOTE"):
         return SparkSession.builder.getOrCreate(), wanted
+    if choice.engine == DISTRIBUTED:
+        return cluster.open_session(wanted, choice, start_jvm=start_jvm, log=log_file()), wanted
     recorded = _own.records_classes_in
     if recorded is None and choice.may_join:
         shared = warm.join(wanted)
@@ -156,17 +232,13 @@ def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
     """A session in a JVM of this process, with its chatter in a file."""
     from pyspark.sql import SparkSession
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("SPARK_LAUNCHER_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-    os.environ["JAVA_HOME"] = str(find_java().parent.parent)
-    builder = SparkSession.builder.appName("ematix-flow")
-    for key, value in configuration.items():
-        builder = builder.config(key, value)
+    set_environment(configuration)
     # Spark asks for pandas before its first Arrow task; the JVM takes longer to start than pandas to be imported.
     threading.Thread(target=importlib.import_module, args=("pandas",), daemon=True).start()
-    with _chatter_in_a_file():
+    with without_secrets(configuration) as shown, _chatter_in_a_file():
+        builder = SparkSession.builder.appName("ematix-flow")
+        for key, value in shown.items():
+            builder = builder.config(key, value)
         return builder.getOrCreate()
 
 

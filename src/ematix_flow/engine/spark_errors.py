@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 
 from ematix_flow.families.carry import BAD_VALUE, unpack
+from ematix_flow.families.lake.sail_errors import recognised
+from ematix_flow.families.lake.session import on_sail
 from ematix_flow.foundation.errors import (
     BadValue,
     FlowError,
@@ -18,6 +20,8 @@ from ematix_flow.foundation.errors import (
 from ematix_flow.foundation.redact import mask
 
 _RAISED = re.compile(re.escape(BAD_VALUE) + r"\|(?P<column>[^|]*)\|(?P<type>[^|]*)\|(?P<value>[^\n]*)")
+# What the server itself has to say arrives as an exception of Spark's; these are the wire's.
+_LOST = ("RetriesExceeded", "RETRIES_EXCEEDED", "_InactiveRpcError", "_MultiThreadedRendezvous")
 _NAME = re.compile(r"`([^`]+(?:`\.`[^`]+)*)`")
 
 
@@ -29,6 +33,11 @@ def translate(exc: BaseException) -> FlowError:
     carried = unpack(text)
     if carried is not None:
         return carried
+    if any(word in f"{type(exc).__name__} {text[:200]}" for word in _LOST):
+        return RunFailed(
+            "the Spark engine went away in the middle of the run",
+            hint="run it again: nothing is lost or doubled; flow engine status shows the engines that are there",
+        )
     raised = _RAISED.search(text)
     if raised is not None:
         return _bad_value(raised)
@@ -40,6 +49,9 @@ def translate(exc: BaseException) -> FlowError:
         return StorageFull("no space left on the disk", hint="free space, or point EMATIX_FLOW_STAGE_DIR elsewhere")
     if "Permission denied" in text or "AccessDeniedException" in text:
         return PermissionDenied(first_line(text), hint="check the rights on that folder")
+    known = recognised(text) if on_sail() else None
+    if known is not None:
+        return known
     return RunFailed(first_line(text), hint="flow run … --verbose shows the whole story")
 
 

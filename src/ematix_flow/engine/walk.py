@@ -18,7 +18,8 @@ from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Append
 from ematix_flow.engine import spark_errors
 from ematix_flow.engine.context import LoadContext, RunContext
-from ematix_flow.engine.lanes import arrow_tasks, lane_of
+from ematix_flow.engine.kept import kept
+from ematix_flow.engine.lanes import lane_of, tasks_of
 from ematix_flow.engine.reading import (
     LoadReading,
     Reading,
@@ -30,13 +31,14 @@ from ematix_flow.engine.reading import (
     source_frame,
 )
 from ematix_flow.engine.result import Event, TargetResult
+from ematix_flow.engine.steps import StepClock
 from ematix_flow.engine.ticker import ticking
-from ematix_flow.families.progress import watching
+from ematix_flow.families.progress import STAGED, Counted, counted, file_bytes, watching
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, RunFailed
 from ematix_flow.foundation.redact import mask
 from ematix_flow.planning.drift import plan_ddl, settle_drift
-from ematix_flow.planning.lanes import ARROW, SPARK, LaneChoice
+from ematix_flow.planning.lanes import SPARK, WITHOUT_SPARK, LaneChoice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -58,17 +60,20 @@ class Loading:
     creates: bool = False
     error: FlowError | None = None
     result: WriteResult | None = None
+    staged: tuple[int | None, str] = (None, "")
+    """Bytes that went into the stage, and what of them was measured."""
+    load_seconds: float | None = None
 
 
 class Walk:
     """Carries one run out, target by target."""
 
-    def __init__(self, context: RunContext, *, run_id: str, started_at: datetime, emit: Callable[[Event], None],
+    def __init__(self, context: RunContext, *, run_id: str, started_at: datetime, clock: StepClock,
                  accept_deletes: int | None = None, rehearsal: bool = False) -> None:  # fmt: skip
         self.context = context
         self.run_id = run_id
         self.started_at = started_at
-        self.emit = emit
+        self.clock = clock
         self.accept_deletes = accept_deletes
         self.rehearsal = rehearsal
         self.step = "plan"
@@ -105,7 +110,7 @@ class Walk:
 
     def _say(self, step: str, text: str = "", **more: Any) -> None:
         self.step = step
-        self.emit(Event(self.context.spec.name, step, text, **more))
+        self.clock(Event(self.context.spec.name, step, text, **more))
 
     def _plan(self, target: LoadContext, reading: Reading) -> Loading:
         inside = choose(self.context, target, reading)
@@ -119,7 +124,7 @@ class Walk:
         """Bring the table to its shape, then take the token and the watermark."""
         target, spec = loading.target, self.context.spec
         self._say("ensure", target.load.table.qualified)
-        if target.backend.dialect == "spark":
+        if target.backend.dialect == "spark" and loading.lane.lane not in WITHOUT_SPARK:
             self.context.spark()
         plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)
         steps, warned = settle_drift(
@@ -133,7 +138,7 @@ class Walk:
             target.ddl.apply(target.shape, steps)
         loading.opening = target.sink.begin(loading.job)
         mark = loading.opening.watermark
-        if mark is not None and loading.lane.lane == ARROW:
+        if mark is not None and loading.inside.query is None and loading.lane.lane != SPARK:
             loading.plan = restricted_plan(self.context, reading, mark)
             loading.lane = lane_of(self.context, target, loading.job, reading, loading.inside, plan=loading.plan)
 
@@ -146,10 +151,7 @@ class Walk:
         self._say("read", reading.kind, total=reading.plan.estimated_rows if reading.plan else None)
         try:
             frame = source_frame(self.context, reading, start)
-            if len(loadings) > 1:
-                frame = frame.persist()
-                self.context.open_until.callback(frame.unpersist)
-            return frame
+            return kept(frame, self.context.open_until) if len(loadings) > 1 else frame
         except FlowError as exc:
             raise self._all_failed(loadings, exc) from exc
         except Exception as exc:
@@ -185,7 +187,7 @@ class Walk:
             return
         fault.point("before_stage")
         self._say("stage", loading.target.load.table.qualified)
-        stage = self._stage(loading, reading, frame)
+        stage = self._measured(loading, lambda: self._stage(loading, reading, frame))
         self._say("publish", str(opening.commit), rows=stage.rows)
         fault.point("before_publish")
         if self.rehearsal and loading.creates:  # there is no table yet: every row would be new
@@ -199,6 +201,23 @@ class Walk:
         self._say("settle")
         loading.target.sink.settle(loading.job, opening, loading.result, None)
 
+    def _measured(self, loading: Loading, fill: Callable[[], Stage]) -> Stage:
+        """Fill the stage, and note how long it took and what went in."""
+        began, before = self.clock.seconds("stage"), self._staged_so_far()
+        stage = fill()
+        loading.load_seconds = self.clock.seconds("stage") - began + self.clock.seconds("read")
+        seen = self._staged_so_far().since(before)
+        if loading.inside.query is not None:
+            return stage
+        if seen.rows == stage.rows:  # else some tasks ran where their counts are not seen
+            loading.staged = (seen.size, "arrow")
+        elif stage.location is not None and (size := file_bytes(Path(stage.location))) is not None:
+            loading.staged = (size, "files")
+        return stage
+
+    def _staged_so_far(self) -> Counted:
+        return counted(self._progress, STAGED) if self._progress is not None else Counted()
+
     def _stage(self, loading: Loading, reading: Reading, frame: DataFrame | None) -> Stage:
         mark = loading.opening.watermark if loading.opening else None
         incremental = self.context.spec.incremental
@@ -209,9 +228,13 @@ class Walk:
             stage: Stage = loading.target.sink.stage_query(loading.job, query)  # type: ignore[attr-defined]
             return stage
         table, total = loading.target.load.table.qualified, reading.plan.estimated_rows if reading.plan else None
-        with ticking(self._progress, lambda rows: self._say("stage", table, rows=rows, total=total)):
-            if loading.lane.lane == ARROW:
-                tasks = arrow_tasks(self.context, loading.target, reading, loading.plan)
+
+        def tell(so_far: Counted) -> None:
+            self._say("stage", table, rows=so_far.rows or None, total=total, bytes_moved=so_far.size)
+
+        with ticking(self._progress, tell):
+            if loading.lane.lane != SPARK:
+                tasks = tasks_of(self.context, loading.target, reading, loading.plan, loading.lane)
                 sink: Any = loading.target.sink
                 staged: Stage = sink.stage_arrow(loading.job, tasks)
                 return staged
@@ -269,6 +292,11 @@ def outcome(loading: Loading, reading: Reading) -> TargetResult:
         notes=notes,
         source_kind=reading.kind,
         target_kind=target.backend.name,
+        path_reason=loading.inside.choice.reason,
+        lane_reason=loading.lane.reason,
+        bytes_staged=loading.staged[0],
+        bytes_of=loading.staged[1],
+        load_seconds=round(loading.load_seconds, 3) if loading.load_seconds is not None else None,
     )
 
 

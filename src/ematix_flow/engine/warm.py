@@ -19,8 +19,9 @@ import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ematix_flow.engine.shipping import send_own_modules
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.runlog.worker import is_dead
 
@@ -31,6 +32,8 @@ FOLDER_VARIABLE = "EMATIX_FLOW_ENGINE_DIR"
 IDLE_SECONDS = 30 * 60
 _HEARTBEAT = 30.0
 _PATIENCE = 120.0
+_SETTINGS = b"\x04"  # the kind of the first frame that either side of HTTP/2 sends
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00" + _SETTINGS + b"\x00\x00\x00\x00\x00"
 
 
 @dataclass(frozen=True)
@@ -53,14 +56,8 @@ class Engine:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is there and listens."""
-        if is_dead(self.worker):
-            return False
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1):
-                return True
-        except OSError:
-            return False
+        """Whether the process is there, and what listens on its port speaks HTTP/2, as Spark Connect does."""
+        return not is_dead(self.worker) and _answers(self.port)
 
     @property
     def idle_since(self) -> float:
@@ -94,7 +91,7 @@ def join(wanted: set[str]) -> tuple[SparkSession, set[str]] | None:
             session = _connect(engine)
             if session is not None:
                 _keep_awake(engine)
-                _send_own_modules()
+                send_own_modules()
                 return session, set(engine.jars)
     return None
 
@@ -104,6 +101,8 @@ def engines() -> list[Engine]:
     found = []
     for file in sorted(folder().glob("*.json")):
         with contextlib.suppress(OSError, ValueError, TypeError):
+            if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
+                continue  # another user's: neither its token nor its process is ours to use
             kept = json.loads(file.read_text(encoding="utf-8"))
             found.append(Engine(**{**kept, "jars": tuple(kept["jars"]), "file": str(file)}))
     return found
@@ -200,11 +199,29 @@ def _connect(engine: Engine) -> SparkSession | None:
         # By this name the client takes credentials for local connections instead of TLS.
         url = f"sc://localhost:{engine.port}/;token={engine.token}"
         session: SparkSession = SparkSession.builder.remote(url).create()
+        _be_impatient(session)
         session.version  # noqa: B018  the first word to the server: a stale one does not answer
     except Exception:  # an optimisation does not stop a run
         os.environ.pop("SPARK_CONNECT_MODE_ENABLED", None)
         return None
     return session
+
+
+def _be_impatient(session: Any) -> None:
+    """An engine on this machine that does not answer for seconds is dead; by default Spark asks it for ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
+
+
+def _answers(port: int) -> bool:
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=2) as asked:
+            asked.settimeout(2)
+            asked.sendall(_GREETING)
+            return asked.recv(9)[3:4] == _SETTINGS
+    except OSError:
+        return False
 
 
 def _keep_awake(engine: Engine) -> None:
@@ -216,20 +233,6 @@ def _keep_awake(engine: Engine) -> None:
             time.sleep(_HEARTBEAT)
 
     threading.Thread(target=beat, daemon=True, name="flow-engine-heartbeat").start()
-
-
-def _send_own_modules() -> None:
-    """Functions of the user's project travel by value: the engine was started elsewhere and cannot import them."""
-    from pyspark import cloudpickle
-
-    ours = Path(__file__).resolve().parents[1]
-    folders = [Path.cwd(), *(Path(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry)]
-    for module in list(sys.modules.values()):
-        file = getattr(module, "__file__", None)
-        if not file or "site-packages" in file or Path(file).is_relative_to(ours):
-            continue
-        if any(Path(file).is_relative_to(folder) for folder in folders) and not file.startswith(sys.base_prefix):
-            cloudpickle.register_pickle_by_value(module)  # type: ignore[no-untyped-call]
 
 
 def _last_line(log: Path) -> str:

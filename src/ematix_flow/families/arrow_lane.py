@@ -30,8 +30,8 @@ def frame_of(parts: ArrowParts, spark: SparkSession) -> DataFrame:
 
 
 @dataclass(frozen=True)
-class ArrowTasks:
-    """Every task reads one part, normalizes it, gives its columns the wanted types and hands it to the sink's function.
+class Flow:
+    """A part is read, normalized, given the wanted types and handed to the sink's function.
 
     `given` are the columns after the normalizers, which are DuckDB's query, where there are any.
     """
@@ -40,25 +40,24 @@ class ArrowTasks:
     normalizing: str | None
     given: Carried
     wanted: Carried
-    spark: SparkSession
 
-    def mapInArrow(self, func: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:  # noqa: N802
-        """One task per part."""
+    def into(self, func: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
+        """The whole work of a task, as a function of the numbers of its parts."""
         read, translate, columns, query = self.parts.read, self.parts.translate, self.parts.columns, self.normalizing
         given, wanted = self.given, self.wanted
-        watched = progress.folder()
+        counter = progress.Counter.of(progress.READ)
 
         def work(numbers: Iterable[Any]) -> Iterator[Any]:
             failed: list[Exception] = []
-            counted = progress.TaskCount(watched)
+
+            def found() -> Iterator[Any]:
+                for batch in numbers:
+                    for number in batch.column(0).to_pylist():
+                        yield from read(number)
 
             def rows() -> Iterator[Any]:
                 try:
-                    for batch in numbers:
-                        for number in batch.column(0).to_pylist():
-                            for found in read(number):
-                                counted.add(found.num_rows)
-                                yield found
+                    yield from counter.passing(found())
                 except Exception as exc:  # the sink's driver library would keep nothing but its text
                     failed.append(exc)
                     raise
@@ -78,7 +77,42 @@ class ArrowTasks:
                     raise carried_error(failed[0], translate) from failed[0]
                 raise
 
-        return _numbers(self.parts, self.spark).mapInArrow(work, schema)
+        return work
+
+
+@dataclass(frozen=True)
+class SparkTasks:
+    """One task of Spark's per part."""
+
+    flow: Flow
+    spark: SparkSession
+
+    def mapInArrow(self, func: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:  # noqa: N802
+        """Lazy, as everything of Spark's."""
+        return _numbers(self.flow.parts, self.spark).mapInArrow(self.flow.into(func), schema)
+
+
+@dataclass(frozen=True)
+class OwnTask:
+    """All parts in one task, in this process: few rows are there before Spark would have started."""
+
+    flow: Flow
+
+    def mapInArrow(self, func: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> OwnTask._Outcome:  # noqa: N802
+        """The same function over the same batches."""
+        import pyarrow as pa
+
+        numbers = [pa.RecordBatch.from_pydict({"part": list(range(self.flow.parts.count))})]
+        return self._Outcome([row for batch in self.flow.into(func)(numbers) for row in batch.to_pylist()])
+
+    @dataclass(frozen=True)
+    class _Outcome:
+        """What the function gave, as a dataframe would."""
+
+        rows: list[dict[str, Any]]
+
+        def collect(self) -> list[dict[str, Any]]:
+            return self.rows
 
 
 def _numbers(parts: ArrowParts, spark: SparkSession) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -24,8 +24,9 @@ from ematix_flow.declare.types import (
     Timestamp,
     TimestampTZ,
 )
-from ematix_flow.expressions import CannotRender, normalized_select
+from ematix_flow.expressions import CannotRender, normalized_select, quote, render_chain
 from ematix_flow.families.frames import arrow_schema, arrow_type
+from ematix_flow.foundation.errors import MissingDriver
 
 # Engines disagree about letters like İ and a final Σ: one lane must not give other values than the other.
 _CASES = (Lower, Upper, EmailNormalize)
@@ -68,6 +69,34 @@ def normalized_columns(table: TableSpec, given: Carried) -> Carried | str:
     return tuple(
         (field.name, declared[field.name] if field.name in plain else _type_of(field.type)) for field in schema
     )
+
+
+def is_exact(markers: Sequence[object]) -> bool:
+    """Whether DuckDB gives the same values as every other engine: not for letter case, and it is not asked for SQL."""
+    return not any(isinstance(marker, (Sql, Derive, *_CASES)) for marker in markers)
+
+
+def adding_query(chains: Mapping[str, tuple[str, Sequence[object]]], given: Carried) -> str:
+    """A query over a task's batches that adds columns to all that are there: by new name, the column and its markers."""
+    kinds = {name: kind.kind for name, kind in given}
+    added = [
+        f"{render_chain(markers, column, dialect='duckdb', column_kind=kinds.get(column))} AS {quote(name, 'duckdb')}"
+        for name, (column, markers) in chains.items()
+    ]
+    return f"SELECT *, {', '.join(added)} FROM {_GIVEN}"
+
+
+def added_columns(query: str, given: Carried) -> Carried:
+    """The columns that such a query adds, with their types."""
+    try:
+        import duckdb  # noqa: F401
+    except ImportError as exc:
+        raise MissingDriver(
+            "normalizers on Arrow batches need duckdb, which is not installed",
+            hint='pip install "ematix-flow-spark[duckdb]"',
+        ) from exc
+    there = {name for name, _ in given}
+    return tuple((field.name, _type_of(field.type)) for field in _described(query, given) if field.name not in there)
 
 
 def normalized(batches: Iterator[Any], query: str, given: Carried) -> Iterator[Any]:

@@ -24,15 +24,25 @@ class CarriedError(RuntimeError):
 def carrying(
     work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]
 ) -> Callable[[Any], Iterator[_T]]:
-    """A task function whose driver errors arrive as FlowErrors, and whose rows are counted while they come."""
-    watched = progress.folder()
+    """A task function of a source: its driver errors arrive as FlowErrors, and what it reads is counted."""
+    counter = progress.Counter.of(progress.READ)
+    return _guarded(lambda batches: counter.passing(work(batches)), translate)
 
+
+def staging(
+    work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]
+) -> Callable[[Any], Iterator[_T]]:
+    """A task function of a sink: its driver errors arrive as FlowErrors, and what it is given is counted."""
+    counter = progress.Counter.of(progress.STAGED)
+    return _guarded(lambda batches: work(counter.passing(batches)), translate)
+
+
+def _guarded(
+    work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]
+) -> Callable[[Any], Iterator[_T]]:
     def run(batches: Any) -> Iterator[_T]:
-        counted = progress.TaskCount(watched)
         try:
-            for batch in work(batches):
-                counted.add(getattr(batch, "num_rows", 0))
-                yield batch
+            yield from work(batches)
         except Exception as exc:
             raise carried_error(exc, translate) from exc
 
@@ -43,6 +53,8 @@ def carried_error(exc: Exception, translate: Callable[[Exception], FlowError]) -
     """An exception of a task, translated and as text."""
     if isinstance(exc, CarriedError):
         return exc
+    if BAD_VALUE in str(exc) or _MARK in str(exc):  # the engine's own, where it hands over rows in this very process
+        return CarriedError(str(exc))
     error = exc if isinstance(exc, FlowError) else translate(exc)
     text = json.dumps({"type": type(error).__name__, "what": error.what, "hint": error.hint})
     return CarriedError(_MARK + text)

@@ -4,7 +4,22 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.types import Column, ColumnType, Numeric
+from ematix_flow.declare.types import (
+    BigInt,
+    Boolean,
+    Bytes,
+    Column,
+    ColumnType,
+    Date,
+    Double,
+    Float,
+    Integer,
+    Numeric,
+    SmallInt,
+    Text,
+    Timestamp,
+    TimestampTZ,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,6 +55,24 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
         "timestamp_tz": pa.timestamp("us", "UTC"), "bytes": pa.binary(),
     }  # fmt: skip
     return types.get(column_type.kind, pa.string())
+
+
+def column_type(stored: pa.DataType) -> ColumnType | None:
+    """The declared type that Spark finds in a Parquet column of this type; None when they may differ."""
+    import pyarrow as pa
+
+    if pa.types.is_decimal128(stored):
+        return Numeric(stored.precision, stored.scale)
+    if pa.types.is_timestamp(stored) and stored.unit in ("us", "ms"):
+        return Timestamp() if stored.tz is None else TimestampTZ()
+    if pa.types.is_dictionary(stored):
+        return column_type(stored.value_type)
+    simple: dict[pa.DataType, ColumnType] = {
+        pa.int16(): SmallInt(), pa.int32(): Integer(), pa.int64(): BigInt(), pa.float32(): Float(),
+        pa.float64(): Double(), pa.bool_(): Boolean(), pa.date32(): Date(), pa.string(): Text(),
+        pa.large_string(): Text(), pa.binary(): Bytes(), pa.large_binary(): Bytes(),
+    }  # fmt: skip
+    return simple.get(stored)
 
 
 def arrow_schema(columns: list[tuple[str, ColumnType]]) -> pa.Schema:

@@ -15,7 +15,8 @@ from typing import Any
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import ColumnType
-from ematix_flow.families.carry import carrying
+from ematix_flow.families.attempt import attempt_number
+from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_schema, pairs
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import ConfigError, FlowError, PermissionDenied, RunFailed, StorageFull
@@ -27,7 +28,7 @@ _BYTES_PER_GROUP = 32 * 1024 * 1024
 
 def stage_dir(run_id: str, owner: str) -> Path:
     """The folder of one run and one target; nothing is created yet."""
-    return _root() / run_id / owner
+    return root() / run_id / owner
 
 
 def make_stage_dir(run_id: str, owner: str) -> Path:
@@ -44,7 +45,7 @@ def write_stage(tasks: Tasks, job: WriteJob, *, owner: str) -> Stage:
     columns = pairs(job.shape.declared.columns)
     try:
         attempts, rows = _make(folder / "attempts"), _make(folder / "rows")
-        work = carrying(_writer(str(attempts), columns), translate)
+        work = staging(_writer(str(attempts), columns), translate)
         outcome = tasks.mapInArrow(work, "file STRING, rows BIGINT").collect()
         for row in outcome:
             if row["rows"]:
@@ -66,13 +67,13 @@ def drop_stage_dir(run_id: str, owner: str) -> None:
 
 def scratch_dir(open_until: ExitStack) -> Path:
     """A folder for a read, gone when the read is over; folders of processes that died go as well."""
-    root = _root()
-    for left in root.glob("read-*-*"):
+    home = root()
+    for left in home.glob("read-*-*"):
         owner = left.name.split("-")[1]
         if owner.isdigit() and not _is_alive(int(owner)):
             shutil.rmtree(left, ignore_errors=True)
     try:
-        folder = _make(root / f"read-{os.getpid()}-{secrets.token_hex(8)}")
+        folder = _make(home / f"read-{os.getpid()}-{secrets.token_hex(8)}")
     except OSError as exc:
         raise translate(exc) from exc
     open_until.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -92,19 +93,36 @@ def translate(exc: Exception) -> FlowError:
     return RunFailed(f"the stage cannot be written: {exc}", hint=f"check the folder, {elsewhere}")
 
 
-def _root() -> Path:
-    given = os.environ.get(ROOT_VARIABLE)
-    return Path(given or tempfile.gettempdir()).absolute() / "ematix-flow-stage"
+class _Kept:
+    """The folder that the project's file names."""
+
+    folder: str | None = None
+
+
+def keep_in(folder: str | None) -> None:
+    """Keep stages here, unless the environment says otherwise."""
+    if folder is not None and "://" in folder:
+        raise ConfigError(
+            f"stages cannot be kept in {folder}: embedded databases read them as files of this machine",
+            hint='name a folder that this machine and all workers mount: stage = "/mnt/…" below [spark]',
+        )
+    _Kept.folder = folder
+
+
+def root() -> Path:
+    """Where the stages of all runs are."""
+    given = os.environ.get(ROOT_VARIABLE) or _Kept.folder
+    return Path(given or tempfile.gettempdir()).expanduser().absolute() / "ematix-flow-stage"
 
 
 def _make(folder: Path) -> Path:
     """Rows are nobody else's business, while the root is for every user of the machine."""
-    root = _root()
-    if not root.exists():
-        root.mkdir(parents=True, exist_ok=True)
-        root.chmod(0o1777)
+    home = root()
+    if not home.exists():
+        home.mkdir(parents=True, exist_ok=True)
+        home.chmod(0o1777)
     inside = [folder, *folder.parents]
-    for part in reversed(inside[: inside.index(root)]):
+    for part in reversed(inside[: inside.index(home)]):
         part.mkdir(mode=0o700, exist_ok=True)
     return folder
 
@@ -140,10 +158,8 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        name = f"part-{context.taskAttemptId() if context else 0}.parquet"
+        name = f"part-{attempt_number()}.parquet"
         schema = arrow_schema(columns)
         counted = 0
         with ExitStack() as open_until:

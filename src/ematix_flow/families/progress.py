@@ -1,17 +1,25 @@
-"""How far a read has come: tasks leave their counts in a folder, the driver adds them up.
+"""How far a load has come: tasks leave their counts in a folder, the driver adds them up.
 
-Works where driver and tasks share a disk, which is where a person looks at a terminal; elsewhere it stays silent.
+Works where driver and tasks share a disk; elsewhere nothing is counted, and nobody is told a wrong figure.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
+import sys
 import tempfile
-from collections.abc import Iterator
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+READ = "read"
+STAGED = "staged"
+_SECONDS_BETWEEN_WRITES = 0.2
 
 
 @dataclass
@@ -22,9 +30,21 @@ class _Watched:
 _watched = _Watched()
 
 
+@dataclass(frozen=True)
+class Counted:
+    """Rows, and the bytes they had as Arrow batches."""
+
+    rows: int = 0
+    size: int = 0
+
+    def since(self, before: Counted) -> Counted:
+        """What came after an earlier count."""
+        return Counted(max(0, self.rows - before.rows), max(0, self.size - before.size))
+
+
 @contextmanager
 def watching() -> Iterator[Path]:
-    """Count rows of reads that are planned inside this block."""
+    """Count rows of reads and stages that are planned inside this block."""
     folder = tempfile.mkdtemp(prefix="ematix-flow-progress-")
     _watched.folder = folder
     try:
@@ -34,30 +54,72 @@ def watching() -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def folder() -> str | None:
-    """Where tasks of this run leave their counts, None when nobody watches."""
-    return _watched.folder
+@dataclass(frozen=True)
+class Counter:
+    """Made by the driver, used by the tasks of one job: each batch that passes is counted.
+
+    A task has one file, so an attempt that is repeated does not count twice.
+    """
+
+    kind: str
+    job: str
+    folder: str | None
+
+    @classmethod
+    def of(cls, kind: str) -> Counter:
+        """For tasks that are planned now; it counts nothing when nobody watches."""
+        return cls(kind, secrets.token_hex(4), _watched.folder)
+
+    def passing(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The same batches."""
+        if self.folder is None:
+            yield from batches
+            return
+        file = os.path.join(self.folder, f"{self.kind}-{self.job}-{_task()}")
+        rows = size = 0
+        written = 0.0
+        for batch in batches:
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+            if time.monotonic() - written > _SECONDS_BETWEEN_WRITES:
+                _write(file, rows, size)
+                written = time.monotonic()
+            yield batch
+        _write(file, rows, size)
 
 
-class TaskCount:
-    """One task's count, on disk after every batch; a folder that is not there is nobody's trouble."""
-
-    def __init__(self, where: str | None) -> None:
-        self._file = os.path.join(where, f"{os.getpid()}-{id(self)}") if where else None
-        self._rows = 0
-
-    def add(self, rows: int) -> None:
-        """Count some more."""
-        self._rows += rows
-        if self._file is not None:
-            with suppress(OSError), open(self._file, "w") as out:
-                out.write(str(self._rows))
-
-
-def total(where: Path) -> int:
-    """Rows counted by all tasks so far."""
-    rows = 0
-    for item in where.glob("*"):
+def counted(folder: Path, kind: str) -> Counted:
+    """By all tasks so far."""
+    rows = size = 0
+    for item in folder.glob(f"{kind}-*"):
         with suppress(OSError, ValueError):
-            rows += int(item.read_text() or 0)
-    return rows
+            more_rows, more_size = item.read_text().split()
+            rows, size = rows + int(more_rows), size + int(more_size)
+    return Counted(rows, size)
+
+
+def file_bytes(folder: Path) -> int | None:
+    """The size of the data files of a stage; None when there is no such folder here."""
+    if not folder.is_dir():
+        return None
+    total = 0
+    for path, _, names in os.walk(folder):
+        for name in names:
+            if not name.startswith(("_", ".")) and not (name == "facts.json" and Path(path) == folder):
+                with suppress(OSError):
+                    total += os.path.getsize(os.path.join(path, name))
+    return total
+
+
+def _write(file: str, rows: int, size: int) -> None:
+    """A folder that is not there is nobody's trouble."""
+    with suppress(OSError), open(file, "w") as out:
+        out.write(f"{rows} {size}")
+
+
+def _task() -> str:
+    if "pyspark" not in sys.modules:  # a load without Spark does not import it for this
+        return f"process-{os.getpid()}"
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return str(context.partitionId()) if context is not None else f"process-{os.getpid()}"

@@ -8,7 +8,8 @@ FlowError                       exit  retry
 ├── UnknownName (KeyError)          2     no pipeline, transform or run of that name
 ├── ConfigError (ValueError)        5     a configuration file or value is malformed
 │   ├── UnknownConnection (KeyError)
-│   └── MissingSecret (KeyError)
+│   ├── MissingSecret (KeyError)
+│   └── MissingDriver (ImportError) 5     a package that an extra brings is not installed
 ├── ConnectionFailed                5     the system answered, and said no
 │   ├── Unreachable                 5  ✓  nobody answered
 │   └── PermissionDenied            5
@@ -24,10 +25,11 @@ FlowError                       exit  retry
 │   ├── TextTooLong                 4
 │   └── DuplicateKeys               4
 ├── LeaseHeld                       6  ✓  another run of this pipeline is alive
+├── LeaseLost                       6  ✓  the right to go on was lost to somebody else, or ran out
 ├── Brake                           7     the load would delete too much
 ├── StorageFull                     1  ✓
-├── RunFailed                       1     anything else that ends a run
-└── PartialFailure                  8     some targets of a fan-out failed
+├── RunFailed                       1  ✓  anything else that ends a run, and nobody knows whether it heals
+└── PartialFailure                  8  ✓  some targets of a fan-out failed
 """
 
 from __future__ import annotations
@@ -114,6 +116,10 @@ class MissingSecret(ConfigError, KeyError):
     """A `${…}` reference that nothing resolves."""
 
 
+class MissingDriver(ConfigError, ImportError):
+    """A package that is not installed; the hint names the extra that brings it."""
+
+
 class ConnectionFailed(FlowError, ValueError):
     """The system answered, and said no."""
 
@@ -185,6 +191,13 @@ class LeaseHeld(FlowError):
     retryable = True
 
 
+class LeaseLost(FlowError):
+    """The token no longer holds its lease: somebody else has it, or it ran out."""
+
+    exit_code = 6
+    retryable = True
+
+
 class Brake(FlowError):
     """The load would delete too much; it stopped before touching anything."""
 
@@ -200,8 +213,11 @@ class StorageFull(FlowError, OSError):
 class RunFailed(FlowError, ValueError):
     """Anything else that ends a run."""
 
+    retryable = True
+
 
 class PartialFailure(FlowError):
     """Some targets of a fan-out failed, the others are loaded."""
 
     exit_code = 8
+    retryable = True

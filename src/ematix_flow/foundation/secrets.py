@@ -43,6 +43,7 @@ class EnvResolver:
 
 
 _resolvers: dict[str, SecretResolver] = {"env": EnvResolver()}
+_find: Callable[[str], SecretResolver | None] = lambda _: None  # noqa: E731 - replaced as a whole
 
 
 def register_resolver(prefix: str, resolver: SecretResolver) -> None:
@@ -57,6 +58,12 @@ def register_resolver(prefix: str, resolver: SecretResolver) -> None:
 def unregister_resolver(prefix: str) -> None:
     """Forget the resolver of this prefix; nothing happens when there is none."""
     _resolvers.pop(prefix, None)
+
+
+def find_resolvers_with(find: Callable[[str], SecretResolver | None]) -> None:
+    """Ask this function for the resolver of a prefix that nobody registered; only when such a prefix is used."""
+    global _find
+    _find = find
 
 
 @overload
@@ -96,11 +103,12 @@ def lookup(reference: str, *, secret: bool = True) -> str:
     """The value behind `VAR` or `prefix:reference`."""
     prefix, colon, rest = reference.partition(":")
     if not colon:
-        value = _ask("env", reference, shown=reference)
-    elif prefix in _resolvers:
-        value = _ask(prefix, rest, shown=reference)
+        value = _ask("env", reference, shown=reference, resolver=_resolvers.get("env") or EnvResolver())
     else:
-        raise _unknown_prefix(prefix, rest)
+        resolver = _resolvers.get(prefix) or (_find(prefix) if _PREFIX.fullmatch(prefix) else None)
+        if resolver is None:
+            raise _unknown_prefix(prefix, rest)
+        value = _ask(prefix, rest, shown=reference, resolver=resolver)
     from_a_store = bool(colon) and prefix != "env"
     _keep_in_mind(value, secret=secret or from_a_store or redact.is_secret_name(reference))
     return value
@@ -115,9 +123,9 @@ def references(value: object) -> tuple[str, ...]:
     return tuple(_REFERENCE.findall(value)) if isinstance(value, str) else ()
 
 
-def _ask(prefix: str, reference: str, *, shown: str) -> str:
+def _ask(prefix: str, reference: str, *, shown: str, resolver: SecretResolver) -> str:
     try:
-        value: object = _resolvers[prefix].resolve(reference)
+        value: object = resolver.resolve(reference)
     except MissingSecret:
         raise
     except Exception as error:
@@ -147,7 +155,8 @@ def _unknown_prefix(prefix: str, rest: str) -> MissingSecret:
         )
     return MissingSecret(
         f"no resolver is registered for the prefix of ${{{prefix}:{rest}}}",
-        hint=f"{did_you_mean(prefix, _resolvers)} or call register_resolver({prefix!r}, …) first",
+        hint=f"{did_you_mean(prefix, _resolvers)} or add [secrets.{prefix}] to .ematix-flow.toml, or call "
+        f"register_resolver({prefix!r}, …) first",
         reference=f"{prefix}:{rest}",
     )
 

@@ -1,4 +1,4 @@
-"""Chooses what carries the rows of a load through Spark: Arrow batches from driver to driver, or Spark's own rows."""
+"""Chooses what carries the rows of a load: Arrow batches from driver to driver, or Spark's own rows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ from ematix_flow.families.arrow_shape import converts
 from ematix_flow.foundation.errors import PlanError
 
 ARROW = "arrow"
+DIRECT = "direct"
 SPARK = "spark"
 INSIDE = "database"
-LANES = (ARROW, SPARK)
+WITHOUT_SPARK = (DIRECT, INSIDE)
+DIRECT_ROWS = 200_000
 
 
 @dataclass(frozen=True)
@@ -24,15 +26,30 @@ class LaneChoice:
     reason: str
 
 
-def choose_lane(*, force: str | None, obstacle: str | None) -> LaneChoice:
-    """Arrow wherever nothing stands in its way."""
+def choose_lane(
+    *, force: str | None, obstacle: str | None, needs_spark: str | None, too_many: str | None
+) -> LaneChoice:
+    """Arrow wherever nothing stands in its way, and in this process where few rows are not worth a start of Spark."""
     if force == SPARK:
         return LaneChoice(SPARK, "forced")
-    if obstacle is None:
-        return LaneChoice(ARROW, "forced" if force == ARROW else "read, cast and write row by row")
-    if force == ARROW:
-        raise PlanError(f'force_lane="arrow" is not possible: {obstacle}', hint="remove force_lane")
-    return LaneChoice(SPARK, obstacle)
+    refused = obstacle or (needs_spark if force == DIRECT else None)
+    if force is not None and refused is not None:
+        raise PlanError(f'force_lane="{force}" is not possible: {refused}', hint="remove force_lane")
+    if obstacle is not None:
+        return LaneChoice(SPARK, obstacle)
+    if force is not None:
+        return LaneChoice(force, "forced")
+    reason = needs_spark or too_many
+    if reason is None:
+        return LaneChoice(DIRECT, "few rows, read, cast and written here: Spark is not started for them")
+    return LaneChoice(ARROW, f"read, cast and written row by row; {reason}")
+
+
+def few_rows(estimated: int | None) -> str | None:
+    """Why a load is not for one process, None when it is."""
+    if estimated is None:
+        return "nobody knows how many rows"
+    return f"more than {DIRECT_ROWS:,} rows" if estimated > DIRECT_ROWS else None
 
 
 def shape_obstacle(given: Carried, columns: Sequence[Column]) -> str | None:

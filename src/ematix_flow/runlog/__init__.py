@@ -1,21 +1,28 @@
 """What has run, what is running, and who may run it: the run log and its stores."""
 
+from ematix_flow.runlog.agenda import Action, Interval, Pause, Slot
 from ematix_flow.runlog.default import default_address, default_run_log
-from ematix_flow.runlog.memory import InMemoryRunLog
-from ematix_flow.runlog.protocol import ClaimResult, ExpiredClaim, RunLog
+from ematix_flow.runlog.memory import InMemoryRunHistory, InMemoryRunLog
+from ematix_flow.runlog.protocol import ClaimResult, ExpiredClaim, RunHistoryStore, RunLog
 from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord
 from ematix_flow.runlog.sqlite import SqliteRunLog
 from ematix_flow.runlog.urls import from_url
 from ematix_flow.runlog.worker import is_dead, this_worker
 
 __all__ = [
+    "Action",
     "AttemptState",
     "ClaimResult",
     "ExpiredClaim",
+    "InMemoryRunHistory",
     "InMemoryRunLog",
+    "Interval",
     "LastRun",
+    "Pause",
+    "RunHistoryStore",
     "RunLog",
     "RunRecord",
+    "Slot",
     "SqliteRunLog",
     "default_address",
     "default_run_log",

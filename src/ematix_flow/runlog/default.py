@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
 from pathlib import Path
 
-from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.errors import FlowError, Unreachable
 from ematix_flow.foundation.redact import mask
 from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.urls import from_url
@@ -14,7 +15,10 @@ from ematix_flow.runlog.urls import from_url
 URL_VARIABLE = "EMATIX_FLOW_RUN_LOG_URL"
 PATH_VARIABLE = "EMATIX_FLOW_RUN_LOG_PATH"
 
+AGAIN_SECONDS = 60.0
+
 _open: dict[str, RunLog] = {}
+_unreachable_until: dict[str, float] = {}
 
 
 def default_address() -> str:
@@ -27,9 +31,13 @@ def default_run_log() -> RunLog | None:
     """The run log at the default address; when it cannot be opened, a warning and None: the work matters more."""
     address = default_address()
     if address not in _open:
+        if time.monotonic() < _unreachable_until.get(address, 0.0):
+            return None  # said before; a program with many runs shall not wait for each of them
         try:
             _open[address] = from_url(address)
         except FlowError as error:
+            if isinstance(error, Unreachable):
+                _unreachable_until[address] = time.monotonic() + AGAIN_SECONDS
             warnings.warn(mask(f"{error.what}; continuing without history"), UserWarning, stacklevel=2)
             return None
     return _open[address]

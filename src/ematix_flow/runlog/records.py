@@ -86,6 +86,24 @@ class RunRecord:
             "extras": dict(self.extras),
         }
 
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> RunRecord:
+        """The record behind `to_detail_dict()`."""
+        finished = told.get("finished_at")
+        return cls(
+            run_id=told["run_id"],
+            pipeline=told["pipeline"],
+            status=told["status"],
+            started_at=from_text(told["started_at"]),
+            finished_at=from_text(finished) if finished else None,
+            attempt=told["attempt"],
+            failed_step=told.get("failed_step"),
+            failed_watermark=told.get("failed_watermark"),
+            error_summary=told.get("error_summary"),
+            kind=told["kind"],
+            extras=told.get("extras") or {},
+        )
+
 
 @dataclass(frozen=True)
 class AttemptState:
@@ -127,6 +145,15 @@ def from_text(text: str) -> datetime:
     return in_utc(datetime.fromisoformat(text.removesuffix("Z")))
 
 
+def storable(text: str) -> str:
+    """The text without secrets and without what some stores cannot keep: zeros and halves of characters.
+
+    >>> storable("cannot reach postgres://ana:hunter22@db")
+    'cannot reach postgres://ana:***@db'
+    """
+    return mask(text).replace("\x00", "\ufffd").encode("utf-8", "replace").decode("utf-8")
+
+
 def _one_of(what: str, value: str, valid: tuple[str, ...]) -> None:
     if value not in valid:
         raise DeclarationError(f"{what} {value!r} is not one a run can have", hint=did_you_mean(str(value), valid))
@@ -134,7 +161,7 @@ def _one_of(what: str, value: str, valid: tuple[str, ...]) -> None:
 
 def _masked(value: Any) -> Any:
     if isinstance(value, str):
-        return mask(value)
+        return storable(value)
     if isinstance(value, Mapping):
         return {str(key): _masked(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -14,7 +14,12 @@ _START_TIME_FIELD = 19  # counted behind the program's name, which may itself co
 
 def this_worker() -> str:
     """This process, told apart from every other one that had or will have its number."""
-    return f"{_host()}:{os.getpid()}:{_start_time(os.getpid()) or 0}"
+    return worker_of(os.getpid())
+
+
+def worker_of(pid: int) -> str:
+    """Any process of this machine in the same words."""
+    return f"{_host()}:{pid}:{_start_time(pid) or 0}"
 
 
 def is_dead(worker_id: str) -> bool:

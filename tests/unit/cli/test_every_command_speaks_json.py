@@ -167,7 +167,7 @@ def test_the_environment_may_ask_for_json_and_an_option_may_take_it_back(
         (("list", "--module", "nowhere", "--json"), 3, "ModuleFailed"),
         (("runs", "show", "nothing", "--json"), 2, "UnknownName"),
         (("connections", "set", "x", "--json"), 5, "ConfigError"),
-        (("runs", "list", "--run-log", "s3://bucket/prefix", "--json"), 3, "Unsupported"),
+        (("runs", "list", "--run-log", "ftp://bucket/prefix", "--json"), 5, "ConfigError"),
     ],
 )
 def test_an_error_is_one_object_on_stdout(

@@ -33,9 +33,11 @@ def test_every_command_has_help_with_the_output_options(flow: Any, project: Path
 
 def test_the_documented_commands_are_all_there() -> None:
     assert {" ".join(words) for words in every_command()} == {
-        "list", "run", "preview", "dry-run", "validate", "status", "runs", "runs list", "runs show", "connections",
-        "connections list", "connections check", "connections set", "transform", "transform list", "transform run",
-        "backends", "engine", "engine start", "engine status", "engine stop", "init", "doctor", "version",
+        "list", "run", "run-due", "preview", "dry-run", "validate", "status", "runs", "runs list", "runs show", "runs compare",
+        "connections", "connections list", "connections check", "connections set", "secrets",
+        "secrets test", "transform", "transform list", "transform run",
+        "backends", "engine", "engine start", "engine status", "engine stop", "cluster", "cluster start", "cluster status",
+        "cluster stop", "init", "doctor", "version",
     }  # fmt: skip
 
 

@@ -32,6 +32,29 @@ def test_a_line_tells_step_rows_pace_and_an_estimate() -> None:
     assert progress.step == "read"
 
 
+def test_a_line_tells_megabytes_a_second_when_bytes_are_counted() -> None:
+    progress = Progress("load_orders")
+    progress(Event("load_orders", "stage", "raw.orders"))
+    time.sleep(1.1)
+    progress(Event("load_orders", "stage", "raw.orders", rows=1000, bytes_moved=20_000_000))
+    told = re.fullmatch(
+        r"load_orders: loading raw.orders, 1,000 rows, \d+ rows/s, (\d+\.\d) MB/s, 1 s", progress.line()
+    )
+    assert told is not None
+    assert 12 < float(told[1]) < 19
+
+
+def test_the_pace_starts_when_spark_has_started() -> None:
+    progress = Progress("load_orders")
+    progress(Event("load_orders", "stage", "raw.orders"))
+    progress(Event("load_orders", "start"))
+    assert progress.line() == "load_orders: starting Spark, 0 s"
+    time.sleep(1.1)
+    progress(Event("load_orders", "stage", "raw.orders"))
+    progress(Event("load_orders", "stage", "raw.orders", rows=10, bytes_moved=80))
+    assert progress.line() == "load_orders: loading raw.orders, 10 rows, 1 s"
+
+
 def test_no_pace_and_no_estimate_before_there_is_something_to_measure() -> None:
     progress = Progress("load_orders")
     progress(Event("load_orders", "stage", "analytics.orders", rows=5, total=4000))

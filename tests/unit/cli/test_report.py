@@ -41,6 +41,17 @@ def test_an_append_tells_rows_in_and_inserted_and_the_format_of_its_files(spec: 
     assert " ".join(line.split()) == "load_orders append csv → duckdb 4,000 rows in 4,000 inserted 1.9 s"
 
 
+def test_a_load_that_took_long_tells_its_pace_and_a_short_one_only_with_verbose(spec: PipelineSpec) -> None:
+    slow = target(rows_inserted=4000, load_seconds=8.0, bytes_staged=16_000_000)
+    (line,) = report.lines(Result("load_orders", "r1", "success", (slow,), 9.94), spec)
+    assert line.endswith("9.9 s, 500 rows/s, 2.0 MB/s")
+    quick = Result("load_orders", "r1", "success", (target(rows_inserted=4000, load_seconds=2.0),), 3.0)
+    assert report.lines(quick, spec)[0].endswith("3.0 s")
+    assert report.lines(quick, spec, verbose=True)[0].endswith("3.0 s, 2,000 rows/s")
+    failed = target(error="no room left", load_seconds=8.0)
+    assert "rows/s" not in report.lines(Result("load_orders", "r1", "partial", (failed,), 9.0), spec)[0]
+
+
 def test_a_second_run_tells_what_stayed_and_where_it_ended() -> None:
     told = report.counts(target(rows_unchanged=4000, watermark="2026-01-31 23:59:00.000000"))
     assert told == "0 inserted, 4,000 unchanged (watermark 2026-01-31 23:59:00)"

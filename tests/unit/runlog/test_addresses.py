@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from pathlib import Path
 
 import pytest
 
-from ematix_flow.foundation.errors import ConfigError, Unsupported
+from ematix_flow.foundation.errors import ConfigError, MissingDriver
 from ematix_flow.run_log import InMemoryRunLog, SqliteRunLog, default_run_log, from_url
+from ematix_flow.runlog.urls import file_of
 
 
 def path_of(url: str) -> Path:
@@ -49,13 +51,38 @@ def test_memory_keeps_nothing_between_logs() -> None:
     assert isinstance(from_url("memory://"), InMemoryRunLog)
 
 
-@pytest.mark.parametrize(
-    "url", ["postgres://u:hunter22@h/d", "mysql://h/d", "duckdb:///x", "s3://b/p", "azureblob://a/b"]
-)
-def test_a_store_that_is_not_offered_is_refused_with_a_sentence(url: str) -> None:
-    with pytest.raises(Unsupported, match="is not offered") as caught:
+def test_a_driver_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for url, module, extra in (
+        ("postgres://u:hunter22@h/d", "psycopg", "runlog-postgres"),
+        ("mysql://u:hunter22@h/d", "pymysql", "runlog-mysql"),
+        ("duckdb:///x.duckdb", "duckdb", "runlog-duckdb"),
+        ("s3://b/p", "boto3", "runlog-s3"),
+        ("gcs://b/p", "google.cloud.storage", "runlog-gcs"),
+        ("gcs://b/p", "google.cloud.storage.retry", "runlog-gcs"),
+        ("azureblob://a/c", "azure.storage.blob", "runlog-azure"),
+    ):
+        monkeypatch.setitem(sys.modules, module, None)  # what an import of a package that is not there meets
+        with pytest.raises(ImportError, match="not installed") as caught:
+            from_url(url)
+        assert isinstance(caught.value, MissingDriver)
+        assert f"[{extra}]" in str(caught.value)
+        assert "hunter22" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("url", "near"), [("sqlit:///x.db", "sqlite://"), ("postgre://h/d", "postgres://")])
+def test_a_scheme_that_is_not_known_is_refused_with_the_nearest_one(url: str, near: str) -> None:
+    with pytest.raises(ConfigError, match="no run log has the address") as caught:
         from_url(url)
-    assert "hunter22" not in str(caught.value)
+    assert f"did you mean {near}" in str(caught.value)
+
+
+def test_the_file_of_an_address_is_known_without_opening_it(here: Path) -> None:
+    assert file_of("logs/run_log.db") == Path("logs/run_log.db")
+    assert file_of(f"duckdb:///{here}/x.duckdb") == here / "x.duckdb"
+    assert file_of("duckdb://:memory:") is None
+    assert file_of("memory://") is None
+    assert file_of("postgres://u@h/d") is None
+    assert list(here.iterdir()) == []
 
 
 @pytest.mark.parametrize("url", ["", "   ", "sqlit:///x.db", "ftp://x", "sqlite://"])
@@ -90,3 +117,18 @@ def test_a_default_that_cannot_be_opened_is_a_warning_and_nothing_more(
         warnings.simplefilter("always")
         assert default_run_log() is None
     assert "continuing without history" in str(caught[0].message)
+
+
+def test_a_default_nobody_answers_at_is_waited_for_once_and_not_by_every_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EMATIX_FLOW_RUN_LOG_URL", "postgres://ana:hunter22@127.0.0.1:9/log")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        assert [default_run_log(), default_run_log()] == [None, None]
+    assert len(caught) == 1
+    assert "hunter22" not in str(caught[0].message)
+
+
+@pytest.mark.parametrize("url", ["postgres://h/d?schema=a;b", "mysql://h/d?table_prefix=a%20b"])
+def test_a_name_that_would_become_part_of_a_statement_is_plain(url: str) -> None:
+    with pytest.raises(ConfigError, match="not a plain name"):
+        from_url(url)

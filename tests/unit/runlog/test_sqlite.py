@@ -15,6 +15,7 @@ import pytest
 
 from ematix_flow.foundation.errors import ConnectionFailed, FlowError
 from ematix_flow.run_log import RunRecord, SqliteRunLog
+from ematix_flow.runlog.sql.migrations import VERSIONS
 
 BEGUN = datetime(2026, 1, 1, tzinfo=timezone.utc)
 WORKER = """
@@ -59,7 +60,7 @@ def test_the_file_is_in_wal_mode_and_has_a_numbered_version(tmp_path: Path) -> N
     SqliteRunLog(tmp_path / "run_log.db").close()
     with closing(sqlite3.connect(tmp_path / "run_log.db")) as sql:
         assert sql.execute("PRAGMA journal_mode").fetchone() == ("wal",)
-        assert sql.execute("PRAGMA user_version").fetchone() == (1,)
+        assert sql.execute("PRAGMA user_version").fetchone() == (len(VERSIONS),)
         tables = {name for (name,) in sql.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     assert {"run_log", "attempt_state", "pipeline_claims", "run_records"} <= tables
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from ematix_flow.backends.delta.client import DeltaClient
 from ematix_flow.backends.delta.ddl import DeltaDdl
+from ematix_flow.backends.delta.native import lacks
 from ematix_flow.backends.delta.sink import DeltaSink
 from ematix_flow.backends.delta.source import DeltaSource
-from ematix_flow.contract.backend import Backend
+from ematix_flow.contract.backend import Backend, TaskUse
 from ematix_flow.declare.connections import DeltaLocalConnection
+from ematix_flow.families.lake.place import roots
 
 backend = Backend(
     name="delta",
@@ -21,5 +23,8 @@ backend = Backend(
     batch_sink=DeltaSink,
     ddl=DeltaDdl,
     client=DeltaClient,
+    tasks_reading=TaskUse(folders=roots),
+    tasks_writing=TaskUse(folders=roots),
+    lacks_on_sail=lacks,
     notes=("queries are Spark SQL", "primary keys are not enforced on append"),
 )

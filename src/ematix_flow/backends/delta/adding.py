@@ -20,6 +20,8 @@ _STATISTICS = 32  # columns, as many as Delta itself keeps
 
 def can_add(table: Path, columns: Carried) -> bool:
     """Whether the log can be written without Spark: the library is there, knows the table's features, and types agree."""
+    if not is_addressable(table):
+        return False
     try:
         from deltalake import DeltaTable
     except ImportError:
@@ -38,6 +40,11 @@ def can_add(table: Path, columns: Carried) -> bool:
     same = all(name in there and _shown(there[name].type) == kind for name, kind in wanted.items())
     rest = [field for name, field in there.items() if name not in wanted]
     return same and all(field.nullable for field in rest)
+
+
+def is_addressable(table: Path) -> bool:
+    """Whether the library takes the path; some signs end the process instead of raising an error."""
+    return not any(sign in str(table) for sign in "[]\\^|%")
 
 
 def add_files(table: Path, files: Sequence[Path], *, how: str, token: tuple[str, int], note: str, run_id: str) -> bool:

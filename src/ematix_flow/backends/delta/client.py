@@ -8,10 +8,10 @@ from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.table import DeltaTable, alone
 from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.session import active
+from ematix_flow.families.lake.session import active, on_sail
 from ematix_flow.families.lake.sql_source import names_of, replaced, statement
 from ematix_flow.families.sql.linear import clean
-from ematix_flow.foundation.errors import SqlError
+from ematix_flow.foundation.errors import SqlError, Unsupported
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection
@@ -29,6 +29,11 @@ class DeltaClient(LakeClient):
 
     def execute(self, sql: str) -> int:
         """Run a statement; rows affected, as far as Delta tells."""
+        if on_sail():
+            raise Unsupported(
+                'engine="sail" takes queries of Delta tables, and no other statements: its conditions miss rows with NaN',
+                hint='use engine="local"',
+            )
         query = clean(sql)
         with translating("the statement"), alone():
             found = active().sql(self._with_paths(query))

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.delta import native
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.ddl import AddColumn, ChangeType, ColumnState, CreateTable, DdlStep, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
@@ -14,7 +15,7 @@ from ematix_flow.declare.types import PLAIN_TYPES, Column, ColumnType, Numeric, 
 from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.errors import translating
 from ematix_flow.families.lake.place import Place
-from ematix_flow.families.lake.session import active, exactly, quote, text
+from ematix_flow.families.lake.session import active, exactly, on_sail, quote, text
 from ematix_flow.families.lake.types import type_of
 from ematix_flow.foundation.errors import Unsupported
 
@@ -46,7 +47,7 @@ class DeltaDdl:
         if not table.exists:
             return None
         with translating(f"looking at {shape.table.qualified}"):
-            fields = table.read().schema.fields
+            fields = table.schema().fields
         states, key = [], []
         for field in fields:
             native = field.dataType.simpleString()
@@ -67,6 +68,10 @@ class DeltaDdl:
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
         """Carry the steps out."""
         with translating(f"changing {shape.table.qualified}"), exactly(active()):
+            if on_sail():
+                for step in steps:
+                    _apply_on_sail(self._table(shape), step)
+                return
             for statement in self.statements(shape, steps):
                 active().sql(statement)
 
@@ -82,7 +87,7 @@ class DeltaDdl:
                 return [create_statement(table, spec)]
             case AddColumn(column):
                 enable = f"{alter} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
-                add = f"{alter} ADD COLUMNS ({quote(column.name)} {spark_type(column.type)} COMMENT {_comment(column)})"
+                add = f"{alter} ADD COLUMNS ({quote(column.name)} {spark_type(column.type)} COMMENT {text(_comment(column))})"
                 return [enable, add] if column.type.kind == "timestamp" else [add]
             case ChangeType(column, before):
                 return self._change(alter, column, before)
@@ -91,7 +96,7 @@ class DeltaDdl:
 
     def _change(self, alter: str, column: Column, before: ColumnState) -> list[str]:
         wanted, name = spark_type(column.type), quote(column.name)
-        comment = f"{alter} ALTER COLUMN {name} COMMENT {_comment(column)}"
+        comment = f"{alter} ALTER COLUMN {name} COMMENT {text(_comment(column))}"
         if wanted.lower() == before.native:
             return [comment]  # only the declared type changes
         if not _can_widen(before, column.type):
@@ -107,7 +112,7 @@ def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequen
     """The statement that creates a table, or lays an empty one out anew in partitions."""
     lines = [
         f"{quote(column.name)} {spark_type(column.type)}"
-        f"{'' if column.nullable and not column.primary_key else ' NOT NULL'} COMMENT {_comment(column)}"
+        f"{'' if column.nullable and not column.primary_key else ' NOT NULL'} COMMENT {text(_comment(column))}"
         for column in spec.columns
     ]
     create, parts = "CREATE TABLE IF NOT EXISTS", ""
@@ -116,8 +121,34 @@ def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequen
     return f"{create} {table.relation} ({', '.join(lines)}) USING DELTA{parts}"
 
 
+def create_table(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[str] = ()) -> None:
+    """Create a table, or lay an empty one out anew in partitions."""
+    if on_sail():
+        columns = [(column, _comment(column)) for column in spec.columns]
+        native.create(table.path, columns, partition_by=partition_by, anew=bool(partition_by))
+    else:
+        active().sql(create_statement(table, spec, partition_by=partition_by))
+
+
+def _apply_on_sail(table: DeltaTable, step: DdlStep) -> None:
+    match step:
+        case CreateTable(spec):
+            create_table(table, spec)
+        case AddColumn(column):
+            native.add_column(table.path, column, _comment(column))
+        case ChangeType(column, before):
+            if spark_type(column.type).lower() != before.native:
+                raise Unsupported(
+                    f'engine="sail" cannot change {column.name} from {before.native} to {column.type}',
+                    hint='use engine="local" for this load, or declare what is there',
+                )
+            native.change_comment(table.path, column.name, _comment(column))
+        case DropNotNull(state):
+            native.drop_not_null(table.path, state.name)
+
+
 def _comment(column: Column) -> str:
-    return text(f"{column.type}{_KEY if column.primary_key else ''}")
+    return f"{column.type}{_KEY if column.primary_key else ''}"
 
 
 def _from_comment(comment: Any) -> tuple[ColumnType | None, bool]:

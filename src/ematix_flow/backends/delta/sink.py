@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.delta.adding import can_add, take_back
-from ematix_flow.backends.delta.ddl import DeltaDdl, create_statement
+from ematix_flow.backends.delta.compaction import compact_now_and_then
+from ematix_flow.backends.delta.ddl import DeltaDdl, create_table
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
+from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.strategy import Append, Deletes, Merge, Scd2, Truncate
 from ematix_flow.families.frames import pairs, spark_schema, spark_type
 from ematix_flow.families.lake.append import append, truncate
@@ -87,16 +88,16 @@ class DeltaSink(LakeSink):
         table = self._target(job)
         if not wanted or job.rehearsal or not table.exists:
             return
-        found = active().sql(f"DESCRIBE DETAIL {table.relation}").select("partitionColumns", "numFiles").collect()[0]
-        if list(found["partitionColumns"]) == wanted:
+        there, files = table.layout()
+        if there == wanted:
             return
-        if found["numFiles"]:
+        if files:
             raise DriftError(
-                f"{job.shape.table.qualified} is partitioned by ({', '.join(found['partitionColumns'])}), "
+                f"{job.shape.table.qualified} is partitioned by ({', '.join(there)}), "
                 f"asked for is ({', '.join(wanted)})",
                 hint="set partition_by to what is there, or copy the table by hand",
             )
-        active().sql(create_statement(table, job.shape.table, partition_by=wanted))
+        create_table(table, job.shape.table, partition_by=wanted)
 
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
         with translating("the rehearsal"), exactly(active()):
@@ -117,7 +118,7 @@ class DeltaSink(LakeSink):
             if change.how == "merge" and table.version() != before:
                 raise LeaseHeld(f"another writer changed {job.shape.table.qualified} meanwhile; nothing was loaded",
                                 hint="run it again")  # fmt: skip
-            if not table.change(change, writer=job.writer, load=load):
+            if not table.change(change, writer=job.writer, load=load, folder=StageFolder(self.stage_folder(job))):
                 # The state is older than the table: the next run begins after what the table says.
                 self.state.write(job.writer, WriterState(table.last_load_of(job.writer), pending=load))
                 raise taken(opening)
@@ -134,7 +135,7 @@ class DeltaSink(LakeSink):
     def _add(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
         table, emptied = self._target(job), isinstance(job.strategy, Truncate)
         with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
-            refuse_broken(facts, self._staged(job), job)
+            refuse_broken(facts, lambda: self._staged(job), job)
             deleted = table.read().count() if emptied else 0
             counts = Counts(read=facts.rows, inserted=facts.rows, deleted=deleted)
             load = self.announce(job, load, counts, facts=facts, after=None)
@@ -148,7 +149,7 @@ class DeltaSink(LakeSink):
         """The change in full, and the observations that must be written before it."""
         words, folder = Words(job), StageFolder(self.stage_folder(job))
         stage, target, staged = self._staged(job), completed(self._target(job).read(), words), facts.rows
-        refuse_broken(facts, stage, job)
+        refuse_broken(facts, lambda: stage, job)
         match job.strategy:
             case Append():
                 return append(stage, target, words, folder, staged=staged, watermark=opening.watermark), None
@@ -199,9 +200,9 @@ class DeltaSink(LakeSink):
     def _remember(self, job: WriteJob, remembered: DataFrame) -> None:
         table = self._observations(job.shape.table.schema, job.shape.table.name)
         if not table.exists:
-            active().sql(create_statement(table, observations_of(job.shape)))
+            create_table(table, observations_of(job.shape))
         self._take_back(table, job.run_id)
-        table.append(remembered)
+        table.append(remembered, StageFolder(self.stage_folder(job)))
 
     def _take_back(self, table: DeltaTable, run_id: str) -> None:
         mine = f"{RUN} = {text(run_id)}"
@@ -223,12 +224,22 @@ class DeltaSink(LakeSink):
         with translating("taking back observations"):
             self._take_back(self._observations(load.schema, load.table), load.run_id)
 
+    def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
+        """As every lake; and many small files become a few, now and then."""
+        super().settle(job, opening, result, error)
+        if result is not None and error is None and not job.rehearsal:
+            table = self._target(job)
+            with self.place.locked(job.shape.declared.qualified):
+                compact_now_and_then(table.path, table.version())
+
     def finish_load(self, load: Load) -> None:
         """Keys whose last version was deleted are forgotten as observations too."""
         keys = (load.after or {}).get("forget")
         if keys:
             with translating("forgetting observations of deleted keys"):
-                self._observations(load.schema, load.table).keep_keys_of(self._table(load.schema, load.table), keys)
+                folder = StageFolder(self.stage_of(load.run_id, load.schema, load.table))
+                observed = self._observations(load.schema, load.table)
+                observed.keep_keys_of(self._table(load.schema, load.table), keys, folder)
 
 
 def _after(job: WriteJob, change: Change) -> dict[str, list[str]] | None:

@@ -11,17 +11,20 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.delta import native
 from ematix_flow.backends.delta.adding import add_files
-from ematix_flow.families.lake.change import ACTION, Change, rows_of
+from ematix_flow.families.lake.change import ACTION, Change, StageFolder, rows_of
 from ematix_flow.families.lake.place import explained, uri
-from ematix_flow.families.lake.session import active, exactly, quote, settings
+from ematix_flow.families.lake.session import active, exactly, on_sail, quote, settings
 from ematix_flow.families.lake.state import Load
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
 
 MARK = "ematix_flow"
 _CONF = "spark.databricks.delta."
+_CHANGE = "change"
 _COMMIT = re.compile(r"\d{20}\.json")
 
 
@@ -34,7 +37,12 @@ class DeltaTable:
     @property
     def relation(self) -> str:
         """The table in a statement."""
-        return f"delta.{quote(uri(self.path))}"
+        return f"delta.{quote(self.location)}"
+
+    @property
+    def location(self) -> str:
+        """The table as the engine must be told."""
+        return native.location(self.path) if on_sail() else uri(self.path)
 
     @property
     def exists(self) -> bool:
@@ -43,7 +51,20 @@ class DeltaTable:
 
     def read(self) -> DataFrame:
         """Every row, of the newest version."""
-        return active().read.format("delta").load(uri(self.path))
+        if on_sail():
+            return native.read(self.path, _columns(self.schema()))
+        return active().read.format("delta").load(self.location)
+
+    def schema(self) -> StructType:
+        """The columns, with their comments."""
+        return native.schema_of(self.path) if on_sail() else self.read().schema
+
+    def layout(self) -> tuple[list[str], int]:
+        """The columns of its partitions, and how many files there are."""
+        if on_sail():
+            return native.layout_of(self.path)
+        found = active().sql(f"DESCRIBE DETAIL {self.relation}").select("partitionColumns", "numFiles").collect()[0]
+        return list(found["partitionColumns"]), int(found["numFiles"])
 
     def commits(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Versions with what our own loads wrote into their commits, newest first; read as it is asked for."""
@@ -63,19 +84,28 @@ class DeltaTable:
         """The newest commit of a writer."""
         return next((_load(kept) for _, kept in self.commits() if kept.get("writer") == writer), None)
 
-    def change(self, change: Change, *, writer: str, load: Load) -> bool:
+    def change(self, change: Change, *, writer: str, load: Load, folder: StageFolder) -> bool:
         """One commit with the token; False when a commit with this token is already there."""
         note, before = _noted(writer, load), self.version()
+        if on_sail():
+            return self._change_on_sail(change, token=(writer, load.sequence), note=note, folder=folder)
         if change.how == "merge":
             self._merge(change, writer=writer, load=load, note=note)
         else:
             with alone():
                 self._typed(change.frame).write.format("delta").mode(change.how).options(
                     txnAppId=writer, txnVersion=str(load.sequence), userMetadata=note
-                ).save(uri(self.path))
+                ).save(self.location)
         # Delta passes over a token it knows in silence, so its log is asked whose commit this is.
         recent = (kept.get("run_id") for version, kept in self.commits() if version > before)
         return load.run_id in recent
+
+    def _change_on_sail(self, change: Change, *, token: tuple[str, int], note: str, folder: StageFolder) -> bool:
+        folder.keep(_CHANGE, change.frame)
+        rows = folder.path / _CHANGE
+        if change.how == "merge":
+            return native.merge(self.path, rows, rows_of(change.frame), change.match, token=token, note=note)
+        return native.write(self.path, rows, change.how, token=token, note=note)
 
     def add(self, files: Sequence[Path], how: str, *, writer: str, load: Load) -> bool:
         """The same with files that are already written."""
@@ -113,19 +143,30 @@ class DeltaTable:
         finally:
             spark.catalog.dropTempView(view)
 
-    def append(self, frame: DataFrame) -> None:
+    def append(self, frame: DataFrame, folder: StageFolder) -> None:
         """Rows of the product's own, without a token; columns may be new."""
+        if on_sail():
+            folder.keep(_CHANGE, frame)
+            native.write(self.path, folder.path / _CHANGE, "append")
+            return
         with alone():
-            frame.write.format("delta").mode("append").option("mergeSchema", "true").save(uri(self.path))
+            frame.write.format("delta").mode("append").option("mergeSchema", "true").save(self.location)
 
     def delete(self, condition: str) -> None:
         """Remove rows."""
+        if on_sail():
+            native.delete(self.path, condition)
+            return
         with alone():
             active().sql(f"DELETE FROM {self.relation} AS t WHERE {condition}").collect()
 
-    def keep_keys_of(self, other: DeltaTable, keys: Sequence[str]) -> None:
+    def keep_keys_of(self, other: DeltaTable, keys: Sequence[str], folder: StageFolder) -> None:
         """Remove rows whose key the other table does not hold."""
         names = ", ".join(quote(key) for key in keys)
+        if on_sail():
+            folder.keep(_CHANGE, other.read().selectExpr(*(quote(key) for key in keys)).distinct())
+            native.keep_keys(self.path, folder.path / _CHANGE, keys)
+            return
         on = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in keys)
         with alone():
             active().sql(
@@ -140,6 +181,10 @@ def alone() -> Iterator[None]:
     spark = active()
     with settings(spark, {}), exactly(spark):
         yield
+
+
+def _columns(schema: StructType) -> str:
+    return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
 
 
 def _note(file: Path) -> dict[str, Any]:

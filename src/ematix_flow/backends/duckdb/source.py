@@ -70,7 +70,7 @@ class DuckdbSource:
         """Every column in the type it travels in."""
         return tuple((column.name, column.type or Text()) for column in plan.columns)
 
-    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+    def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """The files that DuckDB wrote, dealt out to tasks."""
         files = parquet_files(sorted(self._copied(plan, open_until).glob("*.parquet")))
         if isinstance(files, str):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ematix_flow.backends.files.ddl import FilesDdl
+from ematix_flow.backends.files.native import lacks
 from ematix_flow.backends.files.sink import FilesSink
 from ematix_flow.backends.files.source import FilesClient, FilesSource
-from ematix_flow.contract.backend import Backend
+from ematix_flow.contract.backend import Backend, TaskUse
 from ematix_flow.declare.connections import ObjectStoreLocalConnection
+from ematix_flow.families.lake.place import roots
 
 backend = Backend(
     name="files",
@@ -19,6 +21,9 @@ backend = Backend(
     batch_sink=FilesSink,
     ddl=FilesDdl,
     client=FilesClient,
+    tasks_reading=TaskUse(folders=roots),
+    tasks_writing=TaskUse(folders=roots),
+    lacks_on_sail=lacks,
     notes=(
         "queries are Spark SQL",
         "a batch is the folder flow_batch=<run>",

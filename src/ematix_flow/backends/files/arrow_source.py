@@ -10,8 +10,9 @@ from typing import Any
 from ematix_flow.backends.files.batches import batches_of
 from ematix_flow.backends.files.layout import BATCH, Layout, noted_layout
 from ematix_flow.contract.lane import ArrowParts, Carried
-from ematix_flow.contract.read import ReadPlan
+from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import Text
+from ematix_flow.families.frames import arrow_type, column_type, spark_type
 from ematix_flow.families.lake.sql_source import names_of
 from ematix_flow.families.parquet_parts import ParquetFiles, parquet_files, parquet_parts, type_obstacle
 from ematix_flow.families.sql.linear import linear
@@ -28,6 +29,41 @@ class PlainRead:
     def parts(self, parallelism: int) -> ArrowParts:
         """Row groups dealt out to tasks."""
         return parquet_parts(self.files, self.names, self.carried, parallelism=parallelism)
+
+
+def plain_plan(
+    query: str,
+    locate: Callable[[tuple[str, ...]], Path],
+    layout_of: Callable[[Path], Layout | None],
+    *,
+    parallelism: int,
+) -> ReadPlan | None:
+    """The plan of a plain read as the files' footers tell it; None when only Spark knows what the query gives."""
+    from sqlglot import exp
+
+    found = linear(query, "spark")
+    chosen = _chosen(found.tree) if found else None
+    if found is None or chosen is None:
+        return None
+    path = locate(names_of(found.tree.find(exp.Table)))
+    layout = layout_of(path)
+    files = _own_files(path, layout) if layout else _foreign_files(path)
+    stored = files if isinstance(files, str) else parquet_files(files)
+    if isinstance(stored, str):
+        return None
+    kinds = {field.name: column_type(field.type) for field in stored.schema}
+    if layout:
+        kinds = {column.name: column_type(arrow_type(column.type)) for column in layout.columns}
+    shown = [item.alias_or_name for item in found.tree.expressions] if chosen else list(kinds)
+    taken = [kinds.get(name) for name in chosen or kinds]
+    if len(set(shown)) != len(shown):
+        return None
+    columns = [
+        SourceColumn(name, spark_type(kind).lower(), kind) for name, kind in zip(shown, taken, strict=True) if kind
+    ]
+    if len(columns) != len(shown):
+        return None
+    return ReadPlan(query, tuple(columns), parallelism, "row groups of the files", stored.rows)
 
 
 def plain_read(

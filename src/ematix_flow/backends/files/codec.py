@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files import orc
 from ematix_flow.backends.files.layout import BATCH, Layout, note_layout
+from ematix_flow.backends.files.native import finite, refuse_layout
 from ematix_flow.declare.types import Column
 from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.place import uri
-from ematix_flow.families.lake.session import active, quote, text
+from ematix_flow.families.lake.session import active, on_sail, quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader
@@ -53,8 +54,14 @@ def read_files(layout: Layout, folder: Path) -> DataFrame:
 
 def read_batches(layout: Layout, table: Path, batches: Sequence[Path] = ()) -> DataFrame:
     """The rows of some batches of a table, or of all, with the name of the batch."""
-    reader = _reader(layout, f", {BATCH} STRING").option("basePath", uri(table))
-    found = reader.load([uri(batch) for batch in batches] or uri(table))
+    reader = _reader(layout, f", {BATCH} STRING")
+    if on_sail():  # it knows no basePath, and leaves out folders by a condition on their name
+        found = reader.load(uri(table))
+        if batches:
+            names = ", ".join(text(batch.name.partition("=")[2]) for batch in batches)
+            found = found.where(f"{BATCH} IN ({names})")
+    else:
+        found = reader.option("basePath", uri(table)).load([uri(batch) for batch in batches] or uri(table))
     return found.selectExpr(*(_decoded(column, layout) for column in layout.columns), BATCH)
 
 
@@ -98,7 +105,7 @@ def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
 def _write(
     frame: DataFrame, layout: Layout, folder: Path, options: Mapping[str, Any], above: tuple[str, ...] = ()
 ) -> None:
-    _check_zone(layout)
+    _check(layout)
     whole = conformed(frame, layout.columns, *above)
     encoded = whole.selectExpr(*above, *(_encoded(column, layout) for column in layout.columns))
     writer = encoded.write.mode("overwrite").format(SPARK_FORMATS[layout.format]).options(**_NO_MARKER)
@@ -114,7 +121,7 @@ def _write(
 
 
 def _reader(layout: Layout, more: str = "") -> DataFrameReader:
-    _check_zone(layout)
+    _check(layout)
     reader = active().read.format(SPARK_FORMATS[layout.format])
     if layout.format == "csv":
         reader = reader.options(**csv_options(layout.options), emptyValue=EMPTY, mode="PERMISSIVE")
@@ -126,7 +133,8 @@ def _reader(layout: Layout, more: str = "") -> DataFrameReader:
     return reader.schema(stored + more)
 
 
-def _check_zone(layout: Layout) -> None:
+def _check(layout: Layout) -> None:
+    refuse_layout(layout.format, layout.partition_by)
     if layout.format == "orc" and any(column.type.kind in orc.MOMENTS for column in layout.columns):
         orc.require_utc()
 
@@ -151,6 +159,8 @@ def _goes_as_text(column: Column, layout: Layout) -> bool:
 def _encoded(column: Column, layout: Layout) -> str:
     name, kind = quote(column.name), column.type.kind
     if not _goes_as_text(column, layout):
+        if layout.format == "json_lines" and kind in ("float", "double") and on_sail():
+            return f"{finite(column)} AS {name}"
         if layout.format != "orc" or column.name in layout.partition_by:
             return name
         return f"CAST({orc.refusing(column)} AS {_stored_type(column, layout)}) AS {name}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files.codec import EMPTY, SPARK_FORMATS
 from ematix_flow.backends.files.inference import typed
+from ematix_flow.backends.files.native import refuse_foreign
 from ematix_flow.declare.endpoints import CSV_READ_OPTIONS, JSON_READ_OPTIONS, check_read_options
 from ematix_flow.families.lake.place import uri
 from ematix_flow.families.lake.session import active, quote, text
@@ -25,6 +26,7 @@ def check_options(file_format: str, options: Mapping[str, Any]) -> None:
 
 def read_foreign(file_format: str, path: Path, options: Mapping[str, Any]) -> DataFrame:
     """The rows of a file or folder."""
+    refuse_foreign(file_format, path)
     if file_format == "csv":
         return _csv(path, options)
     if file_format == "json_lines":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from ematix_flow.backends.files.codec import conformed, read_files, write_files
 from ematix_flow.backends.files.layout import Layout, Layouts, note_layout, noted_layout
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
-from ematix_flow.declare.strategy import Truncate
+from ematix_flow.declare.strategy import Append, Truncate
 from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.append import append, truncate
 from ematix_flow.families.lake.arrow_stage import write_rows
@@ -82,6 +82,13 @@ class FilesSink(LakeSink):
             return "Spark writes the columns that only the files have"
         return None
 
+    def publishes_without_spark(self, job: WriteJob) -> bool:
+        """Whole batches are published as they are, unless older ones must be written anew."""
+        table = job.shape.table
+        layout = self._layouts.read((table.schema, table.name)) or Layout(self._format, table.columns)
+        is_plain = _is_final(job) and isinstance(job.strategy, (Append, Truncate)) and self._format == "parquet"
+        return is_plain and not outdated(layout, self._folder(job))
+
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """The batch as it will be published, one file per task."""
         folder, layout = self.stage_folder(job), self._layout(job)
@@ -116,16 +123,16 @@ class FilesSink(LakeSink):
 
     def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
         folder, stage, layout = self._folder(job), self.stage_folder(job), self._layout(job)
-        with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
-            change = self._planned(job, facts, opening, layout)
-            if not _is_final(job):
-                write_files(change.frame, layout, stage / "batch", job.write_options)
-            old = outdated(layout, folder) if change.how == "append" else []
-            if old:
-                renew(layout, folder, old, stage / "table", job.write_options)
-        load = self.announce(job, load, change.counts, facts=facts, after={"layout": layout.to_dict()})
+        adds = not isinstance(job.strategy, Truncate)
+        old = outdated(layout, folder) if adds else []
+        with translating(f"publishing {job.shape.table.qualified}"):
+            if _is_final(job) and not old:
+                counts = self._whole(job, facts, layout)
+            else:
+                counts = self._worked_out(job, facts, opening, layout, old)
+        load = self.announce(job, load, counts, facts=facts, after={"layout": layout.to_dict()})
         write_atomically(stage / "batch" / _NOTE, json.dumps({"writer": job.writer, **asdict(load)}))
-        if change.how == "append" and not old:
+        if adds and not old:
             if not batches_of(folder):  # the first files decide how all are read
                 self.finish_load(load)
             move(stage / "batch", batch_folder(folder, job.run_id))
@@ -137,10 +144,32 @@ class FilesSink(LakeSink):
             self.finish_load(load)
         return load
 
+    def _whole(self, job: WriteJob, facts: Facts, layout: Layout) -> Counts:
+        """The staged batch is what will be there, and its facts say everything about it."""
+        refuse_broken(facts, lambda: self._staged(job, layout), job)
+        counts = Counts(read=facts.rows, inserted=facts.rows)
+        if not isinstance(job.strategy, Truncate):
+            return counts
+        table, folder = job.shape.table, self._folder(job)
+        kept = self._layouts.read((table.schema, table.name)) or layout
+        there = rows_in_footers(kept, folder)
+        return replace(counts, deleted=read_table(kept, folder).count() if there is None else there)
+
+    def _worked_out(self, job: WriteJob, facts: Facts, opening: Opening, layout: Layout, old: Sequence[Path]) -> Counts:
+        """Spark finds the rows that are new, and writes batches of an older form anew."""
+        stage = self.stage_folder(job)
+        with exactly(active()):
+            change = self._planned(job, facts, opening, layout)
+            if not _is_final(job):
+                write_files(change.frame, layout, stage / "batch", job.write_options)
+            if old:
+                renew(layout, self._folder(job), old, stage / "table", job.write_options)
+        return change.counts
+
     def _planned(self, job: WriteJob, facts: Facts, opening: Opening, layout: Layout) -> Change:
         words, folder = Words(job), self._folder(job)
         staged, table = self._staged(job, layout), job.shape.table
-        refuse_broken(facts, staged, job)
+        refuse_broken(facts, lambda: staged, job)
         kept = self._layouts.read((table.schema, table.name)) or layout
         target = completed(read_table(kept, folder), words)
         if isinstance(job.strategy, Truncate):

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.arrow_source import PlainRead, plain_read
+from ematix_flow.backends.files.arrow_source import PlainRead, plain_plan, plain_read
 from ematix_flow.backends.files.batches import read_table
 from ematix_flow.backends.files.foreign import check_options, read_foreign
 from ematix_flow.backends.files.layout import Layout, Layouts
@@ -17,10 +17,11 @@ from ematix_flow.declare.connections.lakes import format_from_path
 from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.place import Place, explained
 from ematix_flow.families.lake.sql_source import LakeSource
+from ematix_flow.families.sql.linear import clean
 from ematix_flow.foundation.errors import RunFailed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
     from ematix_flow.declare.connections import ObjectStoreLocalConnection
 
@@ -49,12 +50,19 @@ class FilesSource(LakeSource):
         )
         return next((item for item in files if format_from_path(item.name) == self._format), None)
 
+    def plan_without_spark(self, query: str, *, parallelism: int) -> ReadPlan | None:
+        """What the footers of Parquet files tell about a plain query; None when Spark has to look."""
+        if self._format != "parquet" or self._options:
+            return None
+        with explained(self._place.root):
+            return plain_plan(clean(query), self.locate, self._layout, parallelism=parallelism)
+
     def arrow_columns(self, plan: ReadPlan) -> Carried | str:
         """Whole columns of one Parquet table need no Spark."""
         found = self._plain(plan)
         return found if isinstance(found, str) else found.carried
 
-    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+    def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Row groups dealt out to tasks."""
         found = self._plain(plan)
         if isinstance(found, str):

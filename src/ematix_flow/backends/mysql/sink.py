@@ -16,7 +16,8 @@ from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column, ColumnType
-from ematix_flow.families.carry import carrying
+from ematix_flow.families.attempt import attempt_number
+from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import pairs
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
@@ -44,8 +45,9 @@ class MySqlSink(SqlSink):
     def ddl(self) -> MySqlDdl:
         return MySqlDdl(self._connection)
 
-    def _relation(self, run_id: str) -> str:
-        return self.dialect.relation(self.dialect.meta_schema, f"stage_{run_id.replace('-', '')}")
+    def _relation(self, run_id: str, *, sealed: bool = False) -> str:
+        name = f"stage_{run_id.replace('-', '')}{'_sealed' if sealed else ''}"
+        return self.dialect.relation(self.dialect.meta_schema, name)
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
         """Bytes travel as hexadecimal text, and only Spark writes that quickly."""
@@ -57,18 +59,21 @@ class MySqlSink(SqlSink):
         return self.stage_arrow(job, frame.selectExpr(*(_to_carrier(column) for column in job.shape.declared.columns)))
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """Rows from every task; an attempt that lost its race is removed before anybody reads the stage."""
+        """Rows from every task; only those of attempts that Spark counts are ever read."""
         relation = self._relation(job.run_id)
         columns = job.shape.declared.columns
         with self.connect() as session:
             self._create_stage(session, job, relation)
             from_files = bool(session.scalar("SELECT @@GLOBAL.local_infile"))
         work = _writer(access(self._connection), relation, pairs(columns), from_files=from_files)
-        outcome = tasks.mapInArrow(carrying(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        outcome = tasks.mapInArrow(staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
+            # A task that Spark gave up may still live: from now on it finds no table of its name.
+            relation, before = self._relation(job.run_id, sealed=True), relation
+            session.execute(f"RENAME TABLE {before} TO {relation}")
             if int(session.scalar(f"SELECT COUNT(*) FROM {relation}")) != rows:
-                winners = ", ".join(str(row["attempt"]) for row in outcome) or "NULL"
+                winners = ", ".join(str(row["attempt"]) for row in outcome) or "-1"
                 session.execute(f"DELETE FROM {relation} WHERE {ATTEMPT} NOT IN ({winners})")
             self._index_stage(session, job, relation)
         return Stage(relation, rows)
@@ -123,7 +128,7 @@ class MySqlSink(SqlSink):
         session.rows(f"ANALYZE TABLE {relation}")
 
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
-        session.execute(f"DROP TABLE IF EXISTS {self._relation(run_id)}")
+        session.execute(f"DROP TABLE IF EXISTS {self._relation(run_id)}, {self._relation(run_id, sealed=True)}")
 
 
 def _keys(job: WriteJob) -> tuple[str, ...]:
@@ -151,10 +156,8 @@ def _writer(who: Access, relation: str, columns: list[tuple[str, ColumnType]], *
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        attempt = context.taskAttemptId() if context else 0
+        attempt = attempt_number()
         kind = Loading if from_files else Inserting
         counted = 0
         with closing(kind(who, relation=relation, columns=columns, attempt=attempt)) as filling:

@@ -61,13 +61,13 @@ class MySqlSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task per part."""
-        return frame_of(self.arrow_parts(plan, spark, open_until), spark)
+        return frame_of(self.arrow_parts(plan, open_until), spark)
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
         """Every column in the type it travels in."""
         return tuple((column.name, carrier(column)) for column in plan.columns)
 
-    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+    def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """One part per key range."""
         own = plan if isinstance(plan, MySqlReadPlan) else self.plan(plan.query, parallelism=1)
         who = access(self._connection)

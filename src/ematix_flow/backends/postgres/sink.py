@@ -13,7 +13,8 @@ from ematix_flow.backends.postgres.session import connect, dsn
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import Column, ColumnType
-from ematix_flow.families.carry import carrying
+from ematix_flow.families.attempt import attempt_number
+from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_type, pairs
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import PostgresConnection
 
 _ATTEMPT = "_flow_attempt"
+_SEALED = "_sealed"
 
 
 class PostgresSink(SqlSink):
@@ -68,18 +70,34 @@ class PostgresSink(SqlSink):
         return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """COPY from every task; an attempt that lost its race is removed before anybody reads the stage."""
-        relation = self._create_stage(job)
+        """COPY from every task; only rows of attempts that Spark counts are ever read."""
+        self._create_stage(job)
         columns = pairs(job.shape.declared.columns)
         work = _writer(dsn(self._connection), self.dialect.meta_schema, self._stage_name(job.run_id), columns)
-        outcome = tasks.mapInArrow(carrying(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        outcome = tasks.mapInArrow(staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
+            relation = self._seal(session, job.run_id)
             if int(session.scalar(f"SELECT COUNT(*) FROM {relation}")) != rows:
-                winners = ", ".join(str(row["attempt"]) for row in outcome) or "NULL"
+                winners = ", ".join(str(row["attempt"]) for row in outcome) or "-1"
                 session.execute(f"DELETE FROM {relation} WHERE {_ATTEMPT} NOT IN ({winners})")
             session.execute(f"ANALYZE {relation}")
         return Stage(relation, rows)
+
+    def _seal(self, session: SqlSession, run_id: str) -> str:
+        """Nobody writes here any more: a task that Spark gave up may still live, and finds no table of its name.
+
+        One that is in the middle of its COPY would hold the table until its end, so its connection is ended.
+        """
+        name = self._stage_name(run_id)
+        relation = self.dialect.relation(self.dialect.meta_schema, name)
+        session.execute(
+            "SELECT pg_terminate_backend(a.pid) FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid "
+            f"WHERE l.relation = to_regclass({self.dialect.text_literal(relation)}) AND l.mode = 'RowExclusiveLock' "
+            "AND a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()"
+        )
+        session.execute(f"ALTER TABLE {relation} RENAME TO {self.dialect.quote(name + _SEALED)}")
+        return self.dialect.relation(self.dialect.meta_schema, name + _SEALED)
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:
         """Fill the stage inside the database."""
@@ -91,8 +109,9 @@ class PostgresSink(SqlSink):
         return Stage(relation, rows)
 
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
-        relation = self.dialect.relation(self.dialect.meta_schema, self._stage_name(run_id))
-        session.execute(f"DROP TABLE IF EXISTS {relation}")
+        names = [self._stage_name(run_id), self._stage_name(run_id) + _SEALED]
+        relations = ", ".join(self.dialect.relation(self.dialect.meta_schema, name) for name in names)
+        session.execute(f"DROP TABLE IF EXISTS {relations}")
 
 
 def _writer(url: str, schema: str, table: str, columns: list[tuple[str, ColumnType]]) -> Any:
@@ -100,10 +119,8 @@ def _writer(url: str, schema: str, table: str, columns: list[tuple[str, ColumnTy
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        attempt = context.taskAttemptId() if context else 0
+        attempt = attempt_number()
         counted = 0
 
         def typed() -> Iterator[Any]:

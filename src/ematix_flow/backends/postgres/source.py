@@ -59,13 +59,13 @@ class PostgresSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task per part; each adopts the snapshot that this process holds open."""
-        return frame_of(self.arrow_parts(plan, spark, open_until), spark)
+        return frame_of(self.arrow_parts(plan, open_until), spark)
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
         """Every column in the type it travels in."""
         return tuple((column.name, carrier(column)) for column in plan.columns)
 
-    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+    def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """One part per block range, all from one snapshot."""
         parts = plan.parts if isinstance(plan, PostgresReadPlan) else (plan.query,)
         snapshot = _export_snapshot(self._connection, open_until) if len(parts) > 1 else None

@@ -94,13 +94,13 @@ class SqliteSource:
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """One task, one statement: SQLite shows it one state of the database from its first row to its last."""
-        return frame_of(self.arrow_parts(plan, spark, open_until), spark)
+        return frame_of(self.arrow_parts(plan, open_until), spark)
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
         """Every column in the type it travels in."""
         return tuple((column.name, column.type or Text()) for column in plan.columns)
 
-    def arrow_parts(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> ArrowParts:
+    def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """The one part."""
         require_adbc()
         carried = self.arrow_columns(plan)

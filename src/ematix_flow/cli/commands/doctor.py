@@ -28,7 +28,8 @@ _OLDEST_PYTHON = (3, 10)
 def command(output: Output, about: str | None, module: str | None, run_log_choice: RunLogChoice) -> int:
     """Is everything there that a run needs? Python, Java, Spark, jars, run log, module and connections.
 
-    `flow doctor spark` lists every Spark setting that is not Spark's default, with its reason.
+    `flow doctor spark` says which engine runs the work, and every setting of it that is not Spark's default, each
+    with its reason.
     """
     if about == "spark":
         return _settings(output)
@@ -47,13 +48,16 @@ def _settings(output: Output) -> int:
     from dataclasses import asdict
 
     from ematix_flow.engine import jars, profile
+    from ematix_flow.engine.choice import choose
 
-    found = profile.settings(jars.read_lock())
+    choice = choose()
+    chosen = profile.Setting("engine", choice.shown, choice.reason)
+    found = [chosen, *profile.settings(jars.read_lock(), choice=choice)]
     if output.json:
-        output.document([asdict(item) for item in found])
+        output.document([{**asdict(item), "value": item.shown} for item in found])
     else:
         output.table(
-            [(item.name, _short(item.value), item.reason) for item in found], header=("SETTING", "VALUE", "WHY")
+            [(item.name, _short(item.shown), item.reason) for item in found], header=("SETTING", "VALUE", "WHY")
         )
     return 0
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from ematix_flow.cli.advice import short
+from ematix_flow.cli.commands.runs_compare import run_of
+from ematix_flow.cli.cost_lines import fact_lines, target_lines
+from ematix_flow.cli.explain import explanation
+from ematix_flow.cli.figures import Figures, targets_of
 from ematix_flow.cli.flags import run_log_options
 from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
 from ematix_flow.cli.moments import duration, local
 from ematix_flow.cli.output import Output
 from ematix_flow.cli.vital import DIED, shown_status
-from ematix_flow.foundation.errors import UnknownName
 from ematix_flow.runlog.records import STATUSES, RunRecord
 
 _HERE = "ematix_flow.cli.commands.runs"
@@ -27,7 +28,8 @@ _COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_closed", "rows_de
     invoke_without_command=True,
     lazy={
         "list": Lazy(_HERE, "recent runs, the newest first", attribute="list_command"),
-        "show": Lazy(_HERE, "everything about one run", attribute="show_command"),
+        "show": Lazy(_HERE, "everything about one run, and why it took so long", attribute="show_command"),
+        "compare": Lazy(f"{_HERE}_compare", "what changed from one run to another", attribute="compare_command"),
     },
 )
 @click.pass_context
@@ -67,16 +69,17 @@ def list_command(output: Output, pipeline: str | None, status: str | None, limit
 @run_log_options
 @click.pass_obj
 def show_command(output: Output, run: str, run_log_choice: RunLogChoice) -> None:
-    """Everything about one run; the first letters of its id are enough."""
+    """Everything about one run, and why it took so long; the first letters of its id are enough."""
     run_log = run_log_choice.for_reading()
-    record = run_log.get_run(run)
-    run_log.close()
-    if record is None:
-        raise UnknownName(f"no run is called {run!r} in {run_log_choice.shown()}", hint="see them all: flow runs list")
+    try:
+        record = run_of(run_log, run, run_log_choice)
+    finally:
+        run_log.close()
     if output.json:
-        output.document({**record.to_detail_dict(), "status": shown_status(record)})
+        why = explanation(Figures.of(record), failed=record.status == "failed")
+        output.document({**record.to_detail_dict(), "status": shown_status(record), "why": why})
         return
-    for line in _details(record):
+    for line in _details(record, verbose=output.verbose):
         output.data(line)
 
 
@@ -95,18 +98,14 @@ def _rows(record: RunRecord) -> str:
     """What a listing says of the rows: the counts of all targets together."""
     if record.error_summary:
         return record.error_summary.splitlines()[0]
-    sums = {word: sum(int(target.get(word) or 0) for target in _targets(record)) for word in _COUNTS}
+    sums = {word: sum(int(target.get(word) or 0) for target in targets_of(record)) for word in _COUNTS}
     told = [f"{number:,} {word.removeprefix('rows_')}" for word, number in sums.items() if number]
     return ", ".join(told) or "-"
 
 
-def _targets(record: RunRecord) -> list[dict[str, Any]]:
-    found = record.extras.get("targets")
-    return [target for target in found if isinstance(target, dict)] if isinstance(found, list) else []
-
-
-def _details(record: RunRecord) -> list[str]:
+def _details(record: RunRecord, *, verbose: bool) -> list[str]:
     status = shown_status(record)
+    figures = Figures.of(record)
     facts = [
         ("run", record.run_id),
         ("pipeline", record.pipeline),
@@ -120,15 +119,16 @@ def _details(record: RunRecord) -> list[str]:
         ("watermark", record.failed_watermark or ""),
         ("error", record.error_summary or ""),
         *_error_facts(record),
+        *fact_lines(figures, failed=record.status == "failed", verbose=verbose),
     ]
     lines = [f"{name:<10}{text}" for name, text in facts if text]
-    for target in _targets(record):
+    for target in figures.targets:
         counted = ", ".join(f"{target[word]:,} {word.removeprefix('rows_')}" for word in _COUNTS if target.get(word))
         lines.append(f"{'target':<10}{target.get('table')} on {target.get('connection')}: {target.get('mode')}, "
                      f"{counted or 'no rows'}")  # fmt: skip
-        for name in ("watermark", "error"):
-            if target.get(name):
-                lines.append(f"{'':<10}{name} {target[name]}")
+        told = [f"{name} {target[name]}" for name in ("watermark", "error") if target.get(name)]
+        told += target_lines(target, is_one_of_many=len(figures.targets) > 1)
+        lines += [f"{'':<10}{text}" for text in told]
     return lines
 
 

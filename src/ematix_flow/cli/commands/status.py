@@ -48,13 +48,12 @@ def _opened(choice: RunLogChoice, output: Output) -> RunLog:
 
 
 def _snapshot(run_log: RunLog) -> list[dict[str, Any]]:
-    runs, attempts = run_log.last_runs(), run_log.attempt_states()
-    entries = []
-    for name, declared in sorted(registry.pipelines().items()):
-        newest, _ = run_log.list_runs(pipeline=name, limit=1)
-        entries.append(_entry(declared.spec, runs.get(name), attempts.get(name), newest[0] if newest else None))
+    runs, attempts, newest = run_log.last_runs(), run_log.attempt_states(), run_log.latest_runs()
     run_log.close()
-    return entries
+    return [
+        _entry(declared.spec, runs.get(name), attempts.get(name), newest.get(name))
+        for name, declared in sorted(registry.pipelines().items())
+    ]
 
 
 def _entry(

@@ -248,7 +248,7 @@ class Connection:
                 return urls.expand_url(value)
             filled = secrets.expand(value, secret=redact.is_secret_name(field))
         except MissingSecret as error:
-            raise MissingSecret(
+            raise type(error)(  # a store that does not answer is worth another try, and stays so
                 f"connection {self.name!r}, field {field}, {error.what}",
                 where=self.declared_at,
                 hint=error.hint,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.contract.write import Counts
 from ematix_flow.families.lake.change import Change, StageFolder, image, new_row
-from ematix_flow.families.lake.columns import Words, watermark_literal
+from ematix_flow.families.lake.columns import ROWS_SO_FAR, Words, watermark_literal
 from ematix_flow.families.lake.session import quote
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def _new_copies(boundary: DataFrame, present: DataFrame, words: Words) -> DataFr
     numbered = boundary.alias("s").selectExpr(
         "s.*",
         f"{hashed} AS __flow_hash",
-        f"row_number() OVER (PARTITION BY {hashed} ORDER BY {hashed}) AS __flow_copy",
+        f"row_number() OVER (PARTITION BY {hashed} ORDER BY {hashed} {ROWS_SO_FAR}) AS __flow_copy",
     )
     copies = (
         present.alias("s")

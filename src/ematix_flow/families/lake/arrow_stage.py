@@ -18,9 +18,10 @@ from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.strategy import Scd2
 from ematix_flow.declare.types import String
 from ematix_flow.families import parquet_stage
-from ematix_flow.families.carry import carrying
+from ematix_flow.families.attempt import attempt_number
+from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_schema, pairs
-from ematix_flow.families.lake.checks import Facts
+from ematix_flow.families.lake.checks import SAMPLES, Facts, keys_of
 from ematix_flow.families.lake.place import explained
 from ematix_flow.families.sql.sink import later
 from ematix_flow.foundation import fault
@@ -37,6 +38,7 @@ class _Work:
     constants: Mapping[str, Any]
     not_null: tuple[str, ...]
     lengths: Mapping[str, int]
+    keys: tuple[str, ...]
     mark: tuple[str, str] | None
     options: Mapping[str, Any]
     driver: int
@@ -49,7 +51,7 @@ def write_rows(tasks: Tasks, job: WriteJob, folder: Path, *, options: Mapping[st
         attempts.mkdir(parents=True, exist_ok=True)
         rows.mkdir(parents=True, exist_ok=True)
         work = _work(job, attempts, options or {})
-        outcome = tasks.mapInArrow(carrying(_writer(work), parquet_stage.translate), _OUTCOME).collect()
+        outcome = tasks.mapInArrow(staging(_writer(work), parquet_stage.translate), _OUTCOME).collect()
         for row in outcome:
             if row["rows"]:
                 (attempts / row["file"]).rename(rows / row["file"])
@@ -75,6 +77,7 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
             if not column.nullable or column.primary_key or column.name == event
         ),
         lengths={column.name: column.type.length for column in declared.columns if isinstance(column.type, String)},
+        keys=keys_of(job),
         mark=mark,
         options=options,
         driver=os.getpid(),
@@ -85,10 +88,8 @@ def _writer(work: _Work) -> Any:
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow as pa
         import pyarrow.parquet as pq
-        from pyspark import TaskContext
 
-        context = TaskContext.get()
-        name = f"part-{context.taskAttemptId() if context else 0}.parquet"
+        name = f"part-{attempt_number()}.parquet"
         schema = arrow_schema(list(work.columns))
         found = _Found(work)
         with ExitStack() as open_until:
@@ -129,6 +130,7 @@ class _Found:
         self._work = work
         self.rows = 0
         self.broken: dict[str, int] = {}
+        self.samples: dict[str, list[list[str]]] = {}
         self.watermark: str | None = None
         self.null_watermarks = 0
 
@@ -137,23 +139,29 @@ class _Found:
 
         self.rows += group.num_rows
         for name in self._work.not_null:
-            self._count(f"null:{name}", group.column(name).null_count)
+            if group.column(name).null_count:
+                self._count(f"null:{name}", group, pc.is_null(group.column(name)))
         for name, length in self._work.lengths.items():
-            too_long = pc.sum(pc.greater(pc.utf8_length(group.column(name)), length)).as_py()
-            self._count(f"long:{name}", too_long or 0)
+            too_long = pc.greater(pc.utf8_length(group.column(name)), length)
+            if pc.any(too_long).as_py():
+                self._count(f"long:{name}", group, too_long)
         if self._work.mark is not None:
             name, kind = self._work.mark
             self.null_watermarks += group.column(name).null_count
             self.watermark = later(_as_text(pc.max(group.column(name)).as_py()), self.watermark, kind)
 
-    def _count(self, name: str, rows: int) -> None:
-        if rows:
-            self.broken[name] = self.broken.get(name, 0) + rows
+    def _count(self, name: str, group: Any, broken: Any) -> None:
+        rows = group.filter(broken)
+        self.broken[name] = self.broken.get(name, 0) + rows.num_rows
+        examples = self.samples.setdefault(name, [])
+        for row in rows.select(list(self._work.keys)).slice(0, SAMPLES - len(examples)).to_pylist():
+            examples.append([str(value) for value in row.values()])
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "rows": self.rows,
             "broken": self.broken,
+            "samples": self.samples,
             "watermark": self.watermark,
             "null_watermarks": self.null_watermarks,
         }
@@ -174,13 +182,15 @@ def _merged(found: list[dict[str, Any]], work: _Work) -> Facts:
     total = Facts()
     kind = work.mark[1] if work.mark else ""
     for item in found:
-        broken = dict(total.broken)
+        broken, samples = dict(total.broken), dict(total.samples)
         for name, count in item["broken"].items():
             broken[name] = broken.get(name, 0) + count
+            samples[name] = (samples.get(name, []) + item["samples"][name])[:SAMPLES]
         total = replace(
             total,
             rows=total.rows + item["rows"],
             broken=broken,
+            samples=samples,
             watermark=later(item["watermark"], total.watermark, kind),
             null_watermarks=total.null_watermarks + item["null_watermarks"],
         )

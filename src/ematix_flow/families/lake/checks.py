@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-_SAMPLES = 5
+SAMPLES = 5
 _TEXTS = ("text", "string", "json", "jsonb", "uuid")
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What a stage holds: rows, rows that break a promise, and the new watermark."""
+    """What a stage holds: rows, rows that break a promise, keys of some of those, and the new watermark."""
 
     rows: int = 0
     broken: dict[str, int] = field(default_factory=dict)
     watermark: str | None = None
     null_watermarks: int = 0
+    samples: dict[str, list[list[str]]] = field(default_factory=dict)
 
     def write(self, path: Path) -> None:
         """Keep them beside the stage."""
@@ -59,12 +60,15 @@ def gather(frame: DataFrame, job: WriteJob) -> Facts:
     )
 
 
-def refuse_broken(facts: Facts, frame: DataFrame, job: WriteJob) -> None:
-    """Stop when rows break the table's promise."""
+def refuse_broken(facts: Facts, staged: Callable[[], DataFrame], job: WriteJob) -> None:
+    """Stop when rows break the table's promise; the stage itself is asked only where the facts name no example."""
     for kind, column, test in _tests(job):
-        count = facts.broken.get(f"{kind}:{column.name}", 0)
-        if count:
-            raise _broken(frame, job, kind, column, test, count)
+        name = f"{kind}:{column.name}"
+        if facts.broken.get(name):
+            keys = keys_of(job)
+            known = facts.samples.get(name) or (_sampled(staged(), keys, test) if keys else [])
+            samples = f" (for example {_show(keys, known)})" if keys else ""
+            raise _broken(job, kind, column, facts.broken[name], samples)
 
 
 def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
@@ -73,7 +77,7 @@ def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
 
     names = [quote(key) for key in keys]
     twice = frame.selectExpr(*names).groupBy(*names).agg(expr("count(*) AS __flow_n")).where("__flow_n > 1")
-    found = twice.limit(_SAMPLES).collect()
+    found = twice.limit(SAMPLES).collect()
     if not found:
         return
     totals = twice.selectExpr("count(*) AS `keys`", "sum(__flow_n) AS `rows`").collect()[0]
@@ -102,9 +106,8 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
     return tests
 
 
-def _broken(frame: DataFrame, job: WriteJob, kind: str, column: Column, test: str, count: int) -> DataError:
+def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) -> DataError:
     table = job.shape.declared.qualified
-    samples = _sample_keys(frame, job, test)
     if kind == "null":
         return NullViolation(
             f"{count} row(s) have NULL in {table}.{column.name}, which is NOT NULL{samples}; nothing was loaded",
@@ -137,12 +140,14 @@ def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int
     )
 
 
-def _sample_keys(frame: DataFrame, job: WriteJob, test: str) -> str:
-    keys = job.strategy.keys if isinstance(job.strategy, (Merge, Scd2)) else job.shape.declared.primary_key
-    if not keys:
-        return ""
-    found = frame.where(test).selectExpr(*(quote(key) for key in keys)).limit(_SAMPLES).collect()
-    return f" (for example {_show(keys, [tuple(row) for row in found])})"
+def keys_of(job: WriteJob) -> tuple[str, ...]:
+    """What a row of this load is called by."""
+    return tuple(job.strategy.keys if isinstance(job.strategy, (Merge, Scd2)) else job.shape.declared.primary_key)
+
+
+def _sampled(frame: DataFrame, keys: Sequence[str], test: str) -> list[tuple[object, ...]]:
+    found = frame.where(test).selectExpr(*(quote(key) for key in keys)).limit(SAMPLES).collect()
+    return [tuple(row) for row in found]
 
 
 def _show(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

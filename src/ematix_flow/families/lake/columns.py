@@ -10,8 +10,9 @@ from ematix_flow.contract.shape import BATCH_ID, LOADED_AT
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.session import quote, text
+from ematix_flow.families.lake.session import on_sail, quote, text
 
+ROWS_SO_FAR = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"  # said, because not every engine ranges over bytes
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _NUMBERS = ("small_int", "integer", "big_int", "float", "double", "numeric")
 _TEXTS = ("text", "string", "json", "jsonb")
@@ -71,7 +72,10 @@ class Words:
 
 def by_meaning(expression: str) -> str:
     """A JSON document in one form for all spellings of it."""
-    return f"coalesce(to_json(try_parse_json({expression})), {expression})"
+    meaning = f"coalesce(to_json(try_parse_json({expression})), {expression})"
+    if on_sail():  # which reads numbers as doubles: what more digits may tell apart stays as it is written
+        return f"CASE WHEN {expression} RLIKE '[0-9][0-9.]{{15}}' THEN {expression} ELSE {meaning} END"
+    return meaning
 
 
 def as_text(expression: str, column_type: ColumnType) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ematix_flow.families.carry import unpack
+from ematix_flow.families.lake.sail_errors import recognised
+from ematix_flow.families.lake.session import on_sail
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
@@ -87,7 +89,7 @@ def translate(exc: Exception) -> FlowError | None:
         for start, kind, hint in _KNOWN:
             if condition.startswith(start):
                 return kind(mask(" ".join(message.split())) or condition, hint=hint)
-    return None
+    return recognised(said) if on_sail() else None
 
 
 @contextmanager

@@ -13,8 +13,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
+from ematix_flow.families.lake.session import on_sail
 from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PermissionDenied, RunFailed, StorageFull
 
 STATE_FOLDER = "_ematix_flow"
@@ -66,8 +68,15 @@ class Place:
             os.close(handle)
 
 
+def roots(connection: Any) -> tuple[Path, ...]:
+    """The root of a connection's lake: tasks read and write below it."""
+    return (Place.of(connection.resolved().path).root,)
+
+
 def uri(path: Path) -> str:
-    """The path as Spark must be told, whatever its default file system is."""
+    """The path as the engine must be told, whatever its default file system is."""
+    if on_sail():
+        return f"file://{quote(str(path))}"  # a URL, in which a * would be a pattern
     return f"file:{path}"
 
 

@@ -10,7 +10,7 @@ from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image, new_row, row_of
 from ematix_flow.families.lake.checks import check_keys
 from ematix_flow.families.lake.columns import Words, instant, plus
-from ematix_flow.families.lake.session import quote
+from ematix_flow.families.lake.session import is_sail, quote
 from ematix_flow.families.sql.checks import check_deletes
 
 if TYPE_CHECKING:
@@ -70,8 +70,11 @@ def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2)
         _met(target, words, strategy).alias("t"), expr(words.equal(strategy.keys)), "full" if whole else "left"
     )  # fmt: skip
     cases = _Cases(words, strategy)
-    old = ", ".join([*image(words, cases.old_row()), *action(WRITE, cases.old_flags())])
-    new = ", ".join([*image(words, _opening(words, strategy)), *action(WRITE, cases.new_flags())])
+    olds = [*image(words, cases.old_row()), *action(WRITE, cases.old_flags())]
+    news = [*image(words, _opening(words, strategy)), *action(WRITE, cases.new_flags())]
+    if is_sail(stage.sparkSession):  # it takes no structs that differ in what may be NULL for one type
+        return joined.where(cases.touches).selectExpr(*olds).unionByName(joined.where(cases.opens).selectExpr(*news))
+    old, new = ", ".join(olds), ", ".join(news)
     return joined.selectExpr(
         f"inline(array_compact(array(IF({cases.touches}, struct({old}), NULL), IF({cases.opens}, struct({new}), NULL))))"
     )

@@ -16,7 +16,7 @@ from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, Column
 from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image
-from ematix_flow.families.lake.columns import Words, instant, plus, to_instant
+from ematix_flow.families.lake.columns import ROWS_SO_FAR, Words, instant, plus, to_instant
 from ematix_flow.families.lake.scd2 import expired, forgotten
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.sql import scd2_events as sql_events
@@ -132,7 +132,7 @@ class Events:
         names = ", ".join(quote(name) for name in w.declared)
         query = f"""
             WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS __flow_h FROM {{observed}} AS o),
-            d AS (SELECT o.*, row_number() OVER (PARTITION BY {keys}, {OBSERVED} ORDER BY {GONE}, {HASH} DESC) AS __flow_rn FROM o),
+            d AS (SELECT o.*, row_number() OVER (PARTITION BY {keys}, {OBSERVED} ORDER BY {GONE}, {HASH} DESC {ROWS_SO_FAR}) AS __flow_rn FROM o),
             g AS (SELECT d.*, lag(__flow_h) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS __flow_ph,
                   lag({GONE}) OVER (PARTITION BY {keys} ORDER BY {OBSERVED}) AS __flow_pg FROM d WHERE __flow_rn = 1),
             r AS (SELECT g.*, sum(CASE WHEN __flow_ph IS NULL OR __flow_ph <> __flow_h OR __flow_pg <> {GONE} THEN 1 ELSE 0 END)

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from ematix_flow.foundation.errors import RunFailed
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 # Settings belong to the session, and targets of one run may be written by several threads.
 _settings = threading.RLock()
+_on_sail: WeakSet[SparkSession] = WeakSet()
 
 EXACT = {
     "spark.sql.session.timeZone": "UTC",
@@ -35,6 +37,26 @@ def active() -> SparkSession:
         raise RunFailed(
             "no Spark session is running", hint="start one first: SparkSession.builder.getOrCreate()"
         ) from exc
+
+
+def note_sail(spark: SparkSession) -> None:
+    """Remember that a session is on the native engine."""
+    _on_sail.add(spark)
+
+
+def is_sail(spark: SparkSession) -> bool:
+    """Whether the session is on the native engine, which does some things in another way than Spark."""
+    return spark in _on_sail
+
+
+def on_sail() -> bool:
+    """The same of this process's session; without one, no."""
+    if not _on_sail:
+        return False
+    from pyspark.sql import SparkSession
+
+    session = SparkSession.getActiveSession()
+    return session is not None and session in _on_sail
 
 
 @contextmanager

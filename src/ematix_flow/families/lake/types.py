@@ -24,7 +24,8 @@ from ematix_flow.declare.types import (
     Timestamp,
     TimestampTZ,
 )
-from ematix_flow.families.lake.session import quote
+from ematix_flow.families.lake.session import on_sail, quote
+from ematix_flow.foundation.errors import Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
@@ -68,6 +69,11 @@ def carried(schema: StructType) -> list[str]:
     for field in schema.fields:
         name, native = quote(field.name), field.dataType.simpleString()
         if native.startswith(_DOCUMENTS):
+            if "decimal" in native and on_sail():
+                raise Unsupported(
+                    f'engine="sail" is not for {field.name}: decimals inside of it may lose their sign as JSON',
+                    hint='use engine="local", or select its fields one by one',
+                )
             made.append(f"to_json({name}) AS {name}")
         elif native == "tinyint":
             made.append(f"CAST({name} AS SMALLINT) AS {name}")

@@ -1,0 +1,17 @@
+"""Alerters: who is told when a pipeline fails, gives up, is late, loads bad data, or works again."""
+
+from ematix_flow.observe.alerts.active import active_alerters, clear_alerters, register_alerter
+from ematix_flow.observe.alerts.dispatch import Alerts
+from ematix_flow.observe.alerts.event import KINDS, Alerter, AlertEvent
+from ematix_flow.observe.alerts.urls import from_url
+
+__all__ = [
+    "KINDS",
+    "AlertEvent",
+    "Alerter",
+    "Alerts",
+    "active_alerters",
+    "clear_alerters",
+    "from_url",
+    "register_alerter",
+]

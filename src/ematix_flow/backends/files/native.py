@@ -1,0 +1,57 @@
+"""What the native engine cannot do with files, or would do wrongly."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.backends.files.layout import BATCH
+from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.types import Column
+from ematix_flow.families.carry import refusing_sql
+from ematix_flow.families.lake.session import on_sail, quote
+from ematix_flow.foundation.errors import Unsupported
+
+_FORMATS = {
+    "orc": "it has no ORC",
+    "csv": "it takes an empty text in CSV for NULL",
+}
+_PARTITIONS = "it gives NULL and an empty text one folder, and takes the names of all folders for text"
+
+
+def lacks(connection: Any, load: LoadSpec | None) -> str | None:
+    """Why a source, or a load, is not for the native engine."""
+    known = _FORMATS.get(connection.resolved().format)
+    return known or (_PARTITIONS if load is not None and load.write_options.get("partition_by") else None)
+
+
+def refuse_layout(file_format: str, partition_by: tuple[str, ...]) -> None:
+    """Stop before files of this kind are written or read by the native engine."""
+    reason = _FORMATS.get(file_format) or (_PARTITIONS if partition_by else None)
+    if reason is not None and on_sail():
+        raise _refusal(reason)
+
+
+def refuse_foreign(file_format: str, path: Path) -> None:
+    """The same for files of somebody else."""
+    refuse_layout(file_format, ())
+    if on_sail() and path.is_dir():
+        named = (item.name for item in path.rglob("*=*") if item.is_dir())
+        if any(not name.startswith(f"{BATCH}=") for name in named):
+            raise _refusal(_PARTITIONS)
+
+
+def finite(column: Column) -> str:
+    """The column as it is; what the native engine would write as null into JSON ends the load."""
+    name = quote(column.name)
+    refused = refusing_sql(
+        name,
+        before=f"column {column.name!r}: engine sail cannot write ",
+        after=" into JSON; nothing was loaded",
+        hint='use engine="local", or write to Parquet',
+    )
+    return f"CASE WHEN isnan({name}) OR abs({name}) = double('Infinity') THEN {refused} ELSE {name} END"
+
+
+def _refusal(reason: str) -> Unsupported:
+    return Unsupported(f'engine="sail" is not for these files: {reason}', hint='use engine="local"')

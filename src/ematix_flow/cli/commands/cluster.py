@@ -1,0 +1,120 @@
+"""`flow cluster`: a standalone Spark cluster on this machine, to try and to test with."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
+from ematix_flow.cli.moments import duration
+from ematix_flow.cli.output import Output
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.local_cluster import Cluster
+
+_HERE = "ematix_flow.cli.commands.cluster"
+
+
+@click.command(
+    "cluster",
+    cls=FlowGroup,
+    invoke_without_command=True,
+    lazy={
+        "start": Lazy(_HERE, "start one, or the workers that it lacks", attribute="start_command"),
+        "status": Lazy(_HERE, "its address, its workers, and what runs on them", attribute="status_command"),
+        "stop": Lazy(_HERE, "end all of its processes", attribute="stop_command"),
+    },
+)
+@click.pass_context
+def group(ctx: click.Context) -> None:
+    """A Spark cluster on this machine: a master and workers, on loopback only, for trying and testing."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(status_command)
+
+
+@click.command("start", cls=FlowCommand)
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="how many worker processes")
+@click.option("--cores", type=click.IntRange(1), metavar="N", help="cores of each; all of this machine unless told")
+@click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="memory of each (1g, 1500m)")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="the master's; 7077 where that is free")
+@click.pass_obj
+def start_command(output: Output, workers: int, cores: int | None, memory: str, port: int | None) -> None:
+    """Start a cluster of this user, or the workers that one lacks; it asks every process for a secret.
+
+    It says what to write below [spark] in .ematix-flow.toml.
+    """
+    from ematix_flow.engine.cluster_processes import Wanted, start
+
+    if re.fullmatch(r"\d+[kmgt]b?", memory.strip().lower()) is None:
+        raise click.UsageError(f"--memory {memory} is not a size: use 1g or 1500m", ctx=click.get_current_context())
+    output.talk("starting a cluster …")
+    began = time.monotonic()
+    cluster, is_new = start(Wanted(workers, cores, memory.strip().lower(), port))
+    if output.json:
+        output.document({**cluster.to_dict(), "started": is_new})
+        return
+    took = f"ready after {time.monotonic() - began:.1f} s" if is_new else "was there already"
+    output.data(f"cluster {cluster.address} {took}: {len(cluster.workers)} workers of {cluster.cores} core(s)")
+    output.data(_to_write(cluster))
+
+
+@click.command("status", cls=FlowCommand)
+@click.pass_obj
+def status_command(output: Output) -> None:
+    """The cluster of this user on this machine."""
+    from ematix_flow.engine.local_cluster import known
+
+    cluster = known()
+    told = cluster.to_dict() if cluster is not None else None
+    if output.json:
+        output.document(told)
+    elif told is None:
+        output.talk("no cluster is running; start one with: flow cluster start")
+    else:
+        output.table(_rows(told), header=("WHAT", "VALUE"))
+
+
+@click.command("stop", cls=FlowCommand)
+@click.pass_obj
+def stop_command(output: Output) -> None:
+    """End the cluster; a run that is using it fails, and can be run again."""
+    from ematix_flow.engine.cluster_processes import stop
+
+    ended = stop()
+    if output.json:
+        output.document({"stopped": ended})
+    elif ended:
+        output.data(f"ended: {', '.join(map(str, ended))}")
+    else:
+        output.talk("no cluster was running")
+
+
+def _to_write(cluster: Cluster) -> str:
+    """Its secret need not be named: processes of this user on this machine find it."""
+    lines = [
+        "",
+        "to use it, write into .ematix-flow.toml:",
+        "",
+        "[spark]",
+        'engine = "distributed"',
+        f'peers = ["{cluster.address}"]',
+    ]
+    return "\n".join(lines)
+
+
+def _rows(told: Mapping[str, Any]) -> list[tuple[str, str]]:
+    states = ", ".join(f"{worker['pid']} {'alive' if worker['alive'] else 'dead'}" for worker in told["workers"])
+    return [
+        ("address", str(told["address"])),
+        ("state", f"{'alive' if told['alive'] else 'dead'} ({told['pid']})"),
+        ("workers", states or "-"),
+        ("cores", f"{told['cores_used']} of {told['cores']} in use"),
+        ("memory", f"{told['memory_per_worker']} each"),
+        ("runs", ", ".join(told["applications"]) or "-"),
+        ("page", str(told["ui"])),
+        ("up", duration(told["up_seconds"] * 1000)),
+    ]

@@ -1,0 +1,86 @@
+"""`flow run-due`: run whatever a schedule, a trigger or a retry asks for now."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import module_option, observing_options, run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.watchers import Watchers, WatchWishes
+from ematix_flow.declare import registry
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.runlog.memory import InMemoryRunLog
+from ematix_flow.runlog.records import in_utc
+
+if TYPE_CHECKING:
+    from ematix_flow.orchestrate.firing import RunDueResult
+
+
+@click.command("run-due", cls=FlowCommand)
+@click.option("--now", "moment", type=click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S%z"]),
+              help="the time to go by, else the clock's")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(min=1), default=60.0, show_default=True,
+              help="seconds that a schedule may have fired ago")  # fmt: skip
+@module_option
+@observing_options
+@run_log_options
+@click.pass_obj
+def command(output: Output, moment: datetime | None, interval: float, module: str | None, wishes: WatchWishes,
+            run_log_choice: RunLogChoice) -> int:  # fmt: skip
+    """Run what is due: schedules that fired within the last interval, triggers, retries.
+
+    Call it every minute from cron, a CronJob or a CI schedule. A slot is fired once, however often and on however many
+    hosts it is called.
+    """
+    modules.load(module)
+    from ematix_flow.engine import batch, context
+    from ematix_flow.orchestrate.firing import Firing
+    from ematix_flow.orchestrate.jobs import declared_jobs
+
+    jobs = declared_jobs()
+    run_log = run_log_choice.for_writing(output) or InMemoryRunLog()
+    watchers = Watchers(wishes, output, run_log, run_log_choice.option)
+
+    def work(name: str, attempt: int) -> dict[str, Any]:
+        spec = registry.get_pipeline(name).spec
+        context.expect([spec])
+        done = watchers.run(
+            spec,
+            lambda _: None,
+            lambda heard, run_id: batch.run(spec, run_log=run_log, listener=heard, run_id=run_id, attempt=attempt),
+        )
+        return {**done.to_dict(), "_pipeline": name}
+
+    try:
+        firing = Firing(jobs, run_log, work, now=in_utc(moment) if moment else clock_now(), interval=interval,
+                        say=output.talk)  # fmt: skip
+        result = firing.go()
+    finally:
+        watchers.close()
+        run_log.close()
+    output.data(json.dumps(_told(result), default=str))
+    return 1 if result.failed else 0
+
+
+def _told(result: RunDueResult) -> dict[str, Any]:
+    return {
+        "ran": [event.result for event in result.fired],
+        "failed": [
+            {
+                "pipeline": event.name,
+                "error": event.error_message,
+                "error_type": event.error_type,
+                "attempt_count": event.attempt_count,
+                "gave_up": event.gave_up,
+            }
+            for event in result.failed
+        ],
+        "skipped": [{"pipeline": event.name, "reason": event.reason} for event in result.skipped],
+    }

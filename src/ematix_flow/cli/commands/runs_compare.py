@@ -1,0 +1,70 @@
+"""`flow runs compare`: what changed from one run to another."""
+
+from __future__ import annotations
+
+import click
+
+from ematix_flow.cli.advice import short
+from ematix_flow.cli.comparison import Comparison
+from ematix_flow.cli.flags import run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.foundation.errors import UnknownName
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import RunRecord
+
+_AT_ONCE = 50
+
+
+@click.command("compare", cls=FlowCommand)
+@click.argument("first", metavar="RUN")
+@click.argument("second", metavar="[RUN]", required=False)
+@run_log_options
+@click.pass_obj
+def compare_command(output: Output, first: str, second: str | None, run_log_choice: RunLogChoice) -> None:
+    """What changed from one run to another: time by step, rows, bytes, processor, lane, engine, settings.
+
+    The first letters of an id are enough. One run alone is compared with the last successful run of its pipeline before
+    it.
+    """
+    run_log = run_log_choice.for_reading()
+    try:
+        given = run_of(run_log, first, run_log_choice)
+        if second is None:
+            found = Comparison(_successful_before(run_log, given), given)
+        else:
+            found = Comparison(given, run_of(run_log, second, run_log_choice))
+    finally:
+        run_log.close()
+    if output.json:
+        output.document(found.to_dict())
+        return
+    output.table(found.rows(), header=("", short(found.before.run_id), short(found.after.run_id), "CHANGE"))
+    same = found.unchanged()
+    if same:
+        output.data(f"the same: {', '.join(same)}")
+    output.data(found.summary())
+
+
+def run_of(run_log: RunLog, run: str, choice: RunLogChoice) -> RunRecord:
+    """The run that an id or its first letters mean."""
+    record = run_log.get_run(run)
+    if record is None:
+        raise UnknownName(f"no run is called {run!r} in {choice.shown()}", hint="see them all: flow runs list")
+    return record
+
+
+def _successful_before(run_log: RunLog, run: RunRecord) -> RunRecord:
+    offset = 0
+    while True:
+        page, total = run_log.list_runs(pipeline=run.pipeline, status="succeeded", limit=_AT_ONCE, offset=offset)
+        for record in page:
+            if record.started_at < run.started_at:
+                return record
+        offset += _AT_ONCE
+        if offset >= total:
+            raise UnknownName(
+                f"{run.pipeline} has no successful run before {short(run.run_id)}",
+                hint=f"name another run: flow runs compare RUN {short(run.run_id)}",
+            )

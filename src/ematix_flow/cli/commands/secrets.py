@@ -1,0 +1,50 @@
+"""`flow secrets`: does something answer a reference?"""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import module_option
+from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
+from ematix_flow.cli.output import Output
+
+_HERE = "ematix_flow.cli.commands.secrets"
+
+
+@click.command(
+    "secrets",
+    cls=FlowGroup,
+    lazy={"test": Lazy(_HERE, "does something answer a reference?", attribute="test_command")},
+)
+def group() -> None:
+    """References to secrets: ${VAR}, ${vault:…}, ${aws:…}, ${gcp:…} and ${file:…}."""
+
+
+@click.command("test", cls=FlowCommand)
+@click.argument("reference", metavar="REF")
+@click.option("--show", is_flag=True, help="write the value itself")
+@module_option
+@click.pass_obj
+def test_command(output: Output, reference: str, show: bool, module: str | None) -> None:
+    """Does something answer a reference?
+
+    \b
+    flow secrets test PGPASSWORD
+    flow secrets test vault:shop/db#password
+    flow secrets test '${file:/run/secrets/db}'
+    """
+    if ":" in reference:
+        modules.load_if_any(module, output)  # it may register a resolver
+    from ematix_flow.observe.stores.trial import try_reference
+
+    trial = try_reference(reference)
+    shown = trial.value if show else trial.masked
+    facts = {"reference": trial.reference, "store": trial.store, "length": len(trial.value), "ms": trial.milliseconds}
+    # Not through the output's own methods, which would mask what was asked for.
+    if output.json:
+        click.echo(json.dumps({**facts, "value": shown}, indent=2, ensure_ascii=False))
+        return
+    click.echo(shown if show else f"{shown}  ({len(trial.value)} chars, from {trial.store} in {trial.milliseconds} ms)")

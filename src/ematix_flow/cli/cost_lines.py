@@ -1,0 +1,68 @@
+"""What a run cost, as the lines of `flow runs show`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ematix_flow.cli.amounts import pace, size
+from ematix_flow.cli.explain import explanation, percent
+from ematix_flow.cli.figures import Figures
+from ematix_flow.cli.report import seconds as long_seconds
+
+_MEASURED = {"arrow": "as Arrow batches", "files": "in files"}
+
+
+def fact_lines(figures: Figures, *, failed: bool, verbose: bool) -> Iterator[tuple[str, str]]:
+    """Label and text; nothing about what the record does not know."""
+    yield from _steps(figures)
+    if figures.rows is not None:
+        rate = figures.rows_per_second
+        yield "rows", f"{figures.rows:,} in" + (f", {rate:,.0f} rows/s while loading" if rate else "")
+    if figures.size is not None:
+        rate = figures.bytes_per_second
+        told = f"{size(figures.size)} {_MEASURED.get(figures.size_of, '')}".rstrip()
+        yield "bytes", told + (f", {size(rate)}/s while loading" if rate else "")
+    if figures.cpu is not None:
+        on_average = f": {figures.cores:.1f} cores on average" if figures.cores is not None else ""
+        yield "cpu", f"{figures.cpu:,.1f} s{on_average}"
+    yield "engine", figures.engine()
+    yield from _settings(figures, verbose=verbose)
+    yield "versions", ", ".join(f"{name} {text}" for name, text in figures.versions.items())
+    yield "declared", figures.declaration
+    yield "why", explanation(figures, failed=failed)
+
+
+def target_lines(target: Mapping[str, Any], *, is_one_of_many: bool) -> Iterator[str]:
+    """The way of one target, and its own pace where the run has several."""
+    for word in ("path", "lane"):
+        reason = target.get(f"{word}_reason")
+        if target.get(word) and reason:
+            yield f"{word} {target[word]} ({reason})"
+    if is_one_of_many and target.get("bytes_staged") is not None:
+        told = pace(target.get("rows_read"), target["bytes_staged"], target.get("load_seconds"))
+        yield ", ".join([f"{size(target['bytes_staged'])} {_MEASURED.get(str(target.get('bytes_of')), '')}", *told])
+
+
+def seconds(value: float) -> str:
+    """A duration that may be short.
+
+    >>> seconds(0.042), seconds(75.2)
+    ('0.04 s', '1 min 15 s')
+    """
+    return f"{value:.2f} s" if value < 10 else long_seconds(value)
+
+
+def _steps(figures: Figures) -> Iterator[tuple[str, str]]:
+    for number, (step, took) in enumerate(figures.steps.items()):
+        yield "steps" if number == 0 else "", f"{step:<10}{seconds(took):>11}  {percent(figures.share(step)):>5}"
+
+
+def _settings(figures: Figures, *, verbose: bool) -> Iterator[tuple[str, str]]:
+    if not figures.settings:
+        return
+    if not verbose:
+        yield "settings", f"{len(figures.settings)} set, all others as Spark has them (--verbose lists them)"
+        return
+    for number, (name, value) in enumerate(figures.settings.items()):
+        yield "settings" if number == 0 else "", f"{name} = {value}"

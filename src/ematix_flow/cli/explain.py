@@ -1,0 +1,96 @@
+"""Why a run took as long as it did, in one sentence that says no more than its figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ematix_flow.cli.amounts import pace
+from ematix_flow.cli.figures import LOADING, Figures
+from ematix_flow.cli.report import title_of
+
+_MOST = 0.5
+_IDLE_CORES = 0.5
+_WHAT = {
+    "function": "the pipeline's function",
+    "plan": "planning (the pipeline's function, the columns of the source)",
+    "start": "starting Spark",
+    "ensure": "bringing the table to its shape",
+    "load": "reading and staging the rows",
+    "publish": "publishing",
+    "settle": "settling (the history, the stage that is dropped)",
+    "transform": "the transforms after the load",
+}
+
+
+def explanation(figures: Figures, *, failed: bool = False) -> str:
+    """The sentence; empty for a record that does not know its steps."""
+    parts = _parts(figures)
+    total = sum(parts.values())
+    if not total:
+        return ""
+    (first, most), *others = sorted(parts.items(), key=lambda item: -item[1])
+    until = "until it failed, " if failed else ""
+    if most / total >= _MOST or not others:
+        told = f"{until}most of the time went into {_what(first, figures)}: {percent(most / total)}"
+    else:
+        second, less = others[0]
+        told = (
+            f"{until}no step took half of the time: {percent(most / total)} went into {_what(first, figures)}, "
+            f"{percent(less / total)} into {_what(second, figures)}"
+        )
+    return "; ".join([told, *_because(first, figures)])
+
+
+def percent(share: float) -> str:
+    """A share as people read it.
+
+    >>> percent(0.624)
+    '62 %'
+    """
+    return f"{share * 100:.0f} %"
+
+
+def _parts(figures: Figures) -> dict[str, float]:
+    """The steps, with reading and staging as one: Spark reads while it stages."""
+    parts = {step: seconds for step, seconds in figures.steps.items() if step not in LOADING}
+    return {**parts, **({"load": figures.loading} if figures.loading else {})}
+
+
+def _what(part: str, figures: Figures) -> str:
+    if part == "publish" and len(figures.targets) == 1:
+        (target,) = figures.targets
+        return f"publishing ({target.get('mode')} in {title_of(str(target.get('target_kind')))})"
+    if part == "start" and (figures.session or {}).get("how") == "joined":
+        return "joining the engine"
+    return _WHAT.get(part, part)
+
+
+def _because(part: str, figures: Figures) -> list[str]:
+    """What the figures say about the longest part."""
+    session: Mapping[str, Any] = figures.session or {}
+    own_jvm = session.get("kind") == "local" and session.get("engine") != "sail"
+    if part == "start" and own_jvm and session.get("how") == "started":
+        return ["`flow engine start` keeps a Spark ready that runs join"]
+    return [*_lane(figures), *_idle(figures)] if part == "load" else []
+
+
+def _lane(figures: Figures) -> list[str]:
+    for target in figures.targets:
+        if target.get("lane") == "spark" and target.get("lane_reason"):
+            reason = str(target["lane_reason"])
+            return [
+                "the rows went through Spark's rows because " + ("force_lane says so" if reason == "forced" else reason)
+            ]
+    told = pace(figures.rows, figures.size, figures.loading)
+    inside = any(target.get("lane") == "database" for target in figures.targets)
+    where = " inside the database" if inside else ""
+    return [f"{', '.join(told)}{where}"] if told else []
+
+
+def _idle(figures: Figures) -> list[str]:
+    """Only where this side does the work: a database that fills its own stage leaves nothing to do here."""
+    cores = figures.cores
+    if cores is None or cores >= _IDLE_CORES or any(target.get("path") == "same_db" for target in figures.targets):
+        return []
+    return [f"this side used {cores:.1f} of a core: it mostly waited, for the source, the target, the disk or its turn"]

@@ -1,0 +1,152 @@
+"""The figures in a run's record; records that older versions wrote have fewer of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ematix_flow.cli.steps import in_order
+from ematix_flow.runlog.records import RunRecord
+
+LOADING = ("read", "stage")
+_HOW = {
+    "started": "started by this run",
+    "reused": "started by an earlier run of the same process",
+    "given": "the session that was there",
+    "joined": "joined",
+}
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What one run says of itself; None where it does not say."""
+
+    took: float | None = None
+    steps: Mapping[str, float] = field(default_factory=dict)
+    rows: int | None = None
+    size: int | None = None
+    size_of: str = ""
+    cpu: float | None = None
+    targets: tuple[Mapping[str, Any], ...] = ()
+    session: Mapping[str, Any] | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    declaration: str = ""
+    machine: str = ""
+
+    @classmethod
+    def of(cls, record: RunRecord) -> Figures:
+        """Read a record; what is missing or odd is left out."""
+        extras = record.extras
+        targets = targets_of(record)
+        size, size_of = _size(targets)
+        worker = extras.get("worker")
+        return cls(
+            took=None if record.duration_ms is None else record.duration_ms / 1000,
+            steps=_steps(extras.get("steps")),
+            rows=_rows(targets),
+            size=size,
+            size_of=size_of,
+            cpu=_number(extras.get("cpu_seconds")),
+            targets=tuple(targets),
+            session=_mapping(extras.get("session")) or None,
+            settings=_texts(extras.get("settings")),
+            versions=_texts(extras.get("versions")),
+            declaration=str(extras.get("declaration") or ""),
+            machine=worker.partition(":")[0] if isinstance(worker, str) else "",
+        )
+
+    @property
+    def measured(self) -> float:
+        """The seconds that are spread over the steps, 0 for a record without steps."""
+        return sum(self.steps.values())
+
+    @property
+    def loading(self) -> float | None:
+        """The seconds in which rows were read and staged."""
+        return sum(self.steps.get(step, 0.0) for step in LOADING) or None
+
+    @property
+    def rows_per_second(self) -> float | None:
+        """While loading."""
+        return self.rows / self.loading if self.rows and self.loading else None
+
+    @property
+    def bytes_per_second(self) -> float | None:
+        """While loading."""
+        return self.size / self.loading if self.size and self.loading else None
+
+    @property
+    def cores(self) -> float | None:
+        """Processor seconds for each second of the run."""
+        return self.cpu / self.measured if self.cpu is not None and self.measured else None
+
+    def share(self, step: str) -> float:
+        """Of the whole, between 0 and 1."""
+        return self.steps.get(step, 0.0) / self.measured if self.measured else 0.0
+
+    def reasoned(self, word: str) -> str:
+        """Path or lane of the targets with the reason, each said once."""
+        told = []
+        for target in self.targets:
+            chosen, reason = target.get(word), target.get(f"{word}_reason")
+            if chosen:
+                told.append(f"{chosen} ({reason})" if reason else str(chosen))
+        return "; ".join(dict.fromkeys(told))
+
+    def engine(self, *, exactly: bool = True) -> str:
+        """What did the work, in words; without the number of a process when runs are to be compared."""
+        if not self.steps:
+            return ""
+        if self.session is None:
+            return "none: no Spark was needed"
+        if self.session.get("kind") == "warm":
+            return f"engine {self.session.get('pid')}, kept by flow engine start" if exactly else "a warm engine"
+        how = _HOW.get(str(self.session.get("how")), "")
+        return ", ".join(word for word in (str(self.session.get("engine") or ""), how) if word)
+
+
+def targets_of(record: RunRecord) -> list[dict[str, Any]]:
+    """The targets of a run."""
+    found = record.extras.get("targets")
+    return [target for target in found if isinstance(target, dict)] if isinstance(found, list) else []
+
+
+def _steps(found: Any) -> dict[str, float]:
+    told: dict[str, float] = {}
+    for item in found if isinstance(found, list) else []:
+        seconds = _number(item.get("seconds")) if isinstance(item, Mapping) else None
+        if seconds is not None and seconds >= 0:
+            name = str(item.get("step"))
+            told[name] = told.get(name, 0.0) + seconds
+    return {step: told[step] for step in in_order(told)}
+
+
+def _rows(targets: list[dict[str, Any]]) -> int | None:
+    counted = [_number(target.get("rows_read")) for target in targets if not target.get("error")]
+    known = [int(rows) for rows in counted if rows is not None]
+    return sum(known) if known else None
+
+
+def _size(targets: list[dict[str, Any]]) -> tuple[int | None, str]:
+    """Bytes of all targets together, where all are known and were measured alike."""
+    sizes = [_number(target.get("bytes_staged")) for target in targets]
+    kinds = {str(target.get("bytes_of") or "") for target in targets}
+    if not sizes or None in sizes or len(kinds) > 1:
+        return None, ""
+    return int(sum(size for size in sizes if size is not None)), kinds.pop()
+
+
+def _number(value: Any) -> float | None:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    return float(value) if is_number else None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(value) if isinstance(value, Mapping) else {}
+
+
+def _texts(value: Any) -> dict[str, str]:
+    return {str(name): str(text) for name, text in _mapping(value).items()}

@@ -1,0 +1,139 @@
+"""Workflows: jobs that belong together, and what fires them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.location import Location
+
+ALL, ANY = "all", "any"
+
+
+@dataclass(frozen=True)
+class TriggerOp:
+    """Names of jobs or workflows, all or any of which have to succeed; members may be trees themselves.
+
+    >>> AllOf("orders", AnyOf("prices", "rates")).leaves()
+    ('orders', 'prices', 'rates')
+    """
+
+    kind: str
+    members: tuple[Any, ...]
+
+    def leaves(self) -> tuple[str, ...]:
+        """Every name in the tree, from left to right."""
+        found: list[str] = []
+        for member in self.members:
+            found.extend(member.leaves() if isinstance(member, TriggerOp) else [member])
+        return tuple(dict.fromkeys(found))
+
+
+def AllOf(*members: Any) -> TriggerOp:  # noqa: N802  a documented name
+    """All of them."""
+    return _op(ALL, members)
+
+
+def AnyOf(*members: Any) -> TriggerOp:  # noqa: N802
+    """Any of them."""
+    return _op(ANY, members)
+
+
+def _op(kind: str, members: Sequence[Any]) -> TriggerOp:
+    if not members:
+        raise DeclarationError("a trigger names nobody", hint='for example AllOf("orders", "customers")')
+    for member in members:
+        if not isinstance(member, (str, TriggerOp)) or member == "":
+            raise DeclarationError(f"a trigger does not take {member!r}", hint="names, AllOf(…) and AnyOf(…) only")
+    names = [member for member in members if isinstance(member, str)]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise DeclarationError(f"a trigger names {', '.join(twice)} twice", hint="name each once")
+    return TriggerOp(kind, tuple(members))
+
+
+@dataclass(frozen=True)
+class Workflow:
+    """Jobs that one trigger or schedule fires together, in the order of their depends_on."""
+
+    name: str
+    jobs: tuple[str, ...]
+    triggered_by: TriggerOp | None = None
+    schedule: str | None = None
+    timezone: str | None = None
+    on_message: Any = None
+    where: Location | None = None
+
+    @property
+    def triggered_by_leaves(self) -> tuple[str, ...]:
+        """The names that its trigger waits for."""
+        return self.triggered_by.leaves() if self.triggered_by else ()
+
+
+_workflows: dict[str, Workflow] = {}
+
+
+def register_workflow(*, name: str, jobs: Sequence[str], triggered_by: Any = None, schedule: str | None = None,
+                      timezone: str | None = None, on_message: Any = None, depends_on: Any = None,
+                      where: Location | None = None) -> Workflow:  # fmt: skip
+    """Check a workflow and remember it."""
+    try:
+        made = Workflow(
+            name, _jobs(name, jobs), _trigger(triggered_by), schedule, timezone, on_message=on_message, where=where
+        )
+        _check(made, depends_on)
+    except DeclarationError as error:
+        error.at(where)
+        raise
+    for other in _workflows.values():
+        moved = sorted(set(other.jobs) & set(made.jobs)) if other.name != made.name else []
+        if moved:
+            warnings.warn(f"{', '.join(moved)} moves from workflow {other.name} to {made.name}", stacklevel=3)
+    _workflows[made.name] = made
+    return made
+
+
+def workflows() -> dict[str, Workflow]:
+    """All workflows by name."""
+    return dict(_workflows)
+
+
+def clear() -> None:
+    """Forget everything; for tests."""
+    _workflows.clear()
+
+
+def _jobs(name: str, jobs: Sequence[str]) -> tuple[str, ...]:
+    listed = (jobs,) if isinstance(jobs, str) else tuple(jobs or ())
+    if not name or not listed:
+        raise DeclarationError("a workflow needs a name and at least one job")
+    if len(set(listed)) != len(listed):
+        raise DeclarationError(f"workflow {name} names a job twice")
+    return tuple(str(getattr(job, "name", job)) for job in listed)
+
+
+def _trigger(given: Any) -> TriggerOp | None:
+    if given is None or isinstance(given, TriggerOp):
+        return given
+    return _op(ALL, (given,) if isinstance(given, str) else tuple(given))
+
+
+def _check(made: Workflow, depends_on: Any) -> None:
+    if depends_on is not None:
+        raise DeclarationError(
+            f"workflow {made.name} takes no depends_on", hint="jobs have depends_on=; a workflow has triggered_by="
+        )
+    fired_by = [item for item in (made.triggered_by, made.schedule, made.on_message) if item is not None]
+    if made.on_message is not None and len(fired_by) > 1:
+        raise DeclarationError(f"workflow {made.name}: on_message stands alone", hint="remove the other trigger")
+    if made.timezone is not None and made.schedule is None:
+        raise DeclarationError(f"workflow {made.name} has a timezone and no schedule", hint="add schedule=")
+    if not fired_by:
+        raise DeclarationError(
+            f"nothing fires workflow {made.name}", hint="give it schedule=, triggered_by= or on_message="
+        )
+    if made.triggered_by is not None and made.name in made.triggered_by_leaves:
+        raise DeclarationError(f"workflow {made.name} waits for itself", hint="remove it from triggered_by")

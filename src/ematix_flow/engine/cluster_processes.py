@@ -1,0 +1,217 @@
+"""Starts and ends the processes of the cluster on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ematix_flow.engine.java import find_java
+from ematix_flow.engine.local_cluster import (
+    HOST,
+    Cluster,
+    Member,
+    folder,
+    forget,
+    known,
+    locked,
+    private,
+    secret_file,
+    seen_by_master,
+    write,
+)
+from ematix_flow.engine.processes import descendants
+from ematix_flow.foundation.errors import ConfigError, RunFailed, Unsupported
+from ematix_flow.runlog.worker import is_dead, worker_of
+
+USUAL_PORT = 7077
+_PATIENCE = 90.0
+_KEPT = ("PATH", "HOME", "USER", "LANG", "LC_ALL", "TMPDIR", "LD_LIBRARY_PATH")
+_SMALL_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+_MASTER = "org.apache.spark.deploy.master.Master"
+_WORKER = "org.apache.spark.deploy.worker.Worker"
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What `flow cluster start` asks for."""
+
+    workers: int = 2
+    cores: int | None = None
+    memory: str = "1g"
+    port: int | None = None
+
+    @property
+    def cores_each(self) -> int:
+        """All cores of this machine, shared among the workers."""
+        return self.cores or max(1, (os.cpu_count() or 2) // self.workers)
+
+
+def start(wanted: Wanted) -> tuple[Cluster, bool]:
+    """The cluster with so many workers, and whether anything had to be started: workers that died are replaced."""
+    if os.name != "posix":
+        raise Unsupported("a cluster on this machine needs a POSIX system", hint="name a cluster elsewhere: peers=[…]")
+    with locked():
+        cluster = known()
+        is_new = cluster is None or not cluster.is_alive
+        if cluster is None or is_new:
+            if cluster is not None:
+                _end(cluster)
+            cluster = _start_master(wanted)
+        missing = max(0, wanted.workers - len(cluster.living()))
+        if missing:
+            cluster = replace(cluster, workers=(*cluster.living(), *(_start_worker(cluster) for _ in range(missing))))
+            write(cluster)
+            _wait_until(lambda: _registered(cluster) >= wanted.workers, cluster.workers[-missing:], "the workers")
+        return cluster, bool(is_new or missing)
+
+
+def stop() -> list[int]:
+    """End every process of the cluster; their numbers."""
+    with locked():
+        cluster = known()
+        return _end(cluster) if cluster is not None else []
+
+
+def _start_master(wanted: Wanted) -> Cluster:
+    private(secret_file(), secrets.token_urlsafe(32))
+    private(folder() / "spark.conf", _configuration(secret_file().read_text(encoding="utf-8")))
+    port, ui_port = _port(wanted.port), _free_port()
+    words = ["--host", HOST, "--port", str(port), "--webui-port", str(ui_port)]
+    master = _launch(_MASTER, words, "master")
+    cluster = Cluster(master, (), port, ui_port, wanted.cores_each, wanted.memory, time.time())
+    write(cluster)
+    _wait_until(lambda: seen_by_master(cluster) is not None, [master], "the master")
+    return cluster
+
+
+def _start_worker(cluster: Cluster) -> Member:
+    name = f"worker-{secrets.token_hex(3)}"
+    words = ["--host", HOST, "--cores", str(cluster.cores), "--memory", cluster.memory, "--webui-port", "0",
+             "--work-dir", str(folder() / "work" / name)]  # fmt: skip
+    return _launch(_WORKER, [*words, cluster.address], name)
+
+
+def _launch(program: str, words: list[str], name: str) -> Member:
+    """The secret goes by a file: a command line is for everybody to read."""
+    import pyspark
+
+    home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    logs = folder() / "logs"
+    logs.mkdir(mode=0o700, exist_ok=True)
+    log = logs / f"{name}.log"
+    command = ["bash", str(home / "bin" / "spark-class"), program, "--properties-file", str(folder() / "spark.conf")]
+    with log.open("wb") as out:
+        process = subprocess.Popen(  # noqa: S603  Spark's own launcher, no shell
+            [*command, *words],
+            env=_environment(home),
+            cwd=folder(),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+        )
+    return Member(worker_of(process.pid), str(log))
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """As bare as another machine's: what tasks need must reach them from the session, not from this shell."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {
+        **kept,
+        "SPARK_HOME": str(home),
+        "SPARK_CONF_DIR": str(folder()),
+        "JAVA_HOME": str(find_java().parent.parent),
+        "SPARK_LOCAL_IP": HOST,
+        "SPARK_DAEMON_MEMORY": "512m",
+        "SPARK_DAEMON_JAVA_OPTS": _SMALL_JVM,
+        "SPARK_LAUNCHER_OPTS": _SMALL_JVM,
+        "PYSPARK_PYTHON": sys.executable,
+    }
+
+
+def _configuration(secret: str) -> str:
+    settings = {
+        "spark.authenticate": "true",
+        "spark.authenticate.secret": secret,
+        "spark.network.crypto.enabled": "true",
+        "spark.master.rest.enabled": "false",
+        "spark.ui.killEnabled": "false",
+    }
+    return "".join(f"{name} {value}\n" for name, value in settings.items())
+
+
+def _wait_until(is_ready: Callable[[], bool], members: Iterable[Member], who: str) -> None:
+    started = list(members)
+    until = time.monotonic() + _PATIENCE
+    while not is_ready():
+        dead = next((member for member in started if not member.is_alive), None)
+        if dead is not None:
+            raise RunFailed(f"{who} ended while starting: {_last_words(Path(dead.log))}", hint=f"its log: {dead.log}")
+        if time.monotonic() > until:
+            raise RunFailed(f"{who} did not start within {_PATIENCE:.0f} s", hint=f"the logs: {folder() / 'logs'}")
+        time.sleep(0.2)
+
+
+def _registered(cluster: Cluster) -> int:
+    told = seen_by_master(cluster) or {}
+    return sum(worker["state"] == "ALIVE" for worker in told.get("workers", ()))
+
+
+def _end(cluster: Cluster) -> list[int]:
+    """Workers first, so that they end their executors; what does not listen within seconds is killed."""
+    members = [member.worker for member in (*cluster.living(), cluster.master) if member.is_alive]
+    numbers = [int(member.split(":")[1]) for member in members]
+    everybody = [*members, *(worker_of(pid) for pid in descendants(numbers))]
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        for one in everybody if number == signal.SIGKILL else members:
+            _signal(one, number)
+        until = time.monotonic() + 15
+        while time.monotonic() < until and not all(map(is_dead, everybody)):
+            time.sleep(0.05)
+    forget()
+    return numbers
+
+
+def _signal(worker: str, number: int) -> None:
+    if not is_dead(worker):
+        try:
+            os.kill(int(worker.split(":")[1]), number)
+        except ProcessLookupError:
+            return
+
+
+def _port(wanted: int | None) -> int:
+    """The usual one where it is free; one that somebody asked for and cannot have is an error."""
+    if wanted == 0:
+        return _free_port()
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, wanted or USUAL_PORT))
+        except OSError as error:
+            if wanted is not None:
+                reason = (error.strerror or str(error)).lower()
+                raise ConfigError(
+                    f"port {wanted} cannot be used: {reason}", hint="--port 0 takes any free one"
+                ) from None
+            return _free_port()
+    return wanted or USUAL_PORT
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _last_words(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "it said nothing"

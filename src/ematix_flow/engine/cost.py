@@ -1,0 +1,137 @@
+"""What a run costs: seconds by step, processor seconds, and the engine and settings it had."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow._version import __version__
+from ematix_flow.engine import tuning, warm
+from ematix_flow.engine.processes import cpu_seconds
+from ematix_flow.engine.result import Cost, Listener
+from ematix_flow.engine.steps import START, StepClock, silent
+from ematix_flow.families.lake.session import is_sail
+from ematix_flow.foundation.redact import MASK, is_secret_name, mask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LOCAL, WARM, CLUSTER, REMOTE = "local", "warm", "cluster", "remote"
+_LONGEST_VALUE = 200
+# Different in every process, so that they say nothing about a run.
+_INCIDENTAL = (
+    "spark.app.", "spark.driver.port", "spark.executor.id", "spark.submit.", "spark.repl.", "spark.serializer.object",
+    "spark.rdd.compress", "spark.hadoop.fs.s3a.vectored", "spark.driver.appUI", "spark.connect.grpc.binding.port",
+    "spark.sql.artifact.",
+)  # fmt: skip
+
+
+class Meter:
+    """Runs from the beginning of a run to its end; `cost()` says what has come together."""
+
+    def __init__(self, pipeline: str, emit: Listener = silent) -> None:
+        self.clock = StepClock(pipeline, emit)
+        self._before = cpu_seconds([os.getpid(), *_warm_processes()]) or {}
+        self._cost: Cost | None = None
+
+    def cost(self) -> Cost:
+        """At the end of the run; asked again it says the same."""
+        if self._cost is None:
+            steps = self.clock.steps()
+            session = self._session()
+            self._cost = Cost(steps, session, self._cpu_seconds(session))
+        return self._cost
+
+    def settings(self) -> dict[str, str]:
+        """Every setting of the session that somebody made, secrets masked; none when the run had no session."""
+        spark = self.clock.session
+        return settings_of(spark) if spark is not None else {}
+
+    def _session(self) -> dict[str, Any] | None:
+        spark = self.clock.session
+        if spark is None:
+            return None
+        place = place_of(spark)
+        came = "joined" if place["kind"] in (WARM, REMOTE) and self.clock.session_came == "started" else None
+        return {**place, "how": came or self.clock.session_came, "seconds": round(self.clock.seconds(START), 3)}
+
+    def _cpu_seconds(self, session: Mapping[str, Any] | None) -> float | None:
+        """Of this process and its descendants, and of a warm engine's; a cluster's processors are out of sight."""
+        processes = [os.getpid()]
+        if session is not None:
+            if session["kind"] == WARM:
+                processes.append(session["pid"])
+            elif session["kind"] != LOCAL or "PYSPARK_GATEWAY_PORT" in os.environ:  # there the JVM is our parent
+                return None
+        now = cpu_seconds(processes) or {}
+        if not all(pid in now and pid in self._before for pid in processes):
+            return None
+        return round(max(0.0, sum(now[pid] - self._before[pid] for pid in processes)), 2)
+
+
+def versions() -> dict[str, str]:
+    """What the run stood on."""
+    found = {"ematix-flow": __version__, "python": platform.python_version()}
+    pyspark = sys.modules.get("pyspark")
+    return {**found, "pyspark": str(pyspark.__version__)} if pyspark is not None else found
+
+
+def place_of(spark: SparkSession) -> dict[str, Any]:
+    """Where a session's work is done, without secrets."""
+    if not _is_remote(spark):
+        master = str(spark.sparkContext.master)
+        return {"kind": LOCAL if master.startswith("local") else CLUSTER, "engine": mask(master)}
+    if is_sail(spark):  # a server inside this process
+        return {"kind": LOCAL, "engine": "sail"}
+    connected: Any = spark
+    client = connected.client
+    endpoint = str(getattr(getattr(client, "_builder", None), "endpoint", client.host))
+    for engine in warm.engines():
+        if endpoint in (f"localhost:{engine.port}", f"127.0.0.1:{engine.port}"):
+            return {"kind": WARM, "engine": "warm", "pid": engine.pid}
+    return {"kind": REMOTE, "engine": mask(f"sc://{endpoint}")}
+
+
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """What somebody has set in this session; empty when it no longer answers."""
+    found: dict[str, str] = {}
+    with suppress(Exception):  # what a run cost does not decide how it ended
+        found = dict(spark.conf.getAll) if _is_remote(spark) else _of_this_jvm(spark)
+    return {name: _shown(name, value) for name, value in sorted(found.items()) if not name.startswith(_INCIDENTAL)}
+
+
+def _of_this_jvm(spark: SparkSession) -> dict[str, str]:
+    """What the session started with and what runs tune: two calls, where asking for all would take a hundred."""
+    said = spark.sparkContext._conf.toDebugString()
+    found = dict(line.split("=", 1) for line in said.splitlines() if line.startswith("spark.") and "=" in line)
+    tuned = [item.name for item in tuning.settings_for(None, cores=1)]
+    return {**found, **{name: str(spark.conf.get(name)) for name in tuned}}
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def _shown(name: str, value: str) -> str:
+    if is_secret_name(name):
+        return MASK
+    told = mask(value)
+    return told if len(told) <= _LONGEST_VALUE else _shortened(told)
+
+
+def _shortened(value: str) -> str:
+    """The beginning, and enough to tell two long values apart."""
+    import hashlib
+
+    return f"{value[:_LONGEST_VALUE]}… ({len(value)} characters, {hashlib.sha256(value.encode()).hexdigest()[:8]})"
+
+
+def _warm_processes() -> list[int]:
+    """Processes of engines that the run may join."""
+    with suppress(OSError, ValueError):
+        return [engine.pid for engine in warm.engines()]
+    return []

@@ -1,0 +1,192 @@
+"""The other side of a cluster: waits for executors, counts their cores, and looks whether they have what tasks need.
+
+Everything is asked by small jobs of the DataFrame API, so that it works for every kind of cluster.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.engine import peers
+from ematix_flow.engine.choice import Choice
+from ematix_flow.engine.lookout import looker, marked
+from ematix_flow.foundation.errors import ConfigError, FlowError, RunFailed, Unreachable
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Tell = Callable[[str], None]
+_BRING = "install it there, or bring it along with spark.archives (docs/clusters.md, Python on the workers)"
+_NAME_IT = 'name one of theirs: "spark.pyspark.python" = "…" below [spark] (docs/clusters.md, Python on the workers)'
+_QUIET_SECONDS = 3.0
+_LOOKS, _BETWEEN_LOOKS = 4, 0.5
+_ENOUGH_ROWS = 100_000
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
+
+
+@dataclass(frozen=True)
+class TaskNeeds:
+    """What the tasks of a run want from every machine: importable packages, and folders that all see."""
+
+    packages: frozenset[str] = frozenset()
+    folders: frozenset[Path] = frozenset()
+    stage: Path | None = None
+    """The folder of stages, where tasks write there."""
+
+
+@dataclass
+class _Known:
+    """What was found out about the executors of one session."""
+
+    session: SparkSession | None = None
+    cores: int = 0
+    has_python: bool = False
+    packages: set[str] = field(default_factory=set)
+    folders: set[Path] = field(default_factory=set)
+
+
+_known = _Known()
+
+
+def cores_of(session: SparkSession | None) -> int | None:
+    """Cores of the session's executors, None for one that was not asked."""
+    return _known.cores if session is not None and _known.session is session else None
+
+
+def greet(session: SparkSession, choice: Choice, tell: Tell) -> int:
+    """Wait for the first executors of a new session and count what they offer."""
+    global _known
+    _await_executors(session, choice, tell)
+    try:
+        _known = _Known(session, _count_cores(session))
+    except Exception as error:
+        raise _explained(error) from error
+    return _known.cores
+
+
+def require(session: SparkSession, needs: TaskNeeds) -> None:
+    """One small job that asks every slot; a sentence about what is missing where."""
+    global _known
+    if _known.session is not session:
+        _known = _Known(session, _count_cores(session))
+    packages = sorted(needs.packages - _known.packages)
+    wanted = needs.folders | ({needs.stage} if needs.stage else set())
+    folders = sorted(wanted - _known.folders)
+    if not packages and not folders and _known.has_python:
+        return
+    with marked(folders) as marks:
+        for answer in _asked(session, looker(packages, marks)):
+            _refuse_python(answer)
+            _refuse_folders(answer, needs)
+    _known.has_python = True
+    _known.packages.update(packages)
+    _known.folders.update(folders)
+
+
+def _await_executors(session: SparkSession, choice: Choice, tell: Tell) -> None:
+    """The first job waits for the first executor; how long is for us to say, Spark would wait for ever."""
+    failed: list[Exception] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        try:
+            session.range(1).count()
+        except Exception as error:  # told below, by the thread that waits
+            failed.append(error)
+        done.set()
+
+    threading.Thread(target=ask, daemon=True, name="flow-first-executor").start()
+    if not done.wait(min(_QUIET_SECONDS, choice.wait_seconds)):
+        tell(f"waiting for executors of {peers.shown(choice.address)}")
+        done.wait(max(0.0, choice.wait_seconds - _QUIET_SECONDS))
+    if not done.is_set():
+        raise Unreachable(
+            f"{peers.shown(choice.address)} gave this run no executor within {choice.wait_seconds:.0f} s",
+            hint="a worker needs a free core and the memory that spark.executor.memory asks for (1g unless [spark] says "
+            "otherwise): look at the cluster's page or at flow cluster status; wait = … below [spark] waits longer",
+        )
+    if failed:
+        raise _explained(failed[0])
+
+
+def _count_cores(session: SparkSession) -> int:
+    """Spark cuts a range into as many parts as there are cores; some executors come a moment after the first."""
+    found = 0
+    for _ in range(_LOOKS):
+        parts = session.range(_ENOUGH_ROWS).selectExpr("spark_partition_id() AS part")
+        row = parts.selectExpr("max(part) + 1 AS parts").collect()[0]
+        if row["parts"] == found:
+            break
+        found = int(row["parts"])
+        time.sleep(_BETWEEN_LOOKS)
+    return found
+
+
+def _asked(session: SparkSession, look: Callable[[int], str]) -> list[dict[str, Any]]:
+    from pyspark.sql.functions import udf
+
+    slots = max(1, _known.cores)
+    try:
+        rows = session.range(0, slots, 1, slots).select(udf(look, "string", useArrow=False)("id")).collect()
+    except FlowError:
+        raise
+    except Exception as error:
+        raise _explained(error) from error
+    return [json.loads(row[0]) for row in rows]
+
+
+def _refuse_python(answer: dict[str, Any]) -> None:
+    theirs, ours = answer["python"], list(sys.version_info[:3])
+    if theirs[:2] != ours[:2]:
+        raise ConfigError(
+            f"worker {answer['host']} runs Python {_dotted(theirs)}, this process {_dotted(ours)}: "
+            "functions travel only between equal versions",
+            hint=_NAME_IT,
+        )
+    if answer["missing"]:
+        names = ", ".join(answer["missing"])
+        raise ConfigError(f"worker {answer['host']} has no {names} in its Python, {answer['program']}", hint=_BRING)
+
+
+def _refuse_folders(answer: dict[str, Any], needs: TaskNeeds) -> None:
+    for folder in answer["unseen"]:
+        hint = "keep it on a file system that this machine and all workers mount at the same place"
+        if folder == str(needs.stage):
+            hint = 'name a folder that all machines share: stage = "/mnt/…" below [spark], or EMATIX_FLOW_STAGE_DIR'
+        raise ConfigError(
+            f"worker {answer['host']} does not see {folder} of this machine, where tasks must read or write", hint=hint
+        )
+
+
+def _explained(error: Exception) -> FlowError:
+    """What a cluster says about its Python, in one sentence."""
+    text, ours = str(error), _dotted(sys.version_info[:2])
+    if found := _NO_PROGRAM.search(text):
+        return ConfigError(f"the workers have no Python at {found[1]}", hint=_NAME_IT)
+    if "PYTHON_VERSION_MISMATCH" in text:
+        theirs = next((version for version in re.findall(r"\b3\.\d+\b", text) if version != ours), "of another version")
+        return ConfigError(
+            f"the workers run Python {theirs}, this process {ours}: functions travel only between equal versions",
+            hint=_NAME_IT,
+        )
+    if found := _NO_MODULE.search(text):
+        return ConfigError(f"the workers' Python has no {found[1]}", hint=_BRING)
+    first = next((line for line in text.splitlines() if line.strip()), type(error).__name__)
+    return RunFailed(
+        f"the cluster did not do a first small job: {mask(first[:300])}",
+        hint="flow run … --verbose shows the whole story",
+    )
+
+
+def _dotted(version: Sequence[int]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,54 @@
+"""A short digest of what a pipeline declares, so that two runs can say whether the same thing ran."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import linecache
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ematix_flow.declare.pipeline import PipelineSpec, several
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+_LENGTH = 12
+
+
+def fingerprint(spec: PipelineSpec) -> str:
+    """The same for the same declaration, in every process and on every machine."""
+    said = {
+        "function": _source(spec.function),
+        "loads": [
+            [load.table.qualified, _plain(load.table.columns), _named(load.connection), _plain(load.strategy),
+             _plain(sorted(load.write_options.items())), load.max_delete_fraction]
+            for load in spec.loads
+        ],
+        "source": [_named(item) for item in several(spec.source_connection)],
+        "options": [spec.source_table, sorted(spec.column_map.items()), _plain(spec.incremental), spec.on_drift,
+                    spec.force_path, spec.force_lane, spec.fan_out, _plain(spec.engine)],
+        "before": [_plain(item) for item in spec.transforms_pre],
+        "after": [item if isinstance(item, str) else _plain(item) for item in spec.transforms_post],
+    }  # fmt: skip
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_LENGTH]
+
+
+def _plain(value: Any) -> str:
+    return _ADDRESS.sub("", repr(value))
+
+
+def _named(connection: Any) -> str:
+    return connection if isinstance(connection, str) else str(getattr(connection, "name", type(connection).__name__))
+
+
+def _source(function: Callable[..., Any]) -> str:
+    """The function's text; without a file that holds it, its name."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return _plain(function)
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
+    with suppress(SyntaxError):  # a file that has changed since it was loaded
+        return "".join(inspect.getblock(lines)) if lines else _plain(function)
+    return _plain(function)

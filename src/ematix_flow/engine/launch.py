@@ -1,0 +1,86 @@
+"""What a JVM of ours is started with besides its settings: the environment, and secrets that no command line shows."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ematix_flow.config.spark import is_secret_setting
+from ematix_flow.engine.java import find_java
+
+PYTHON_SETTING = "spark.pyspark.python"
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_LOOPBACK = "127.0.0.1"
+
+
+class _Ours:
+    """Variables that we set and may take back; what the user set stays."""
+
+    names: frozenset[str] = frozenset()
+
+
+def set_environment(configuration: Mapping[str, str]) -> None:
+    """Variables that Spark's launcher and Python workers read."""
+    for name in _Ours.names:
+        os.environ.pop(name, None)
+    wanted = {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LAUNCHER_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    }
+    if configuration.get("spark.master", "local").startswith("local"):
+        wanted["SPARK_LOCAL_IP"] = _LOOPBACK
+    ours = {name: value for name, value in wanted.items() if name not in os.environ}
+    os.environ.update(ours)
+    _Ours.names = frozenset(ours)
+    if PYTHON_SETTING in configuration:  # Spark itself reads this one only when it starts the program
+        os.environ["PYSPARK_PYTHON"] = configuration[PYTHON_SETTING]
+        _Ours.names |= {"PYSPARK_PYTHON"}
+    os.environ["JAVA_HOME"] = str(find_java().parent.parent)
+
+
+@contextmanager
+def without_secrets(configuration: Mapping[str, str]) -> Iterator[dict[str, str]]:
+    """The settings that may stand on a command line; the JVM reads the others from a file that is gone afterwards."""
+    from pyspark import SparkContext
+
+    hidden = {name: value for name, value in configuration.items() if is_secret_setting(name)}
+    if not hidden or SparkContext._gateway is not None:  # a JVM that runs already has its settings told over a socket
+        yield dict(configuration)
+        return
+    before = os.environ.get(_ARGUMENTS)
+    handle, file = tempfile.mkstemp(prefix="ematix-flow-", suffix=".conf")  # readable by this user only
+    try:
+        with os.fdopen(handle, "w", encoding="ascii") as out:
+            out.writelines(f"{name}={_escaped(value)}\n" for name, value in hidden.items())
+        ours = f"--properties-file {shlex.quote(file)} --load-spark-defaults"
+        os.environ[_ARGUMENTS] = f"{ours} {before or 'pyspark-shell'}"
+        yield {name: value for name, value in configuration.items() if name not in hidden}
+    finally:
+        os.unlink(file)
+        if before is None:
+            os.environ.pop(_ARGUMENTS, None)
+        else:
+            os.environ[_ARGUMENTS] = before
+
+
+def _escaped(value: str) -> str:
+    r"""A value as Java's properties files have it.
+
+    >>> print(_escaped("a\\b é"))
+    a\\b\u0020\u00e9
+    """
+    return "".join(
+        char if char.isascii() and char.isprintable() and char not in " \\" else _code(char) for char in value
+    )
+
+
+def _code(char: str) -> str:
+    if char == "\\":
+        return "\\\\"
+    units = char.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))

@@ -1,0 +1,170 @@
+"""A standalone cluster on this machine, to try and to test with: a master and workers of this user, on loopback only.
+
+`flow cluster start` writes down who its processes are; `flow cluster stop` ends exactly these. Every process of the
+cluster, and every client, must know a secret that only this user can read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.foundation import redact
+from ematix_flow.runlog.worker import is_dead
+
+FOLDER_VARIABLE = "EMATIX_FLOW_CLUSTER_DIR"
+HOST = "127.0.0.1"
+_FILE, _SECRET, _LOCK = "cluster.json", "secret", "lock"
+
+
+@dataclass(frozen=True)
+class Member:
+    """One process of the cluster; `worker` says which, also after its number was given to another."""
+
+    worker: str
+    log: str
+
+    @property
+    def pid(self) -> int:
+        """Its process."""
+        return int(self.worker.split(":")[1])
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return not is_dead(self.worker)
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A master, its workers, and what every worker offers."""
+
+    master: Member
+    workers: tuple[Member, ...]
+    port: int
+    ui_port: int
+    cores: int
+    memory: str
+    started_at: float
+
+    @property
+    def address(self) -> str:
+        """What `peers=` takes."""
+        return f"spark://{HOST}:{self.port}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a cluster at all."""
+        return self.master.is_alive
+
+    def living(self) -> tuple[Member, ...]:
+        """The workers that run."""
+        return tuple(member for member in self.workers if member.is_alive)
+
+    def to_dict(self) -> dict[str, Any]:
+        """What may be shown, with what the master says about its workers where it answers."""
+        told = seen_by_master(self) or {}
+        return {
+            "address": self.address,
+            "alive": self.is_alive,
+            "ui": f"http://{HOST}:{self.ui_port}",
+            "pid": self.master.pid,
+            "workers": [{"pid": member.pid, "alive": member.is_alive} for member in self.workers],
+            "cores_per_worker": self.cores,
+            "memory_per_worker": self.memory,
+            "registered": sum(worker["state"] == "ALIVE" for worker in told.get("workers", ())),
+            "cores": told.get("cores", 0),
+            "cores_used": told.get("coresused", 0),
+            "applications": [application["name"] for application in told.get("activeapps", ())],
+            "up_seconds": round(time.time() - self.started_at),
+            "secret_file": str(secret_file()),
+        }
+
+
+def folder(*, make: bool = False) -> Path:
+    """Where the cluster of this user is written down."""
+    own = os.environ.get(FOLDER_VARIABLE)
+    found = Path(own).absolute() if own else Path.home() / ".ematix-flow" / "cluster"
+    if make:
+        found.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return found
+
+
+def secret_file() -> Path:
+    """The secret, for this user's eyes only."""
+    return folder() / _SECRET
+
+
+def secret_of(address: str) -> str | None:
+    """The secret of a cluster that was started here, None for any other address."""
+    if not address.startswith(f"spark://{HOST}:"):
+        return None
+    found = known()
+    if found is None or found.address != address:
+        return None
+    try:
+        secret = secret_file().read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+    redact.remember(secret)
+    return secret
+
+
+def known() -> Cluster | None:
+    """The cluster that is written down, dead or alive."""
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        kept = json.loads((folder() / _FILE).read_text(encoding="utf-8"))
+        workers = tuple(Member(**member) for member in kept["workers"])
+        return Cluster(**{**kept, "master": Member(**kept["master"]), "workers": workers})
+    return None
+
+
+def write(cluster: Cluster) -> None:
+    """Write it down; a dead worker is forgotten."""
+    alive = replace(cluster, workers=cluster.living())
+    private(folder() / _FILE, json.dumps(asdict(alive)))
+
+
+def forget() -> None:
+    """Nothing is left of it but the logs."""
+    for name in (_FILE, _SECRET, "spark.conf"):
+        (folder() / name).unlink(missing_ok=True)
+    shutil.rmtree(folder() / "work", ignore_errors=True)
+
+
+def private(file: Path, text: str) -> None:
+    """A file that only this user can read, whole or not at all."""
+    part = file.with_name(f".{file.name}.part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        out.write(text)
+    part.replace(file)
+
+
+@contextlib.contextmanager
+def locked() -> Iterator[None]:
+    """One start or stop at a time."""
+    import fcntl
+
+    with (folder(make=True) / _LOCK).open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def seen_by_master(cluster: Cluster) -> dict[str, Any] | None:
+    """What the master's own page says, None when it does not answer."""
+    import urllib.request
+
+    try:
+        with urllib.request.urlopen(f"http://{HOST}:{cluster.ui_port}/json/", timeout=5) as answer:
+            found: dict[str, Any] = json.load(answer)
+    except (OSError, ValueError):
+        return None
+    return found

@@ -1,0 +1,86 @@
+"""What a task sees on its own machine: which Python, which packages, and whether it sees this machine's folders."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+SLOT_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A folder, and how to tell that another machine sees the very same one."""
+
+    folder: str
+    file: str
+    number: int
+    changed: int
+
+
+@contextmanager
+def marked(folders: Sequence[Path]) -> Iterator[list[Mark]]:
+    """A file that was not there before is the best sign; where none can be written, the folder's own number and time."""
+    name = f".ematix-flow-seen-{secrets.token_hex(8)}"
+    made: list[Path] = []
+    try:
+        yield [_mark(folder, name, made) for folder in folders]
+    finally:
+        for path in made:
+            with suppress(OSError):
+                path.unlink()
+
+
+def _mark(folder: Path, name: str, made: list[Path]) -> Mark:
+    there = next((path for path in (folder, *folder.parents) if path.is_dir()), Path("/"))
+    file: str | None = None
+    with suppress(OSError):
+        (there / name).touch(mode=0o644)
+        made.append(there / name)
+        file = str(there / name)
+    about = there.stat()
+    return Mark(str(folder), file or str(there), 0 if file else about.st_ino, 0 if file else about.st_mtime_ns)
+
+
+def looker(packages: Sequence[str], marks: Sequence[Mark]) -> Callable[[int], str]:
+    """A function for a task; free of this package's names, because workers may not have it."""
+    wanted, pause = list(packages), SLOT_SECONDS
+    looked = [(mark.folder, mark.file, mark.number, mark.changed) for mark in marks]
+
+    def look(_: int) -> str:
+        import importlib
+        import json
+        import os
+        import socket
+        import sys
+        import time
+
+        def is_there(name: str) -> bool:
+            try:
+                importlib.import_module(name)
+            except Exception:  # whatever it is, a task that needs it would fail alike
+                return False
+            return True
+
+        def is_seen(file: str, number: int, changed: int) -> bool:
+            try:
+                about = os.stat(file)
+            except OSError:
+                return False
+            return not number or (about.st_ino, about.st_mtime_ns) == (number, changed)
+
+        time.sleep(pause)  # so that every free slot gets one of these
+        return json.dumps(
+            {
+                "host": socket.gethostname(),
+                "python": list(sys.version_info[:3]),
+                "program": sys.executable,
+                "missing": [name for name in wanted if not is_there(name)],
+                "unseen": [folder for folder, file, number, at in looked if not is_seen(file, number, at)],
+            }
+        )
+
+    return look

@@ -1,0 +1,123 @@
+"""Rows on the native engine: what its own functions would bend is done on Arrow batches, or refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.lane import Carried
+from ematix_flow.declare.normalizers import Clamp, Default, Derive, NullIf, ParseNumeric, RegexReplace, Round, Sql
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import Column
+from ematix_flow.expressions import quote, render_chain
+from ematix_flow.families.arrow_normalize import added_columns, adding_query, is_exact, normalized
+from ematix_flow.families.carry import carried_error
+from ematix_flow.families.frames import arrow_schema, spark_schema
+from ematix_flow.families.lake.types import type_of
+from ematix_flow.foundation.errors import RunFailed, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_TEXTS = ("text", "string")
+
+
+def normalized_frame(frame: DataFrame, table: TableSpec, kinds: Mapping[str, str]) -> DataFrame:
+    """Exactly the table's columns: normalizers as in the Arrow lane, letter case and SQL by the engine."""
+    able = {f"__flow_{place}": column for place, column in enumerate(table.columns) if _runs_on_arrow(column)}
+    for column in table.columns:
+        if column.normalizers and not _runs_on_arrow(column):
+            _refuse_bent(column)
+    if able:
+        given = _given(frame, table)
+        chains = {name: (column.name, column.normalizers) for name, column in able.items()}
+        query = adding_query(chains, given)
+        made = spark_schema([*given, *added_columns(query, given)])
+        frame = frame.select(*(name for name, _ in given)).mapInArrow(_task(query, given), made)
+    names = {column.name: name for name, column in able.items()}
+    return frame.selectExpr(*(_expression(column, names.get(column.name), kinds) for column in table.columns))
+
+
+def refuse_casts(table: TableSpec, given: Mapping[str, str]) -> None:
+    """Stop at casts whose text is another one than Spark's."""
+    for column in table.columns:
+        kind = given.get(column.name, "")
+        if kind in ("double", "float") and column.type.kind in _TEXTS:
+            raise _not_alike(f"{column.name}, a {kind}, is written as text in another way than by Spark")
+        if kind.startswith(("struct", "array", "map")) and "decimal" in kind:
+            raise _not_alike(f"decimals inside of {column.name} may lose their sign as JSON")
+
+
+def _runs_on_arrow(column: Column) -> bool:
+    return bool(column.normalizers) and is_exact(column.normalizers)
+
+
+def _expression(column: Column, ready: str | None, kinds: Mapping[str, str]) -> str:
+    name = quote(column.name, "spark")
+    if ready is not None:
+        return f"{ready} AS {name}"
+    if not column.normalizers:
+        return name
+    source = None if isinstance(column.normalizers[0], Derive) else column.name
+    rendered = render_chain(column.normalizers, source, dialect="spark", column_kind=kinds.get(column.name))
+    return f"{rendered} AS {name}"
+
+
+def _given(frame: DataFrame, table: TableSpec) -> Carried:
+    """The columns that Arrow batches carry: all that are plain, because SQL of the user may name any of them."""
+    found = [(field.name, type_of(field.dataType)) for field in frame.schema.fields]
+    nested = [name for name, kind in found if kind is None or kind.kind == "json"]
+    asks = any(isinstance(marker, (Sql, Derive)) for column in table.columns for marker in column.normalizers)
+    needed = [name for name in nested if asks or name in table.column_names]
+    if needed:
+        raise _not_alike(f"{needed[0]} is nested, and normalizers run on plain columns")
+    return tuple((name, kind) for name, kind in found if kind is not None and name not in nested)
+
+
+def _refuse_bent(column: Column) -> None:
+    for marker in column.normalizers:
+        if _is_bent(marker):
+            raise _not_alike(f"{marker!r} of {column.name} is not exact beside SQL and letter case")
+
+
+def _is_bent(marker: object) -> bool:
+    """Long digits become NULL, 1.005 is rounded down, a double beside 0.5 a decimal; not every \\ and $ is kept."""
+    if isinstance(marker, (ParseNumeric, Round)):
+        return True
+    if isinstance(marker, RegexReplace):
+        return any(sign in marker.replacement for sign in "\\$")
+    if isinstance(marker, (Clamp, Default, NullIf)):
+        return any(isinstance(value, (float, Decimal)) for value in vars(marker).values())
+    return False
+
+
+def _task(query: str, given: Carried) -> Callable[[Iterable[Any]], Iterator[Any]]:
+    def work(batches: Iterable[Any]) -> Iterator[Any]:
+        import pyarrow as pa
+
+        schema = arrow_schema(list(given))
+
+        def typed() -> Iterator[Any]:
+            for batch in batches:
+                columns = [
+                    column if column.type == field.type else column.cast(field.type)
+                    for column, field in zip(batch.columns, schema, strict=True)
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=schema)
+
+        try:
+            yield from normalized(typed(), query, given)
+        except Exception as exc:
+            raise carried_error(exc, _translate) from exc
+
+    return work
+
+
+def _translate(exc: Exception) -> RunFailed:
+    said = str(exc).splitlines()
+    return RunFailed(f"the normalizers failed: {said[0] if said else type(exc).__name__}", hint="look at the values")
+
+
+def _not_alike(reason: str) -> Unsupported:
+    return Unsupported(f'engine="sail" is not for this load: {reason}', hint='use engine="local"')

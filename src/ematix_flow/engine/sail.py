@@ -1,0 +1,129 @@
+"""The native engine: a Spark-compatible server in this process, on loopback, without a JVM."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
+
+from ematix_flow.contract.backend import Backend
+from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.engine import profile
+from ematix_flow.engine.choice import Choice
+from ematix_flow.families.lake.session import EXACT, is_sail, note_sail
+from ematix_flow.foundation.errors import MissingDriver, RunFailed, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HOST = "127.0.0.1"
+_WEEK = 7 * 86400
+_NOT_TAKEN = ("spark.master", "spark.app.", "spark.driver.", "spark.executor.", "spark.jars", "spark.submit.")
+
+
+@dataclass
+class _Server:
+    """The server of this process, once there is one."""
+
+    inner: Any = None
+
+
+_server = _Server()
+_others: WeakSet[SparkSession] = WeakSet()
+
+
+def refuse(backend: Backend, connection: Any, load: LoadSpec | None = None) -> None:
+    """Stop, before anything runs, what the native engine cannot do."""
+    lacking = backend.lacks_on_sail(connection, load) if backend.lacks_on_sail else None
+    if lacking is not None:
+        doing = "read" if load is None else f"load {load.table.qualified} into"
+        raise Unsupported(f'engine="sail" cannot {doing} {connection.name!r}: {lacking}', hint='use engine="local"')
+
+
+def refuse_transforms(spec: PipelineSpec, target: Backend) -> None:
+    """SQL after a load would run when the load is there already; what its system takes is known before."""
+    if target.dialect == "spark" and any(isinstance(item, str) for item in spec.transforms_post):
+        raise Unsupported(
+            f'engine="sail" runs no SQL of transforms_post on {target.title}', hint='use engine="local", or a function'
+        )
+
+
+def start(choice: Choice) -> SparkSession:
+    """A session on the server of this process, which is started first."""
+    _prepare_environment()
+    address = _address(_running())
+    wanted: dict[str, Any] = own_settings(profile.configuration((), choice=choice))
+    try:
+        from pyspark.sql import SparkSession
+
+        session: SparkSession = SparkSession.builder.remote(address).config(map=wanted).create()
+    except ImportError as error:
+        raise _missing("the client of Spark Connect") from error
+    note_sail(session)
+    return session
+
+
+def recognised(session: SparkSession) -> bool:
+    """Whether a session that the user made is on this engine; it is then treated as one, whoever named it."""
+    if is_sail(session) or session in _others or not type(session).__module__.startswith("pyspark.sql.connect"):
+        return is_sail(session)
+    version = str(session.sql("SELECT version()").collect()[0][0])  # Spark's own begins with 3 or 4
+    if not version.startswith("0."):
+        _others.add(session)
+        return False
+    note_sail(session)
+    for name, value in EXACT.items():
+        session.conf.set(name, value)
+    return True
+
+
+def stop() -> None:
+    """End the server; sessions on it must be over."""
+    if _server.inner is not None:
+        _server.inner.stop()
+        _server.inner = None
+
+
+def _running() -> Any:
+    if _server.inner is None:
+        try:
+            from pysail.spark import SparkConnectServer
+        except ImportError as error:
+            raise _missing("the package pysail") from error
+        server = SparkConnectServer(_HOST, 0)
+        server.start(background=True)
+        _server.inner = server
+        atexit.register(stop)
+    return _server.inner
+
+
+def _address(server: Any) -> str:
+    until = time.monotonic() + 10
+    while server.listening_address is None:
+        if time.monotonic() > until:
+            raise RunFailed("the native engine does not listen", hint='use engine="local"')
+        time.sleep(0.01)
+    return f"sc://{_HOST}:{server.listening_address[1]}"
+
+
+def _prepare_environment() -> None:
+    """What the server reads when it is made; whoever set one of these knows better."""
+    os.environ.setdefault("RUST_LOG", "error")
+    # A session that waits, for a long write of somebody else or for a person, is not forgotten meanwhile.
+    os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", str(_WEEK))
+
+
+def own_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """All settings except those of a JVM."""
+    return {name: value for name, value in settings.items() if not name.startswith(_NOT_TAKEN)}
+
+
+def _missing(what: str) -> MissingDriver:
+    return MissingDriver(
+        f'engine="sail" needs {what}, which is not installed', hint='pip install "ematix-flow-spark[native]"'
+    )

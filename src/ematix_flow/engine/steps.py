@@ -1,0 +1,109 @@
+"""Where the time of a run goes: every second of it belongs to one step."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ematix_flow.engine import session
+from ematix_flow.engine.result import Event, Listener, Step
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+START = "start"
+_WORTH_TELLING = 0.0005
+
+
+def silent(_: Event) -> None:
+    """A listener that does not listen."""
+
+
+class StepClock:
+    """A listener that adds up the seconds of each step, and passes events on with the time since the run began."""
+
+    def __init__(self, pipeline: str = "", emit: Listener = silent, *, first: str = "plan") -> None:
+        self._pipeline = pipeline
+        self._emit = emit
+        self._began = self._since = time.monotonic()
+        self._step = first
+        self._seconds: dict[str, float] = {}
+        self._event: Event | None = None
+        self._is_starting = False
+        self._lock = threading.Lock()
+        self.session: SparkSession | None = None
+        """What the run got when it asked for Spark, None while it has not."""
+        self.session_came = ""
+        """How: started (by this run, or joined), reused (of this process), given (by the user)."""
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            self._event = event
+            if self._is_starting:  # a tick of the step that waits for Spark
+                return
+            self._switch(event.step)
+        self._pass_on(event)
+
+    @contextmanager
+    def starting(self) -> Iterator[None]:
+        """Spark is asked for inside this block; its time belongs to no other step."""
+        if self._is_starting:
+            yield
+            return
+        known = session.start_seconds()
+        with self._lock:
+            waiting, self._is_starting = self._step, True
+            self._switch(START)
+        if known is None:
+            self._pass_on(Event(self._pipeline, START))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._is_starting = False
+                self._switch(waiting)
+                resumed = self._event
+            if known is None and resumed is not None:
+                self._pass_on(resumed)
+        self._note(known, session.start_seconds())
+
+    def tell_start(self, text: str) -> None:
+        """What the start of Spark waits for."""
+        self._pass_on(Event(self._pipeline, START, text))
+
+    def seconds(self, step: str) -> float:
+        """Spent in one step so far."""
+        with self._lock:
+            running = time.monotonic() - self._since if step == self._step else 0.0
+            return self._seconds.get(step, 0.0) + running
+
+    def steps(self) -> tuple[Step, ...]:
+        """All steps so far, in the order in which they were first entered."""
+        with self._lock:
+            self._switch(self._step)
+            told = [Step(step, round(seconds, 3)) for step, seconds in self._seconds.items()]
+        return tuple(item for item in told if item.seconds >= _WORTH_TELLING)
+
+    def elapsed(self) -> float:
+        """Since the run began."""
+        return time.monotonic() - self._began
+
+    def _switch(self, step: str) -> None:
+        moment = time.monotonic()
+        self._seconds[self._step] = self._seconds.get(self._step, 0.0) + moment - self._since
+        self._step, self._since = step, moment
+
+    def _pass_on(self, event: Event) -> None:
+        self._emit(replace(event, seconds=self.elapsed()))
+
+    def _note(self, before: float | None, after: float | None) -> None:
+        if after is None:
+            self.session_came = "given"
+        elif after != before:
+            self.session_came = "started"
+        else:
+            self.session_came = self.session_came or "reused"

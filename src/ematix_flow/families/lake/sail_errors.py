@@ -1,0 +1,46 @@
+"""Errors of the native engine in the product's words: it has sentences where Spark has conditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from ematix_flow.foundation.errors import BadValue, FlowError, MissingColumn, SqlError
+from ematix_flow.foundation.redact import mask
+
+_SPARK_SQL = "lakes and files are queried in Spark SQL"
+_ATTRIBUTE = re.compile(r"attribute ObjectName\(\[(.*?)\]\) is missing from the schema")
+_IDENTIFIER = re.compile(r'Identifier\("((?:[^"\\]|\\.)*)"\)')
+
+
+def recognised(said: str) -> FlowError | None:
+    """The error that a sentence means, None when it is none that we know."""
+    for pattern, make in _KNOWN:
+        found = pattern.search(said)
+        if found is not None:
+            return make(found)
+    return None
+
+
+def _missing_column(found: re.Match[str]) -> FlowError:
+    name = ".".join(_IDENTIFIER.findall(found.group(1))) or "?"
+    return MissingColumn(f"column {name} does not exist", hint="check the column name", column=name)
+
+
+def _syntax(found: re.Match[str]) -> FlowError:
+    return SqlError(mask(found.group(0))[:300], hint=_SPARK_SQL)
+
+
+def _value(found: re.Match[str]) -> FlowError:
+    hint = "look at the value in the source, or parse it with a normalizer"
+    return BadValue(f"{mask(found.group(0))[:300]}; nothing was loaded", hint=hint)
+
+
+_KNOWN: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], FlowError]], ...] = (
+    (_ATTRIBUTE, _missing_column),
+    (re.compile(r"found [^\n]{1,80} expected [^\n]+"), _syntax),
+    (re.compile(r"unknown function: \S+"), _syntax),
+    (re.compile(r"Cannot coerce arithmetic expression[^\n]*"), _syntax),
+    (re.compile(r"Cannot cast string [^\n]* to value of \S+ type"), _value),
+    (re.compile(r"Can't cast value [^\n]* to type \S+"), _value),
+)

@@ -1,0 +1,92 @@
+"""What an alert is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import Any, Protocol, runtime_checkable
+
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.redact import mask
+
+FAILED, GAVE_UP, RECOVERED = "failed", "gave_up", "recovered"
+QUALITY_FAILED, SLA_BREACHED, BRAKE = "quality_failed", "sla_breached", "brake"
+KINDS = (FAILED, GAVE_UP, RECOVERED, QUALITY_FAILED, SLA_BREACHED, BRAKE)
+OF_RUNS = (FAILED, GAVE_UP, BRAKE)
+"""The kinds that a successful run ends; late data and bad data end when they are looked at again."""
+
+_TEXTS = ("error_message", "error_type", "run_id", "where", "step", "hint", "command")
+
+
+@dataclass(frozen=True)
+class AlertEvent:
+    """Something that a person should know about a pipeline; its texts hold no known secret."""
+
+    kind: str
+    pipeline: str
+    timestamp: datetime
+    error_message: str = ""
+    error_type: str = ""
+    attempt_count: int = 0
+    max_attempts: int = 0
+    gave_up: bool = False
+    run_id: str = ""
+    where: str = ""
+    """The user's file and line: `pipelines.py:41`."""
+    step: str = ""
+    since: datetime | None = None
+    """When the outage began."""
+    hint: str = ""
+    command: str = ""
+    """The command that shows more; made from the run's id when it is not given."""
+    recovers: tuple[str, ...] = ()
+    """The kinds that a recovery ends; all of them when none is named. What is sent names those that were told."""
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise DeclarationError(f"no alert is of kind {self.kind!r}", hint=did_you_mean(self.kind, KINDS))
+        for name in _TEXTS:
+            object.__setattr__(self, name, mask(str(getattr(self, name) or "")))
+        object.__setattr__(self, "timestamp", _in_utc(self.timestamp))
+        if self.since is not None:
+            object.__setattr__(self, "since", _in_utc(self.since))
+
+    @property
+    def more(self) -> str:
+        """The command that shows more."""
+        if self.command:
+            return self.command
+        return f"flow runs show {self.run_id[:8]}" if self.run_id else f"flow runs list --pipeline {self.pipeline}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON, and without secrets that became known since."""
+        known = {
+            "kind": self.kind,
+            "pipeline": self.pipeline,
+            "timestamp": self.timestamp.isoformat(),
+            "since": self.since.isoformat() if self.since else None,
+            "error_type": self.error_type,
+            "error_message": self.error_message,
+            "where": self.where,
+            "step": self.step,
+            "attempt_count": self.attempt_count,
+            "max_attempts": self.max_attempts,
+            "gave_up": self.gave_up,
+            "run_id": self.run_id,
+            "hint": self.hint,
+            "command": self.more,
+        }
+        return {name: mask(value) if isinstance(value, str) else value for name, value in known.items()}
+
+
+@runtime_checkable
+class Alerter(Protocol):
+    """Somebody who is told."""
+
+    def notify(self, event: AlertEvent) -> None:
+        """Tell them."""
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)

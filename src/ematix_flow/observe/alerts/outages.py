@@ -1,0 +1,98 @@
+"""Which alerts are news: one for each outage and kind, until the pipeline works again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.observe.alerts.event import FAILED, KINDS, RECOVERED, AlertEvent
+from ematix_flow.observe.alerts.sources import failure_of
+from ematix_flow.runlog.records import RunRecord, from_text, to_text
+
+
+@dataclass(frozen=True)
+class Outage:
+    """A pipeline that does not work: since when, what is wrong now, and everything that was told about it."""
+
+    since: datetime
+    open: tuple[str, ...]
+    told: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "told", tuple(dict.fromkeys((*self.told, *self.open))))
+
+
+Outages = Mapping[str, Outage]
+
+
+def admit(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage], AlertEvent | None]:
+    """The outages after this event, and the event itself when it is news, with the time the outage began.
+
+    >>> from datetime import datetime
+    >>> event = AlertEvent("failed", "orders", datetime(2026, 1, 31))
+    >>> known, first = admit({}, event)
+    >>> first is not None, admit(known, event)[1]
+    (True, None)
+    """
+    return _ended(known, event) if event.kind == RECOVERED else _begun(known, event)
+
+
+def _begun(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage], AlertEvent | None]:
+    outage = known.get(event.pipeline)
+    if outage is None:
+        since = event.since or event.timestamp
+        return {**known, event.pipeline: Outage(since, (event.kind,))}, replace(event, since=since)
+    if event.kind in outage.open:
+        return dict(known), None
+    after = {**known, event.pipeline: replace(outage, open=(*outage.open, event.kind))}
+    return after, replace(event, since=outage.since)
+
+
+def _ended(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage], AlertEvent | None]:
+    outage = known.get(event.pipeline)
+    if outage is None:
+        return dict(known), None
+    left = tuple(kind for kind in outage.open if event.recovers and kind not in event.recovers)
+    if left:  # it runs, and its data is still late or wrong: not yet good news
+        return {**known, event.pipeline: replace(outage, open=left)}, None
+    after = {name: other for name, other in known.items() if name != event.pipeline}
+    return after, replace(event, since=outage.since, recovers=outage.told)
+
+
+def from_history(records: Iterable[RunRecord]) -> dict[str, Outage]:
+    """The outages that a run log remembers, for a process that starts anew; records in any order."""
+    by_pipeline: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if record.status in ("failed", "succeeded"):
+            by_pipeline.setdefault(record.pipeline, []).append(record)
+    found = {}
+    for name, runs in by_pipeline.items():
+        failures: list[RunRecord] = []
+        for record in sorted(runs, key=lambda run: run.started_at, reverse=True):
+            if record.status == "succeeded":
+                break
+            failures.insert(0, record)
+        if failures:
+            told = tuple(dict.fromkeys(failure_of(record).kind for record in failures))
+            found[name] = Outage(failures[0].finished_at or failures[0].started_at, told)
+    return found
+
+
+def to_plain(known: Outages) -> dict[str, Any]:
+    """The outages as plain data, to be kept somewhere between two processes."""
+    return {
+        name: {"since": to_text(outage.since), "open": list(outage.open), "told": list(outage.told)}
+        for name, outage in known.items()
+    }
+
+
+def from_plain(data: Mapping[str, Any]) -> dict[str, Outage]:
+    """The outages that `to_plain` wrote; what does not look like one is left out."""
+    found = {}
+    for name, entry in data.items():
+        if isinstance(entry, Mapping) and isinstance(entry.get("since"), str):
+            still, told = (tuple(kind for kind in entry.get(key, ()) if kind in KINDS) for key in ("open", "told"))
+            found[str(name)] = Outage(from_text(entry["since"]), still or (FAILED,), told)
+    return found

@@ -1,0 +1,88 @@
+"""Alerts as incidents of PagerDuty (Events API v2): opened by trouble, resolved by recovery."""
+
+from __future__ import annotations
+
+import socket
+from typing import Any
+
+from ematix_flow.declare.connections import urls
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.redact import mask, remember
+from ematix_flow.observe.alerts.event import BRAKE, GAVE_UP, QUALITY_FAILED, RECOVERED, SLA_BREACHED, AlertEvent
+from ematix_flow.observe.alerts.sending import Sender
+from ematix_flow.observe.alerts.text import title
+from ematix_flow.observe.http import post_json
+
+ENDPOINT = "https://events.pagerduty.com/v2/enqueue"
+_PARAMETERS = ("service", "severity", "endpoint")
+SEVERITIES = ("critical", "error", "warning", "info")
+_SEVERITY = {GAVE_UP: "critical", BRAKE: "critical", SLA_BREACHED: "warning", QUALITY_FAILED: "warning"}
+_LONGEST_SUMMARY, _LONGEST_KEY = 1024, 255
+
+
+class PagerDutyAlerter(Sender):
+    """One incident per service and pipeline; `endpoint` is for a relay or a test."""
+
+    def __init__(self, routing_key: str, *, service_label: str = "ematix-flow", default_severity: str = "error",
+                 timeout: float = 5.0, endpoint: str = ENDPOINT) -> None:  # fmt: skip
+        super().__init__()
+        if not routing_key:
+            raise ConfigError("PagerDuty needs a routing key", hint="write pagerduty://${PAGERDUTY_KEY}")
+        if default_severity not in SEVERITIES:
+            raise ConfigError(
+                f"PagerDuty knows no severity {default_severity!r}", hint=did_you_mean(default_severity, SEVERITIES)
+            )
+        remember(routing_key)
+        self._key = routing_key
+        self._service = service_label
+        self._severity = default_severity
+        self._timeout = timeout
+        self._endpoint = endpoint
+        self.address = "pagerduty://"
+
+    def send(self, event: AlertEvent) -> None:
+        """Trigger or resolve the incident, or raise why not."""
+        post_json(self._endpoint, self.body(event), timeout=self._timeout)
+
+    def body(self, event: AlertEvent) -> dict[str, Any]:
+        """The request of Events API v2."""
+        key = f"{self._service}:{event.pipeline}"[:_LONGEST_KEY]
+        if event.kind == RECOVERED:
+            return {"routing_key": self._key, "event_action": "resolve", "dedup_key": key}
+        return {
+            "routing_key": self._key,
+            "event_action": "trigger",
+            "dedup_key": key,
+            "client": "ematix-flow",
+            "payload": {
+                "summary": mask(_summary(event))[:_LONGEST_SUMMARY],
+                "source": socket.gethostname(),
+                "severity": _SEVERITY.get(event.kind, self._severity),
+                "timestamp": event.timestamp.isoformat(),
+                "component": event.pipeline,
+                "group": self._service,
+                "class": event.kind,
+                "custom_details": event.to_dict(),
+            },
+        }
+
+
+def from_url(url: str) -> PagerDutyAlerter:
+    """`pagerduty://KEY[?service=NAME][&severity=critical|error|warning|info][&endpoint=URL]`."""
+    parts = urls.split(url)
+    unknown = set(parts.params) - set(_PARAMETERS)
+    if unknown:
+        name = sorted(unknown)[0]
+        raise ConfigError(f"pagerduty:// has no parameter {name!r}", hint=did_you_mean(name, _PARAMETERS))
+    return PagerDutyAlerter(
+        parts.host,
+        service_label=parts.params.get("service", "ematix-flow"),
+        default_severity=parts.params.get("severity", "error"),
+        endpoint=parts.params.get("endpoint", ENDPOINT),
+    )
+
+
+def _summary(event: AlertEvent) -> str:
+    why = event.error_message.strip().splitlines()
+    return f"{title(event)}: {why[0]}" if why else title(event)

@@ -1,0 +1,100 @@
+"""Alerts out of what is known: a run's record, a freshness check, a quality check."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+
+from ematix_flow.observe.alerts.event import (
+    BRAKE,
+    FAILED,
+    GAVE_UP,
+    OF_RUNS,
+    QUALITY_FAILED,
+    RECOVERED,
+    SLA_BREACHED,
+    AlertEvent,
+)
+from ematix_flow.observe.alerts.text import span
+from ematix_flow.runlog.records import RunRecord
+
+
+def failure_of(record: RunRecord, *, max_attempts: int = 0, gave_up: bool = False, command: str = "") -> AlertEvent:
+    """The alert of a failed run; the brake and quality checks have alerts of their own."""
+    error = record.extras.get("error")
+    known: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
+    kind = str(known.get("error") or "")
+    gave_up = gave_up or bool(record.extras.get("gave_up"))
+    return AlertEvent(
+        kind=_kind(kind, gave_up),
+        pipeline=record.pipeline,
+        timestamp=record.finished_at or record.started_at,
+        error_message=record.error_summary or str(known.get("message") or ""),
+        error_type=kind,
+        attempt_count=record.attempt,
+        max_attempts=max_attempts,
+        gave_up=gave_up,
+        run_id=record.run_id,
+        where=str(known.get("where") or ""),
+        step=record.failed_step or "",
+        hint=str(known.get("hint") or ""),
+        command=command,
+    )
+
+
+def recovery_of(record: RunRecord, *, quality_passed: bool = True, command: str = "") -> AlertEvent:
+    """The alert of a run that succeeded; news only where something was wrong before."""
+    return AlertEvent(
+        kind=RECOVERED,
+        pipeline=record.pipeline,
+        timestamp=record.finished_at or record.started_at,
+        attempt_count=record.attempt,
+        run_id=record.run_id,
+        command=command,
+        recovers=(*OF_RUNS, QUALITY_FAILED) if quality_passed else OF_RUNS,
+    )
+
+
+def lateness(pipeline: str, *, now: datetime, last_success: datetime | None, allowed: timedelta,
+             where: str = "") -> AlertEvent:  # fmt: skip
+    """The alert of data that is older than its freshness_sla allows."""
+    if last_success is None:
+        said = f"it has never succeeded, and its data may be {span(allowed)} old"
+    else:
+        said = f"its data is {span(now - last_success)} old and may be {span(allowed)}"
+    return AlertEvent(
+        kind=SLA_BREACHED,
+        pipeline=pipeline,
+        timestamp=now,
+        error_message=said,
+        where=where,
+        since=None if last_success is None else last_success + allowed,
+        command=f"flow runs list --pipeline {pipeline}",
+    )
+
+
+def timeliness(pipeline: str, *, now: datetime) -> AlertEvent:
+    """The alert of data that is fresh again."""
+    return AlertEvent(kind=RECOVERED, pipeline=pipeline, timestamp=now, recovers=(SLA_BREACHED,))
+
+
+def refusal(record: RunRecord, *, checks: str, where: str = "") -> AlertEvent:
+    """The alert of a run that loaded, and whose data does not pass its checks."""
+    return AlertEvent(
+        kind=QUALITY_FAILED,
+        pipeline=record.pipeline,
+        timestamp=record.finished_at or record.started_at,
+        error_message=checks,
+        attempt_count=record.attempt,
+        run_id=record.run_id,
+        where=where,
+    )
+
+
+def _kind(error: str, gave_up: bool) -> str:
+    if error == "Brake":
+        return BRAKE
+    if error.startswith("Quality"):
+        return QUALITY_FAILED
+    return GAVE_UP if gave_up else FAILED

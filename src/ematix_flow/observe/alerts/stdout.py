@@ -1,0 +1,28 @@
+"""Alerts as lines on stderr, or on any stream."""
+
+from __future__ import annotations
+
+import sys
+from typing import TextIO
+
+from ematix_flow.foundation.redact import mask
+from ematix_flow.observe.alerts.event import AlertEvent
+from ematix_flow.observe.alerts.text import lines
+
+
+class StdoutAlerter:
+    """Writes `[ALERT]` lines; to stderr unless another stream is given, because stdout belongs to data."""
+
+    address = "stdout://"
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream
+
+    def notify(self, event: AlertEvent) -> None:
+        """Write it down."""
+        stream = self._stream or sys.stderr
+        stream.write("".join(f"[ALERT] {mask(line)}\n" for line in lines(event)))
+        stream.flush()
+
+    def __repr__(self) -> str:
+        return "StdoutAlerter()"

@@ -1,0 +1,102 @@
+"""Alerts in words: one line for a subject, a few lines for the rest."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from ematix_flow.observe.alerts.event import (
+    BRAKE,
+    FAILED,
+    GAVE_UP,
+    QUALITY_FAILED,
+    RECOVERED,
+    SLA_BREACHED,
+    AlertEvent,
+)
+
+_LONGEST_MESSAGE = 1500
+
+
+def title(event: AlertEvent) -> str:
+    """What happened, in one line.
+
+    >>> from datetime import datetime
+    >>> title(AlertEvent("failed", "orders", datetime(2026, 1, 31), attempt_count=2, max_attempts=3))
+    'orders failed (attempt 2 of 3)'
+    """
+    tried = event.attempt_count
+    words = {
+        FAILED: f"{event.pipeline} failed" + (f" (attempt {tried} of {event.max_attempts})" if _has_attempts(event) else ""),
+        GAVE_UP: f"{event.pipeline} gave up" + (f" after {tried} {'attempts' if tried > 1 else 'attempt'}" if tried else ""),
+        RECOVERED: f"{event.pipeline} works again" + (f" after {_lasted(event)}" if event.since else ""),
+        QUALITY_FAILED: f"{event.pipeline} loaded data that its checks refuse",
+        SLA_BREACHED: f"{event.pipeline} is late",
+        BRAKE: f"{event.pipeline} was stopped by its brake",
+    }  # fmt: skip
+    return words[event.kind]
+
+
+def facts(event: AlertEvent) -> list[tuple[str, str]]:
+    """The rest, by name: why, where, since when, how often, what to do and which command shows more."""
+    found = [
+        ("error", _error(event)),
+        ("where", event.where),
+        ("while", event.step),
+        ("since", _since(event)),
+        ("attempts", f"{event.attempt_count} of {event.max_attempts}" if _has_attempts(event) else ""),
+        ("next", event.hint),
+        ("more", event.more),
+    ]
+    return [(name, text) for name, text in found if text]
+
+
+def lines(event: AlertEvent) -> list[str]:
+    """Title and facts, one below the other, for anything that shows plain text."""
+    told = [title(event)]
+    for name, text in facts(event):
+        first, *rest = text.splitlines()
+        told.append(f"  {name:<9}{first}")
+        told += [f"  {'':<9}{line}" for line in rest]
+    return told
+
+
+def moment(at: datetime) -> str:
+    """An instant as people write it, in UTC."""
+    return at.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _error(event: AlertEvent) -> str:
+    said = event.error_message.strip()
+    if len(said) > _LONGEST_MESSAGE:
+        said = said[:_LONGEST_MESSAGE].rstrip() + " …"
+    return f"{event.error_type}: {said}" if event.error_type and said else said or event.error_type
+
+
+def _since(event: AlertEvent) -> str:
+    if event.since is None or event.kind == RECOVERED:
+        return moment(event.timestamp)
+    lasted = _lasted(event)
+    return moment(event.since) + (f" ({lasted})" if lasted else "")
+
+
+def _lasted(event: AlertEvent) -> str:
+    return span(event.timestamp - event.since) if event.since else ""
+
+
+def span(length: timedelta) -> str:
+    """A length of time in its two largest units; empty below a second.
+
+    >>> span(timedelta(seconds=75)), span(timedelta(days=2, hours=3, minutes=4))
+    ('1 min 15 s', '2 d 3 h')
+    """
+    left = max(0, round(length.total_seconds()))
+    told = []
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60), ("s", 1)):
+        number, left = divmod(left, size)
+        if number:
+            told.append(f"{number} {unit}")
+    return " ".join(told[:2])
+
+
+def _has_attempts(event: AlertEvent) -> bool:
+    return event.attempt_count > 0 and event.max_attempts > 1

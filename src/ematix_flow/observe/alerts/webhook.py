@@ -1,0 +1,51 @@
+"""Alerts as JSON, posted to any address."""
+
+from __future__ import annotations
+
+import base64
+from urllib.parse import parse_qsl, urlsplit
+
+from ematix_flow.declare.connections import urls
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.redact import mask, remember
+from ematix_flow.observe.alerts.event import AlertEvent
+from ematix_flow.observe.alerts.sending import Sender
+from ematix_flow.observe.alerts.text import lines, title
+from ematix_flow.observe.http import post_json, site
+
+_TELLING = 16  # a path's segment of that length is rather a key than a name
+
+
+class WebhookAlerter(Sender):
+    """Posts one JSON object: `text` for people, and every field by name for programs.
+
+    A user and password in the address travel as basic authorization; other headers may be given.
+    """
+
+    def __init__(self, url: str, *, timeout: float = 5.0, headers: dict[str, str] | None = None) -> None:
+        super().__init__()
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError("a webhook begins with http:// or https://", hint="for example https://host/path")
+        self._headers = dict(headers or {})
+        given = urls.split(url)
+        if given.user or given.password:
+            login = base64.b64encode(f"{given.user}:{given.password}".encode()).decode()
+            self._headers.setdefault("Authorization", f"Basic {login}")
+            remember(login)
+            remember(given.password)
+        for secret in self._headers.values():
+            remember(secret.rpartition(" ")[2])
+        for _, value in parse_qsl(parts.query):
+            remember(value)
+        for segment in parts.path.split("/"):
+            if len(segment) >= _TELLING:
+                remember(segment)
+        self._url = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+        self._timeout = timeout
+        self.address = site(url)
+
+    def send(self, event: AlertEvent) -> None:
+        """Post it, or raise why not."""
+        body = {"title": mask(title(event)), "text": mask("\n".join(lines(event))), **event.to_dict()}
+        post_json(self._url, body, headers=self._headers, timeout=self._timeout)

@@ -1,0 +1,1 @@
+"""Lineage: which tables and columns a pipeline reads and writes, as OpenLineage tells it."""

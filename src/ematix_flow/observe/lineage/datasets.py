@@ -1,0 +1,100 @@
+"""Names of datasets as OpenLineage has them: a namespace for the system, a name for the table in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.declare.connections import (
+    BigQueryConnection,
+    Connection,
+    DeltaLocalConnection,
+    RedshiftConnection,
+    SnowflakeConnection,
+)
+from ematix_flow.declare.connections.databases import FileDatabaseConnection, ServerConnection
+from ematix_flow.declare.connections.lakes import BucketConnection, ObjectStoreLocalConnection
+from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.redact import mask
+
+_DEFAULT_SCHEMA = {"postgres": "public", "redshift": "public", "duckdb": "main", "sqlite": "main"}
+_DIALECTS = {
+    "postgres": "postgres", "mysql": "mysql", "sqlite": "sqlite", "duckdb": "duckdb", "snowflake": "snowflake",
+    "bigquery": "bigquery", "redshift": "redshift",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, order=True)
+class Dataset:
+    """A table, wherever it is."""
+
+    namespace: str
+    name: str
+
+
+def dialect_of(connection: Any) -> str:
+    """The notation that queries on a connection are written in; lakes and files are read by Spark."""
+    return _DIALECTS.get(str(getattr(connection, "kind", "")), "spark")
+
+
+def dataset_of(connection: Any, parts: tuple[str, ...]) -> Dataset:
+    """The dataset that `schema.table` (or `table`) means on a connection; never with a password."""
+    known = _without_references(connection)
+    kind = str(getattr(known, "kind", "")) or "unknown"
+    if isinstance(known, ServerConnection):
+        return _on_server(known, parts)
+    if isinstance(known, RedshiftConnection):
+        return Dataset(
+            f"redshift://{_cluster(known.host)}:{known.port}", ".".join((known.database, *_schema(kind, parts)))
+        )
+    if isinstance(known, FileDatabaseConnection):
+        return Dataset(f"{kind}://{_absolute(known.path)}", ".".join(_schema(kind, parts)))
+    if isinstance(known, (DeltaLocalConnection, ObjectStoreLocalConnection)):
+        return Dataset("file", "/".join((_absolute(known.path), *parts)))
+    if isinstance(known, BucketConnection):
+        prefix = str(known.fields.get("prefix", "")).strip("/")
+        return Dataset(f"s3://{known.bucket}", "/".join(part for part in (prefix, *parts) if part))
+    if isinstance(known, SnowflakeConnection):
+        outer = [part for part in (known.database, known.schema) if part]
+        return Dataset(f"snowflake://{known.account}", ".".join([*outer[: max(0, 3 - len(parts))], *parts]))
+    if isinstance(known, BigQueryConnection):
+        return Dataset("bigquery", ".".join([known.project, known.dataset][: max(0, 3 - len(parts))] + list(parts)))
+    name = getattr(known, "name", str(known))
+    return Dataset(mask(f"{kind}://{name}"), ".".join(parts))
+
+
+def _on_server(known: ServerConnection, parts: tuple[str, ...]) -> Dataset:
+    scheme = "postgres" if known.kind == "postgres" else known.kind
+    try:
+        address = known.address
+        host, port, database = address.host, str(address.port), address.database
+    except (FlowError, ValueError):  # its URL is one reference that nothing answers here
+        return Dataset(f"{scheme}://{known.name}", ".".join(_schema(known.kind, parts)))
+    # In MySQL a schema is a database.
+    inside = parts if known.kind == "mysql" and len(parts) > 1 else (database, *_schema(known.kind, parts))
+    return Dataset(mask(f"{scheme}://{host}:{port}"), mask(".".join(part for part in inside if part)))
+
+
+def _cluster(host: str) -> str:
+    """`cluster.region` of a host of Amazon's; any other host as it is."""
+    parts = host.split(".")
+    return f"{parts[0]}.{parts[2]}" if host.endswith(".redshift.amazonaws.com") and len(parts) > 4 else host
+
+
+def _schema(kind: str, parts: tuple[str, ...]) -> tuple[str, ...]:
+    own = _DEFAULT_SCHEMA.get(kind)
+    return (own, *parts) if len(parts) == 1 and own else parts
+
+
+def _without_references(connection: Any) -> Any:
+    if not isinstance(connection, Connection):
+        return connection
+    try:
+        return connection.resolved()
+    except FlowError:  # a name with a reference in it is better than none
+        return connection
+
+
+def _absolute(path: str) -> str:
+    return path if path == ":memory:" or "${" in path else str(Path(path).expanduser().resolve())

@@ -1,0 +1,310 @@
+"""The lineage of a declared pipeline: its source's SQL and its declarations, put together."""
+
+from __future__ import annotations
+
+import dis
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ematix_flow.config.resolve import known_names, resolve
+from ematix_flow.contract.shape import VALID_FROM, shape_of
+from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.normalizers import Derive
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.pre_transforms import DeduplicateBy, FilterWhere
+from ematix_flow.declare.strategy import Scd2
+from ematix_flow.foundation.errors import FlowError
+from ematix_flow.observe.lineage import uses
+from ematix_flow.observe.lineage.datasets import Dataset, dataset_of, dialect_of
+from ematix_flow.observe.lineage.query import QueryLineage, Untraceable
+from ematix_flow.observe.lineage.uses import NOTHING, Use, Uses, around
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """What a pipeline's function answered: SQL, and the connection it is for."""
+
+    query: str
+    connection: Any = None
+    """A connection or its name; None is the pipeline's own."""
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """Columns of the tables it reads, where they are known: what `*` stands for."""
+    renamed: bool = False
+    """Whether the SQL already gives columns the names that `column_map` asks for."""
+
+
+@dataclass(frozen=True)
+class InputColumn:
+    """A column of another dataset, and what is made of it."""
+
+    dataset: Dataset
+    column: str
+    type: str
+    subtype: str
+    masking: bool = False
+
+
+@dataclass(frozen=True)
+class OutputTable:
+    """A target with the origin of its columns."""
+
+    dataset: Dataset
+    columns: tuple[tuple[str, str], ...]
+    """Names and types of all its columns."""
+    origins: Mapping[str, tuple[InputColumn, ...]]
+    """By column; a column that is not here has an origin that cannot be told."""
+    conditions: tuple[InputColumn, ...] = ()
+    """What decides which rows there are."""
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """What a pipeline reads and writes."""
+
+    pipeline: str
+    inputs: tuple[Dataset, ...]
+    outputs: tuple[OutputTable, ...]
+    query: str = ""
+    dialect: str = ""
+    notes: tuple[str, ...] = ()
+    """What could not be told, and why."""
+
+
+def lineage_of(spec: PipelineSpec, *, source: SourceText | str | None = None) -> Lineage:
+    """Tables and columns, from the declaration and the source's SQL.
+
+    Without `source` the SQL is what the function says without being called: `source_table=`, or a plain `return "…"`.
+    Nothing is guessed: what cannot be told is left out and noted.
+    """
+    asked = SourceText(source) if isinstance(source, str) else source
+    if asked is None:
+        asked = _declared_source(spec)
+    if not spec.loads:
+        return Lineage(spec.name, (), (), notes=("a plain function does its work unseen",))
+    if asked is None:
+        outputs = tuple(_Target(spec, load, None, _Places({}, None), {}).output() for load in spec.loads)
+        return Lineage(spec.name, (), outputs, notes=("the source is known only when the pipeline runs",))
+    return _traced(spec, asked)
+
+
+def _traced(spec: PipelineSpec, asked: SourceText) -> Lineage:
+    places = _Places.of(spec, asked)
+    notes: tuple[str, ...] = ()
+    query: QueryLineage | None = None
+    try:
+        known = {**_declared_columns(spec, places.own), **asked.columns}
+        query = QueryLineage(asked.query, dialect=places.dialect, known=known)
+        inputs = tuple(dict.fromkeys(places.dataset(table) for table in query.tables))
+    except Untraceable as error:
+        inputs, notes = (), (f"the source's SQL cannot be taken apart: {error}",)
+    renamed = asked.renamed or spec.source_table is not None  # a table's columns are renamed as they are read
+    names = {} if renamed else spec.column_map
+    targets = [_Target(spec, load, query, places, names) for load in spec.loads]
+    outputs = tuple(target.output() for target in targets)
+    notes += tuple(note for target in targets for note in target.notes)
+    return Lineage(spec.name, inputs, outputs, asked.query, places.dialect, notes)
+
+
+@dataclass(frozen=True)
+class _Places:
+    """Where the tables of a statement are."""
+
+    named: Mapping[str, Any]
+    """Connections that a table may name in front of itself."""
+    own: Any
+
+    @classmethod
+    def of(cls, spec: PipelineSpec, asked: SourceText) -> _Places:
+        listed = spec.source_connection
+        several = [_connection(one) for one in listed] if isinstance(listed, (list, tuple)) else []
+        if asked.connection is not None:
+            own = _connection(asked.connection)
+        elif several:
+            own = several[0]
+        else:
+            own = _connection(listed if listed is not None else spec.loads[0].connection)
+        if len(several) > 1:
+            return cls({str(getattr(one, "name", "")): one for one in several}, own)
+        return cls(dict.fromkeys(_known_connections()), own)
+
+    @property
+    def dialect(self) -> str:
+        is_federation = any(connection is not None for connection in self.named.values())
+        return "spark" if is_federation else dialect_of(self.own)
+
+    def dataset(self, parts: tuple[str, ...]) -> Dataset:
+        """The dataset of a table; `connection.schema.table` says where it is."""
+        first = parts[0]
+        if first in self.named:
+            listed = self.named[first]
+            if listed is not None and len(parts) > 1:
+                return dataset_of(listed, parts[1:])
+            if listed is None and len(parts) > 2:
+                return dataset_of(_connection(first), parts[1:])
+        return dataset_of(self.own, parts)
+
+
+class _Target:
+    """One target of the pipeline."""
+
+    def __init__(self, spec: PipelineSpec, load: LoadSpec, query: QueryLineage | None, places: _Places,
+                 names: Mapping[str, str]) -> None:  # fmt: skip
+        self._spec = spec
+        self._load = load
+        self._query = query
+        self._places = places
+        self._names = names
+        self.notes: tuple[str, ...] = ()
+
+    def output(self) -> OutputTable:
+        """The target with the origin of each column."""
+        table = self._load.table
+        shape = shape_of(table, self._load.strategy)
+        origins: dict[str, tuple[InputColumn, ...]] = {}
+        for column in table.columns:
+            found = self._origin(column.name)
+            if found is None:
+                if self._query is not None:
+                    self.notes += (f"{table.qualified}.{column.name}: its origin cannot be told from the SQL",)
+            else:
+                origins[column.name] = self._inputs(found)
+        event = self._load.strategy.event_time if isinstance(self._load.strategy, Scd2) else None
+        if event is not None and event in origins and VALID_FROM not in origins:
+            origins[VALID_FROM] = origins[event]
+        parts = tuple(part for part in (table.schema, table.name) if part)
+        return OutputTable(
+            dataset_of(_connection(self._load.connection), parts),
+            tuple((column.name, str(column.type)) for column in shape.table.columns),
+            origins,
+            self._inputs(self._conditions()),
+        )
+
+    def _origin(self, name: str) -> Uses | None:
+        """What a declared column is made of: its normalizers around the source's column."""
+        column = self._load.table.column(name)
+        if not column.normalizers:
+            return self._source(name)
+        found: set[Use] = set()
+        for used in _columns_in_chain(column.normalizers, name):
+            made = self._source(used)
+            if made is None:
+                return None
+            found |= around(made, subtype=uses.TRANSFORMATION)
+        return frozenset(found)
+
+    def _source(self, name: str) -> Uses | None:
+        """What the source's column is made of that is loaded under this name."""
+        return self._query.of(self._names.get(name, name)) if self._query is not None else None
+
+    def _conditions(self) -> Uses:
+        found: set[Use] = set(self._query.row_conditions()) if self._query is not None else set()
+        for transform in self._spec.transforms_pre:
+            if isinstance(transform, FilterWhere):
+                found |= self._deciding(_columns_in(transform.expr), uses.FILTER)
+            elif isinstance(transform, DeduplicateBy):
+                found |= self._deciding((*transform.keys, *_columns_in(transform.order_by or "1")), uses.WINDOW)
+        if self._spec.incremental is not None:
+            found |= self._deciding((self._spec.incremental.column,), uses.FILTER)
+        return frozenset(found)
+
+    def _deciding(self, names: Sequence[str], reason: str) -> Uses:
+        declared = {column.name.lower(): column.name for column in self._load.table.columns}
+        found: set[Use] = set()
+        for name in names:
+            known = declared.get(name.lower())
+            made = self._origin(known) if known is not None else self._source(name)
+            found |= around(made or NOTHING, type=uses.INDIRECT, subtype=reason)
+        return frozenset(found)
+
+    def _inputs(self, found: Uses) -> tuple[InputColumn, ...]:
+        return tuple(
+            InputColumn(self._places.dataset(use.table), use.column, use.type, use.subtype, use.masking)
+            for use in sorted(found)
+        )
+
+
+def _columns_in_chain(chain: Sequence[Any], name: str) -> list[str]:
+    """The columns of the source that a chain of normalizers uses."""
+    from ematix_flow.expressions import quote, render_chain
+
+    is_derived = isinstance(chain[0], Derive)
+    rendered = render_chain(chain, None if is_derived else name, dialect="spark", column_sql=None if is_derived else quote(name, "spark"))  # fmt: skip
+    return _columns_in(rendered, notation="spark")
+
+
+def _columns_in(expression: str, *, notation: str = "postgres") -> list[str]:
+    import sqlglot
+    from sqlglot import exp
+    from sqlglot.errors import SqlglotError
+
+    for read in dict.fromkeys((notation, "postgres", "spark")):
+        try:
+            tree = sqlglot.parse_one(f"SELECT 1 ORDER BY {expression}", read=read)
+        except SqlglotError:
+            continue
+        return list(dict.fromkeys(column.name for column in tree.find_all(exp.Column)))
+    return []
+
+
+def _declared_source(spec: PipelineSpec) -> SourceText | None:
+    answer = _constant_answer(spec.function)
+    if answer is not None:
+        return SourceText(answer)
+    if spec.source_table is None or not spec.loads:
+        return None
+    from ematix_flow.expressions import quote
+
+    named = spec.source_connection[0] if isinstance(spec.source_connection, (list, tuple)) else spec.source_connection
+    dialect = dialect_of(_connection(named if named is not None else spec.loads[0].connection))
+    dialect = dialect if dialect in ("postgres", "mysql", "sqlite", "duckdb", "spark") else "postgres"
+    wanted = dict.fromkeys(
+        column.name for load in spec.loads for column in load.table.columns if not _is_derived(column)
+    )
+    chosen = [f"{quote(spec.column_map.get(name, name), dialect)} AS {quote(name, dialect)}" for name in wanted]
+    relation = ".".join(quote(part, dialect) for part in spec.source_table.split("."))
+    return SourceText(f"SELECT {', '.join(chosen)} FROM {relation}")
+
+
+def _constant_answer(function: Any) -> str | None:
+    """The text of a function that is nothing but `return "…"`."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    steps = [step for step in dis.get_instructions(code) if step.opname not in ("RESUME", "NOP", "CACHE")]
+    names = [step.opname for step in steps]
+    answer = steps[0].argval if names in (["LOAD_CONST", "RETURN_VALUE"], ["RETURN_CONST"]) else None
+    return answer if isinstance(answer, str) else None
+
+
+def _is_derived(column: Any) -> bool:
+    return bool(column.normalizers) and isinstance(column.normalizers[0], Derive)
+
+
+def _connection(named: Any) -> Any:
+    """The connection itself; a name that is not configured here stays a name."""
+    declared = getattr(named, "declared", named)
+    try:
+        return resolve(declared).connection
+    except FlowError:
+        return declared
+
+
+def _known_connections() -> list[str]:
+    try:
+        return list(known_names())
+    except FlowError:
+        return []
+
+
+def _declared_columns(spec: PipelineSpec, own: Any) -> dict[str, tuple[str, ...]]:
+    """The columns of tables that other pipelines write to the same system: a later one may read them by `*`."""
+    from ematix_flow.declare import registry
+
+    here = dataset_of(own, ("x",)).namespace
+    found: dict[str, tuple[str, ...]] = {}
+    for pipeline in registry.pipelines().values():
+        for load in pipeline.spec.loads if pipeline.spec.name != spec.name else ():
+            if dataset_of(_connection(load.connection), ("x",)).namespace == here:
+                found[load.table.qualified] = shape_of(load.table, load.strategy).table.column_names
+    return found

@@ -1,0 +1,44 @@
+"""How one column uses another: directly, or by deciding which rows there are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+DIRECT, INDIRECT = "DIRECT", "INDIRECT"
+IDENTITY, TRANSFORMATION, AGGREGATION = "IDENTITY", "TRANSFORMATION", "AGGREGATION"
+JOIN, GROUP_BY, FILTER, SORT, WINDOW, CONDITIONAL = "JOIN", "GROUP_BY", "FILTER", "SORT", "WINDOW", "CONDITIONAL"
+_RANK = {IDENTITY: 0, TRANSFORMATION: 1, AGGREGATION: 2}
+
+
+@dataclass(frozen=True, order=True)
+class Use:
+    """A column of a table, and what is made of it."""
+
+    table: tuple[str, ...]
+    """The table's name in parts, as the statement writes it."""
+    column: str
+    type: str = DIRECT
+    subtype: str = IDENTITY
+    masking: bool = False
+    """Whether the value itself is no longer recognisable, as behind a hash."""
+
+    def within(self, outer: Use) -> Use:
+        """This use, seen through another expression around it."""
+        masking = self.masking or outer.masking
+        if self.type == INDIRECT:
+            return replace(self, masking=masking)
+        if outer.type == INDIRECT:
+            return replace(self, type=INDIRECT, subtype=outer.subtype, masking=masking)
+        stronger = max(self.subtype, outer.subtype, key=lambda word: _RANK[word])
+        return replace(self, subtype=stronger, masking=masking)
+
+
+Uses = frozenset[Use]
+NOTHING: Uses = frozenset()
+
+
+def around(uses: Iterable[Use], *, type: str = DIRECT, subtype: str = IDENTITY, masking: bool = False) -> Uses:  # noqa: A002
+    """The uses with one more expression around them."""
+    outer = Use((), "", type, subtype, masking)
+    return frozenset(use.within(outer) for use in uses)

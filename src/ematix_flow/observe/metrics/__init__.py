@@ -1,0 +1,1 @@
+"""Metrics: what is counted and measured of runs, and where it goes."""

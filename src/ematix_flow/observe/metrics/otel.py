@@ -1,0 +1,82 @@
+"""Metrics for OpenTelemetry: pushed to a collector while the process works, and once more when it ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+from ematix_flow.observe import otlp
+from ematix_flow.observe.metrics import names
+from ematix_flow.observe.metrics.names import Metric
+from ematix_flow.observe.metrics.sinks import Sink
+from ematix_flow.observe.packages import need
+
+WHAT = "an otlp:// metrics sink"
+_EVERY_MILLISECONDS = 15_000
+
+
+class OtelSink(Sink):
+    """Sends to a collector, `endpoint` being `host:port`; by gRPC unless `protocol` says http."""
+
+    def __init__(self, *, endpoint: str = "localhost:4317", protocol: str = otlp.GRPC, tls: bool = False,
+                 _reader: Any = None) -> None:  # fmt: skip
+        sdk = need("opentelemetry.sdk.metrics", what=WHAT, extra=otlp.EXTRA)
+        view = need("opentelemetry.sdk.metrics.view", what=WHAT, extra=otlp.EXTRA)
+        bounds = [
+            view.View(
+                instrument_name=metric.name,
+                aggregation=view.ExplicitBucketHistogramAggregation(boundaries=metric.buckets),
+            )
+            for metric in names.METRICS
+            if metric.buckets
+        ]
+        reader = _reader if _reader is not None else _periodic(otlp.collector(f"otlp://{endpoint}" + ("?tls=1" if tls else ""), protocol=protocol))  # fmt: skip
+        self._provider = sdk.MeterProvider(
+            metric_readers=[reader], resource=otlp.resource(what=WHAT), views=bounds, shutdown_on_exit=False
+        )
+        meter = self._provider.get_meter("ematix_flow")
+        makers = {
+            names.COUNTER: meter.create_counter,
+            names.GAUGE: meter.create_gauge,
+            names.HISTOGRAM: meter.create_histogram,
+        }
+        self._instruments = {
+            metric.name: makers[metric.kind](metric.name, unit=metric.unit or "1", description=metric.says)
+            for metric in names.METRICS
+        }
+        self._closing = threading.Lock()
+        self._closed = False
+
+    def add(self, metric: Metric, labels: Sequence[str], amount: float) -> None:
+        self._instruments[metric.name].add(amount, _named(metric, labels))
+
+    def observe(self, metric: Metric, labels: Sequence[str], value: float) -> None:
+        self._instruments[metric.name].record(value, _named(metric, labels))
+
+    def set(self, metric: Metric, labels: Sequence[str], value: float) -> None:
+        self._instruments[metric.name].set(value, _named(metric, labels))
+
+    def flush(self) -> None:
+        """Send what is known now."""
+        self._provider.force_flush(timeout_millis=otlp.SECONDS * 1000)
+
+    def close(self) -> None:
+        """Send what is left, for a few seconds at most."""
+        with self._closing:
+            if not self._closed:
+                self._closed = True
+                self._provider.shutdown(timeout_millis=otlp.SECONDS * 1000)
+
+
+def _periodic(where: otlp.Collector) -> Any:
+    export = need("opentelemetry.sdk.metrics.export", what=WHAT, extra=otlp.EXTRA)
+    return export.PeriodicExportingMetricReader(
+        otlp.exporter(where, "metrics", what=WHAT),
+        export_interval_millis=_EVERY_MILLISECONDS,
+        export_timeout_millis=otlp.SECONDS * 1000,
+    )
+
+
+def _named(metric: Metric, labels: Sequence[str]) -> dict[str, str]:
+    return dict(zip(metric.labels, labels, strict=True))

@@ -1,0 +1,103 @@
+"""OTLP addresses: where the collector is, and whether it is spoken to by gRPC or by HTTP."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow._version import __version__
+from ematix_flow.declare.connections import urls
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.observe.isolation import Complaints
+from ematix_flow.observe.packages import need
+
+GRPC, HTTP = "grpc", "http"
+GRPC_PORT, HTTP_PORT = 4317, 4318
+SECONDS = 5
+EXTRA = "metrics-otel"
+_complaints = Complaints()
+_ON = ("1", "true", "yes", "on")
+
+
+@dataclass(frozen=True)
+class Collector:
+    """A collector's address."""
+
+    protocol: str
+    host: str
+    port: int
+    tls: bool = False
+
+    def endpoint(self, signal: str) -> str:
+        """What the exporter of a signal (`metrics`, `traces`) is given."""
+        scheme = "https" if self.tls else "http"
+        base = f"{scheme}://{self.host}:{self.port}"
+        return f"{base}/v1/{signal}" if self.protocol == HTTP else base
+
+
+def collector(url: str, *, protocol: str | None = None) -> Collector:
+    """`…://host[:port][?tls=1]`; without a protocol the port tells it: 4318 is HTTP, anything else gRPC.
+
+    >>> collector("otlp://collector:4318").endpoint("traces")
+    'http://collector:4318/v1/traces'
+    """
+    try:
+        parts = urls.split(urls.expand_url(url))
+    except urls.UrlError as error:
+        raise ConfigError(f"the address of the OpenTelemetry collector {error}") from None
+    unknown = set(parts.params) - {"tls"}
+    if unknown:
+        name = sorted(unknown)[0]
+        raise ConfigError(f"an OTLP address has no parameter {name!r}", hint=did_you_mean(name, ("tls",)))
+    spoken = protocol or (HTTP if parts.port == str(HTTP_PORT) else GRPC)
+    if parts.port and not parts.port.isdigit():
+        raise ConfigError("the port of an OTLP address is a number", hint="4317 for gRPC, 4318 for HTTP")
+    port = int(parts.port) if parts.port else (HTTP_PORT if spoken == HTTP else GRPC_PORT)
+    return Collector(spoken, parts.host or "localhost", port, parts.params.get("tls", "0").lower() in _ON)
+
+
+def exporter(where: Collector, signal: str, *, what: str) -> Any:
+    """The exporter of a signal to this collector."""
+    kind = {"metrics": ("metric_exporter", "OTLPMetricExporter"), "traces": ("trace_exporter", "OTLPSpanExporter")}
+    module, name = kind[signal]
+    package = need(f"opentelemetry.exporter.otlp.proto.{where.protocol}.{module}", what=what, extra=EXTRA)
+    more = {} if where.protocol == HTTP else {"insecure": not where.tls}
+    made = getattr(package, name)(endpoint=where.endpoint(signal), timeout=SECONDS, **more)
+    made.export = _telling_once(made.export, f"the OpenTelemetry collector at {where.host}:{where.port}", signal)
+    return made
+
+
+def _telling_once(export: Callable[..., Any], who: str, signal: str) -> Callable[..., Any]:
+    """Says once that a collector is out of reach, in place of the exporter's lines for every attempt."""
+    theirs = logging.getLogger("opentelemetry.exporter")
+    if theirs.level == logging.NOTSET:
+        theirs.setLevel(logging.CRITICAL)
+
+    def exported(*args: Any, **kwargs: Any) -> Any:
+        outcome = export(*args, **kwargs)
+        if outcome.name == "SUCCESS":
+            _complaints.settled(who)
+        else:
+            _complaints.about(who, f"it did not take {signal}; is it running?")
+        return outcome
+
+    return exported
+
+
+def resource(*, what: str) -> Any:
+    """Who sends: this program, this process."""
+    resources = need("opentelemetry.sdk.resources", what=what, extra=EXTRA)
+    own = {
+        "service.name": os.environ.get("OTEL_SERVICE_NAME") or "ematix-flow",
+        "service.version": __version__,
+        "service.instance.id": str(uuid.uuid4()),
+        "host.name": socket.gethostname(),
+        "process.pid": os.getpid(),
+    }
+    return resources.Resource.create(own)

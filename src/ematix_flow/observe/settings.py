@@ -1,0 +1,104 @@
+"""Who watches: options, then the environment, then the project's or the user's file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.config import files
+from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.observe import tracing
+from ematix_flow.observe.alerts.dispatch import Alerts
+from ematix_flow.observe.alerts.outages import Outages
+from ematix_flow.observe.alerts.settings import wanted_alerters
+from ematix_flow.observe.isolation import Complaints
+from ematix_flow.observe.lineage import emitters
+from ematix_flow.observe.lineage.events import NAMESPACE
+from ematix_flow.observe.metrics import urls as metrics_urls
+from ematix_flow.observe.metrics.sinks import MetricsSink, NullSink
+from ematix_flow.observe.watching import Observers
+
+METRICS_VARIABLES = ("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL")
+TRACES_VARIABLE, LINEAGE_VARIABLE = "EMATIX_FLOW_TRACES", "EMATIX_FLOW_LINEAGE"
+_KEYS = {"metrics": ("url",), "traces": ("url",), "lineage": ("url", "namespace")}
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the options of a command say."""
+
+    alerters: Sequence[str] = ()
+    metrics: str | None = None
+    traces: str | None = None
+    lineage: str | None = None
+
+
+def observers(wishes: Wishes | None = None, *, warn: Callable[[str], None], known: Outages | None = None,
+              run_log_option: str = "") -> Observers:  # fmt: skip
+    """Everybody who wants to watch.
+
+    A wrong address of alerters, metrics or lineage is a warning, because the work matters more; one of traces is an
+    error. `known` are the outages that somebody was told of before.
+    """
+    said = wishes or Wishes()
+    lineage = _setting("lineage")
+    return Observers(
+        alerts=Alerts(wanted_alerters(said.alerters, warn=warn), known=known, say=warn),
+        metrics=_metrics(said.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url"), warn),
+        tracer=_tracer(said.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")),
+        lineage=_lineage(said.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url"), warn),
+        namespace=str(lineage.get("namespace") or os.environ.get("OPENLINEAGE_NAMESPACE") or NAMESPACE),
+        run_log_option=run_log_option,
+        complaints=Complaints(warn),
+    )
+
+
+def _from_environment(*names: str) -> str | None:
+    return next((value for name in names if (value := os.environ.get(name))), None)
+
+
+def _metrics(url: str | None, warn: Callable[[str], None]) -> MetricsSink:
+    if not url:
+        return NullSink()
+    try:
+        return metrics_urls.from_url(url)
+    except FlowError as error:
+        warn(f"{error.what}; continuing without metrics" + (f"; {error.hint}" if error.hint else ""))
+        return NullSink()
+
+
+def _lineage(url: str | None, warn: Callable[[str], None]) -> emitters.LineageEmitter | None:
+    if not url:
+        return None
+    try:
+        return emitters.from_url(url)
+    except FlowError as error:
+        warn(f"{error.what}; continuing without lineage" + (f"; {error.hint}" if error.hint else ""))
+        return None
+
+
+def _tracer(url: str | None) -> Any | None:
+    return tracing.configure_tracer_from_url(url) if url else tracing.get_global_tracer()
+
+
+def _setting(table: str) -> Mapping[str, Any]:
+    """`[metrics]`, `[traces]` or `[lineage]` of the project's file, else of the user's."""
+    for file in (files.read_project(), files.read_user()):
+        found = file.data.get(table) if file is not None else None
+        if found is None or file is None:
+            continue
+        entry = {"url": found} if isinstance(found, str) else found
+        if not isinstance(entry, Mapping):
+            raise ConfigError(f"{file.shown}: {table} is not a table", where=file.place((table,)), hint=f'write [{table}] and below it url = "…"')  # fmt: skip
+        for key in entry:
+            if key not in _KEYS[table]:
+                raise ConfigError(
+                    f"{file.shown}: [{table}] has no key {key!r}",
+                    where=file.place((table, key)),
+                    hint=did_you_mean(key, _KEYS[table]),
+                )
+        return entry
+    return {}

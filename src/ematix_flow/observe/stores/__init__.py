@@ -1,0 +1,1 @@
+"""Secret stores: what answers `${vault:…}`, `${aws:…}`, `${gcp:…}` and `${file:…}`."""

@@ -1,0 +1,49 @@
+"""What stores have in common: references with a key behind `#`, errors in words, and values that are masked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ematix_flow.foundation.errors import MissingSecret
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.redact import remember
+
+
+class StoreUnreachable(MissingSecret):
+    """The store did not answer; asking again may help."""
+
+    retryable = True
+
+
+def split(reference: str) -> tuple[str, str | None]:
+    """The name of a secret and the key inside it.
+
+    >>> split("shop/db#password"), split("shop/db")
+    (('shop/db', 'password'), ('shop/db', None))
+    """
+    name, mark, key = reference.partition("#")
+    return name.strip(), key.strip() if mark and key.strip() else None
+
+
+def chosen(document: Mapping[str, Any], key: str | None, *, reference: str, store: str) -> str:
+    """The value of one key, or all of them as JSON; whatever is in the document is masked from now on."""
+    for value in document.values():
+        remember(value if isinstance(value, str) else json.dumps(value))
+    if key is None:
+        return json.dumps(dict(document))
+    if key not in document:
+        raise absent(reference, store, f"the secret has no key {key!r}", hint=did_you_mean(key, map(str, document)))
+    value = document[key]
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def absent(reference: str, store: str, what: str, *, hint: str) -> MissingSecret:
+    """The store answered, and there is no such secret."""
+    return MissingSecret(f"{store} does not answer ${{{reference}}}: {what}", hint=hint, reference=reference)
+
+
+def unreachable(reference: str, store: str, what: str, *, hint: str) -> StoreUnreachable:
+    """The store did not answer."""
+    return StoreUnreachable(f"{store} cannot be asked for ${{{reference}}}: {what}", hint=hint, reference=reference)

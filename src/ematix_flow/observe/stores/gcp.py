@@ -1,0 +1,85 @@
+"""Secrets in Google Secret Manager: `${gcp:db-password}`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ematix_flow.observe.packages import need
+from ematix_flow.observe.stores.answers import absent, split, unreachable
+
+STORE = "Google Secret Manager"
+_SECONDS = 10.0
+_REFUSED = ("PermissionDenied", "Forbidden", "Unauthenticated", "Unauthorized")
+
+
+class GCPSecretManagerResolver:
+    """Reads `name[#version]` of a project, or a full resource name. The client is Google's."""
+
+    def __init__(self, client: Any, project: str | None = None) -> None:
+        self._client = client
+        self._project = project
+
+    def resolve(self, reference: str) -> str:
+        """The secret's newest version, or the one that is named."""
+        name, version = split(reference)
+        shown = f"gcp:{reference}"
+        resource = self._resource(name, version, shown)
+        try:
+            answer = self._client.access_secret_version(request={"name": resource}, timeout=_SECONDS)
+        except TypeError:  # a client that takes no timeout
+            answer = self._client.access_secret_version(request={"name": resource})
+        except Exception as error:
+            raise _translated(error, shown, name) from None
+        data = answer.payload.data
+        return data if isinstance(data, str) else bytes(data).decode()
+
+    def _resource(self, name: str, version: str | None, shown: str) -> str:
+        if name.startswith("projects/"):
+            return name if "/versions/" in name else f"{name}/versions/{version or 'latest'}"
+        if not name:
+            raise absent(shown, STORE, "it names no secret", hint="write ${gcp:name}")
+        if not self._project:
+            raise absent(
+                shown, STORE, "the project is not known", hint="set [secrets.gcp] project, or write projects/P/secrets/NAME"
+            )  # fmt: skip
+        return f"projects/{self._project}/secrets/{name}/versions/{version or 'latest'}"
+
+
+def from_settings(fields: Mapping[str, str]) -> GCPSecretManagerResolver:
+    """A resolver on Google's default login; `project` and `credentials_path` may be said, `endpoint` for a relay."""
+    manager = need("google.cloud.secretmanager", what="${gcp:…}", extra="secrets-gcp")
+    credentials, project = _login(fields)
+    endpoint = fields.get("endpoint")
+    if endpoint:
+        scheme, _, host = endpoint.partition("://") if "://" in endpoint else ("https", "", endpoint)
+        rest = need("google.cloud.secretmanager_v1.services.secret_manager_service.transports.rest", what="${gcp:…}", extra="secrets-gcp")  # fmt: skip
+        transport = rest.SecretManagerServiceRestTransport(host=host, credentials=credentials, url_scheme=scheme)
+        client = manager.SecretManagerServiceClient(transport=transport)
+    else:
+        client = manager.SecretManagerServiceClient(credentials=credentials, transport="rest")
+    return GCPSecretManagerResolver(client, fields.get("project") or project)
+
+
+def _login(fields: Mapping[str, str]) -> tuple[Any, str | None]:
+    if fields.get("anonymous") == "true":
+        return need("google.auth.credentials", what="${gcp:…}", extra="secrets-gcp").AnonymousCredentials(), None
+    path = fields.get("credentials_path")
+    if path:
+        account = need("google.oauth2.service_account", what="${gcp:…}", extra="secrets-gcp")
+        credentials = account.Credentials.from_service_account_file(path)
+        return credentials, getattr(credentials, "project_id", None)
+    google = need("google.auth", what="${gcp:…}", extra="secrets-gcp")
+    credentials, project = google.default()
+    return credentials, project
+
+
+def _translated(error: Exception, shown: str, name: str) -> Exception:
+    kind = type(error).__name__
+    if kind == "NotFound":
+        return absent(shown, STORE, "there is no such secret or version", hint="gcloud secrets list")
+    if kind in _REFUSED:
+        return absent(
+            shown, STORE, f"the login may not read it ({kind})", hint=f"grant roles/secretmanager.secretAccessor on {name}"
+        )  # fmt: skip
+    return unreachable(shown, STORE, kind, hint="check the network and the login")

@@ -1,0 +1,139 @@
+"""Which stores there are: `[secrets]` of the project's or user's file, and what works without being configured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ematix_flow.config import files
+from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.secrets import SecretResolver, expand
+from ematix_flow.observe.stores.files import FileResolver
+
+TABLE = "secrets"
+CACHE_SECONDS = 60.0
+_ALIASES = {"aws-sm": "aws", "gcp-sm": "gcp", "hvac": "vault"}
+_FIELDS = {
+    "vault": ("address", "token", "role_id", "secret_id", "namespace", "ca_file", "mount_point", "kv_version"),
+    "aws": ("region", "profile", "endpoint_url"),
+    "gcp": ("project", "credentials_path", "endpoint", "anonymous"),
+    "file": ("folder",),
+}
+_COMMON = ("kind", "cache_seconds")
+
+
+_built: dict[tuple[str, str], SecretResolver] = {}
+"""The stores that were asked for, by project and prefix."""
+
+
+def store_for(prefix: str) -> SecretResolver | None:
+    """The store behind a prefix: a table of that name below `[secrets]`, else a kind that needs no settings."""
+    key = (str(files.project_file()), prefix)
+    if key not in _built:
+        store = _found(prefix)
+        if store is None:
+            return None
+        _built[key] = store
+    return _built[key]
+
+
+def forget_stores() -> None:
+    """Build every store anew when it is next asked for; for tests, and after the configuration changed."""
+    _built.clear()
+
+
+def _found(prefix: str) -> SecretResolver | None:
+    for file in (files.read_project(), files.read_user()):
+        if file is not None and prefix in _table(file):
+            return _from_file(file, prefix)
+    kind = _ALIASES.get(prefix, prefix)
+    return _kept(kind, _made(kind, {}), CACHE_SECONDS) if kind in _FIELDS else None
+
+
+class _Remembering:
+    """Asks the store once a minute at most: a run resolves a connection several times."""
+
+    def __init__(self, store: SecretResolver, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._clock = clock
+        self._kept: dict[str, tuple[float, str]] = {}
+
+    def resolve(self, reference: str) -> str:
+        """The value, at most so many seconds old."""
+        found = self._kept.get(reference)
+        if found is not None and self._clock() < found[0]:
+            return found[1]
+        value = self._store.resolve(reference)
+        self._kept[reference] = (self._clock() + self._seconds, value)
+        return value
+
+
+def _table(file: files.ConfigFile) -> Mapping[str, Any]:
+    found = file.data.get(TABLE, {})
+    if not isinstance(found, Mapping):
+        raise ConfigError(
+            f"{file.shown}: {TABLE} is not a table", where=file.place((TABLE,)), hint="write [secrets.vault]"
+        )
+    return found
+
+
+def _from_file(file: files.ConfigFile, prefix: str) -> SecretResolver:
+    place = file.place((TABLE, prefix))
+    entry = _table(file)[prefix]
+    if not isinstance(entry, Mapping):
+        raise ConfigError(
+            f"{file.shown}: [secrets] {prefix} is not a table", where=place, hint=f"write [secrets.{prefix}]"
+        )
+    kind = str(entry.get("kind", _ALIASES.get(prefix, prefix)))
+    kind = _ALIASES.get(kind, kind)
+    if kind not in _FIELDS:
+        raise ConfigError(
+            f"{file.shown}: no secret store is of kind {kind!r}", where=place, hint=did_you_mean(kind, _FIELDS)
+        )
+    known = (*_FIELDS[kind], *_COMMON)
+    for name in entry:
+        if name not in known:
+            raise ConfigError(
+                f"{file.shown}: [secrets.{prefix}] has no key {name!r}",
+                where=file.place((TABLE, prefix, name)),
+                hint=did_you_mean(name, known),
+            )
+    try:
+        fields = {name: _text(prefix, value) for name, value in entry.items() if name not in _COMMON}
+        store = _made(kind, fields)
+    except FlowError as error:
+        raise error.at(place) from None
+    seconds = float(entry.get("cache_seconds", CACHE_SECONDS))
+    return _kept(kind, store, seconds)
+
+
+def _kept(kind: str, store: SecretResolver, seconds: float) -> SecretResolver:
+    return _Remembering(store, seconds) if seconds > 0 and kind != "file" else store
+
+
+def _text(prefix: str, value: Any) -> str:
+    """A setting with its references filled in; a store cannot be asked for its own login."""
+    if isinstance(value, str) and f"${{{prefix}:" in value:
+        raise ConfigError(f"[secrets.{prefix}] refers to itself", hint="take its login from the environment or a file")
+    return expand(str(value).lower() if isinstance(value, bool) else str(value))
+
+
+def _made(kind: str, fields: Mapping[str, str]) -> SecretResolver:
+    if kind == "file":
+        return FileResolver(fields.get("folder"))
+    if kind == "vault":
+        from ematix_flow.observe.stores.vault import VaultResolver
+        from ematix_flow.observe.stores.vault_client import from_environment
+
+        version = int(fields.get("kv_version", "2"))
+        return VaultResolver(from_environment(fields), fields.get("mount_point", "secret"), kv_version=version)
+    if kind == "aws":
+        from ematix_flow.observe.stores import aws
+
+        return aws.from_settings(fields)
+    from ematix_flow.observe.stores import gcp
+
+    return gcp.from_settings(fields)

@@ -1,0 +1,151 @@
+"""Traces: one span per run and one below it per step, for OpenTelemetry."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
+
+from ematix_flow.declare.connections import urls
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.redact import mask
+from ematix_flow.observe import otlp
+from ematix_flow.observe.packages import need
+from ematix_flow.observe.steps import Step
+from ematix_flow.runlog.records import RunRecord
+
+RUN_SPAN, STEP_SPAN = "flow.pipeline.run", "flow.pipeline.step"
+WHAT = "tracing"
+_SCHEMES = ("otel", "otel+otlp+grpc", "otel+otlp+http", "otlp", "otlp+grpc", "otlp+http")
+_COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_unchanged", "rows_closed", "rows_deleted",
+           "rows_rejected", "bytes_read", "bytes_staged")  # fmt: skip
+
+_global: Any | None = None
+
+
+class Tracer(Protocol):
+    """What a tracer must offer; OpenTelemetry's tracers do."""
+
+    def start_as_current_span(self, name: str, attributes: dict[str, Any] | None = ...) -> Any:
+        """A context manager that gives the span."""
+
+
+def configure_tracer_from_url(url: str) -> Any:
+    """A tracer that sends to `otel://stdout`, `otel+otlp+grpc://host:port` or `otel+otlp+http://host:port`."""
+    given = url.strip()
+    scheme = urls.scheme_of(given)
+    if scheme not in _SCHEMES or "://" not in given or (scheme == "otel" and given != "otel://stdout"):
+        near = nearest(scheme, _SCHEMES) if scheme else None
+        said = f"did you mean {near}://? " if near and near != scheme else ""
+        raise ConfigError(
+            "no tracer has that address",
+            hint=f"{said}use otel://stdout, otel+otlp+grpc://host:4317 or otel+otlp+http://host:4318",
+        )
+    sdk = need("opentelemetry.sdk.trace", what=WHAT, extra=otlp.EXTRA)
+    export = need("opentelemetry.sdk.trace.export", what=WHAT, extra=otlp.EXTRA)
+    provider = sdk.TracerProvider(resource=otlp.resource(what=WHAT), shutdown_on_exit=False)
+    if scheme == "otel":
+        import sys
+
+        provider.add_span_processor(export.SimpleSpanProcessor(export.ConsoleSpanExporter(out=sys.stderr)))
+    else:
+        protocol = next((name for name in (otlp.GRPC, otlp.HTTP) if scheme.endswith(f"+{name}")), None)
+        exporter = otlp.exporter(otlp.collector(given, protocol=protocol), "traces", what=WHAT)
+        provider.add_span_processor(
+            export.BatchSpanProcessor(exporter, export_timeout_millis=otlp.SECONDS * 1000, schedule_delay_millis=2000)
+        )
+    tracer = provider.get_tracer("ematix_flow")
+    _providers[id(tracer)] = (tracer, provider)
+    return tracer
+
+
+_providers: dict[int, tuple[Any, Any]] = {}
+"""Whose provider is to be shut down with its tracer."""
+
+
+def close_tracer(tracer: Any | None) -> None:
+    """Send what is left, for a few seconds at most; a tracer made elsewhere is left alone."""
+    _, provider = _providers.pop(id(tracer), (None, None))
+    if provider is not None:
+        provider.force_flush(otlp.SECONDS * 1000)
+        provider.shutdown()
+
+
+def set_global_tracer(tracer: Any | None) -> None:
+    """The tracer that is used where none is given."""
+    global _global
+    _global = tracer
+
+
+def get_global_tracer() -> Any | None:
+    """The tracer that is used where none is given; None for no tracing."""
+    return _global
+
+
+@contextlib.contextmanager
+def pipeline_run_span(pipeline_name: str, attempt: int = 1, tracer: Any | None = None, *,
+                      attributes: Mapping[str, Any] | None = None) -> Iterator[Any | None]:  # fmt: skip
+    """A span around a run; an error inside marks it, masked, and goes on. Without a tracer nothing happens."""
+    used = tracer if tracer is not None else _global
+    if used is None:
+        yield None
+        return
+    known = {"flow.pipeline.name": pipeline_name, "flow.pipeline.attempt": attempt, **(attributes or {})}
+    failure: BaseException | None = None
+    with used.start_as_current_span(RUN_SPAN, attributes=known) as span:
+        try:
+            yield span
+        except BaseException as error:
+            # Kept from the span's own context manager, which would write the error's text down unmasked.
+            failure = error
+            mark_failed(span, error)
+    if failure is not None:
+        raise failure
+
+
+def mark_failed(span: Any, error: BaseException) -> None:
+    """Say on the span what went wrong."""
+    said = mask(str(getattr(error, "what", error)))
+    with contextlib.suppress(Exception):
+        span.set_attribute("error.type", type(error).__name__)
+        status = need("opentelemetry.trace", what=WHAT, extra=otlp.EXTRA)
+        span.set_status(status.Status(status.StatusCode.ERROR, said))
+        span.add_event("exception", {"exception.type": type(error).__name__, "exception.message": said})
+
+
+def describe_run(span: Any, record: RunRecord, *, spark_jobs: Sequence[int] = (),
+                 spark_stages: Sequence[int] = ()) -> None:  # fmt: skip
+    """Put what the run did on its span: its id, its counts, Spark's jobs and stages."""
+    listed = record.extras.get("targets")
+    targets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
+    counts = {word: sum(int(target.get(word) or 0) for target in targets) for word in _COUNTS}
+    known: dict[str, Any] = {
+        "flow.run.id": record.run_id,
+        "flow.run.status": record.status,
+        "flow.targets": [str(target.get("table")) for target in targets],
+        **{f"flow.{word.replace('_', '.', 1)}": count for word, count in counts.items() if count},
+        "flow.failed_step": record.failed_step,
+        "spark.job.ids": list(spark_jobs),
+        "spark.stage.ids": list(spark_stages),
+    }
+    for name, value in known.items():
+        if value not in (None, [], ""):
+            span.set_attribute(name, value)
+
+
+def add_steps(tracer: Any | None, span: Any, pipeline: str, steps: Sequence[Step]) -> None:
+    """One span per step below the run's, with the times at which the steps really began and ended."""
+    used = tracer if tracer is not None else _global
+    if used is None or span is None or not hasattr(used, "start_span"):
+        return
+    api = need("opentelemetry.trace", what=WHAT, extra=otlp.EXTRA)
+    inside = api.set_span_in_context(span)
+    for step in steps:
+        known = {"flow.pipeline.name": pipeline, "flow.step.name": step.name}
+        if step.text:
+            known["flow.step.about"] = mask(step.text)
+        own = used.start_span(STEP_SPAN, context=inside, attributes=known, start_time=step.began)
+        if step.rows is not None:
+            own.set_attribute("flow.rows", step.rows)
+        own.end(end_time=step.ended)

@@ -1,0 +1,176 @@
+"""Everything that watches a run, behind one door: the run goes on whatever happens to those who watch it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.redact import mask
+from ematix_flow.observe import tracing
+from ematix_flow.observe.alerts.dispatch import Alerts
+from ematix_flow.observe.alerts.event import AlertEvent
+from ematix_flow.observe.alerts.sources import failure_of, recovery_of
+from ematix_flow.observe.isolation import Complaints
+from ematix_flow.observe.lineage.declared import Lineage, SourceText, lineage_of
+from ematix_flow.observe.lineage.emitters import LineageEmitter
+from ematix_flow.observe.lineage.events import ABORT, COMPLETE, FAIL, NAMESPACE, START, run_event
+from ematix_flow.observe.metrics.feeding import record_run
+from ematix_flow.observe.metrics.sinks import MetricsSink, NullSink
+from ematix_flow.observe.steps import SignOfLife, StepClock
+from ematix_flow.runlog.records import RunRecord
+
+
+@dataclass
+class Observers:
+    """Alerters, a metrics sink, a tracer and a lineage emitter; each may be missing."""
+
+    alerts: Alerts = field(default_factory=Alerts)
+    metrics: MetricsSink = field(default_factory=NullSink)
+    tracer: Any | None = None
+    lineage: LineageEmitter | None = None
+    namespace: str = NAMESPACE
+    run_log_option: str = ""
+    """What leads `flow runs show` to the run log, where it is not the usual one: ` --run-log …`."""
+    complaints: Complaints = field(default_factory=Complaints)
+
+    @contextmanager
+    def watching(self, spec: PipelineSpec, *, attempt: int = 1, run_id: str | None = None,
+                 scheduled_for: datetime | None = None) -> Iterator[Watch]:  # fmt: skip
+        """Watch one run: give it `watch.listener` and tell `watch.succeeded(…)`; an error passes through."""
+        watch = Watch(self, spec, run_id or str(uuid.uuid4()), attempt, scheduled_for)
+        watch.began()
+        with tracing.pipeline_run_span(spec.name, attempt, self.tracer) as span:
+            try:
+                yield watch
+            except BaseException as error:
+                watch.failed(error)
+                raise
+            finally:
+                watch.ended(span)
+
+    def close(self) -> None:
+        """Send what is left."""
+        with self.complaints.isolated("the metrics sink"):
+            self.metrics.close()
+        with self.complaints.isolated("the tracer"):
+            tracing.close_tracer(self.tracer)
+
+
+class Watch:
+    """One run, watched."""
+
+    def __init__(self, observers: Observers, spec: PipelineSpec, run_id: str, attempt: int,
+                 scheduled_for: datetime | None) -> None:  # fmt: skip
+        self.spec = spec
+        self.run_id = run_id
+        """The run's id in traces and lineage; give it to the run, so that its record has the same."""
+        self.attempt = attempt
+        self.source: SourceText | None = None
+        """The source's SQL, as soon as somebody knows it."""
+        self.gave_up = False
+        """Set it when this failure is the last attempt."""
+        self.spark_jobs: list[int] = []
+        self.spark_stages: list[int] = []
+        self._observers = observers
+        self._scheduled_for = scheduled_for
+        self._started_at = now()
+        self._clock = StepClock()
+        self._record: RunRecord | None = None
+        self._interrupted = False
+
+    @property
+    def record(self) -> RunRecord | None:
+        """What is known of the run once it has ended."""
+        return self._record
+
+    def listener(self, event: SignOfLife) -> None:
+        """Hears the run's signs of life."""
+        self._clock(event)
+
+    def began(self) -> None:
+        """Say that the run begins."""
+        self._emit_lineage(START, self._started_at)
+
+    def succeeded(self, result: Mapping[str, Any]) -> None:
+        """The run's outcome as plain data, as `Result.to_dict()` gives it."""
+        self._record = self._made("succeeded", result, None)
+
+    def failed(self, error: BaseException) -> None:
+        """The run raised this."""
+        self._interrupted = isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit))
+        facts = error.facts if isinstance(error, FlowError) else {}
+        result = facts.get("result")
+        partly = result.to_dict() if result is not None and hasattr(result, "to_dict") else {}
+        self._record = self._made("failed", partly, error)
+
+    def ended(self, span: Any | None) -> None:
+        """Tell everybody; whoever cannot hear it harms nobody."""
+        steps = self._clock.finish()
+        record = self._record or self._made("succeeded", {}, None)
+        self._record = record
+        watchers = self._observers
+        with watchers.complaints.isolated("the metrics sink"):
+            record_run(watchers.metrics, record, steps=steps)
+        if span is not None:
+            with watchers.complaints.isolated("the tracer"):
+                tracing.describe_run(span, record, spark_jobs=self.spark_jobs, spark_stages=self.spark_stages)
+                tracing.add_steps(watchers.tracer, span, self.spec.name, steps)
+        ending = COMPLETE if record.status == "succeeded" else ABORT if self._interrupted else FAIL
+        self._emit_lineage(ending, record.finished_at or now())
+        if not self._interrupted:  # whoever stopped it knows
+            with watchers.complaints.isolated("the alerters"):
+                watchers.alerts.tell(self._alert(record))
+
+    def _alert(self, record: RunRecord) -> AlertEvent:
+        option = self._observers.run_log_option
+        command = f"flow runs show {record.run_id[:8]}{option}" if option else ""
+        if record.status == "succeeded":
+            return recovery_of(record, command=command)
+        attempts = self.spec.retry.max_attempts
+        return failure_of(record, max_attempts=attempts, gave_up=self.gave_up, command=command)
+
+    def _made(self, status: str, result: Mapping[str, Any], error: BaseException | None) -> RunRecord:
+        facts = error.facts if isinstance(error, FlowError) else {}
+        extras = {key: value for key, value in result.items() if key != "pipeline"}
+        if error is not None:
+            kind = {"error": type(error).__name__, "message": mask(str(error)), "where": str(self.spec.where or "")}
+            extras["error"] = error.to_dict() if isinstance(error, FlowError) else kind
+        return RunRecord(
+            run_id=str(result.get("run_id") or facts.get("run_id") or self.run_id),
+            pipeline=self.spec.name,
+            status=status,
+            started_at=self._started_at,
+            finished_at=now(),
+            attempt=self.attempt,
+            failed_step=str(facts["step"]) if "step" in facts else None,
+            error_summary=mask(str(getattr(error, "what", None) or error)) if error is not None else None,
+            extras=extras,
+        )
+
+    def _emit_lineage(self, kind: str, at: datetime) -> None:
+        emitter = self._observers.lineage
+        if emitter is None:
+            return
+        with self._observers.complaints.isolated(f"lineage to {emitter.address}"):
+            emitter.emit(
+                run_event(
+                    kind,
+                    self.spec,
+                    self._lineage(),
+                    run_id=self.run_id,
+                    at=at,
+                    record=self._record,
+                    namespace=self._observers.namespace,
+                    scheduled_for=self._scheduled_for,
+                )
+            )
+
+    def _lineage(self) -> Lineage:
+        return lineage_of(self.spec, source=self.source)

@@ -1,0 +1,1 @@
+"""People and clocks: what is due, and making it happen."""

@@ -1,0 +1,165 @@
+"""What is due now: a pure function of the declarations, the history and the clock.
+
+Every decision is a value with its reason; nothing here reads a store, starts a run or asks what time it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from ematix_flow.declare.retry import RetryPolicy
+from ematix_flow.declare.workflow import TriggerOp
+from ematix_flow.orchestrate.cron import fire_in
+from ematix_flow.orchestrate.triggers import satisfied_at
+from ematix_flow.runlog.records import AttemptState, from_text, to_text
+
+CRON, RETRY, AFTER, WAIT = "cron", "retry", "after", "wait"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One pipeline as the clock sees it."""
+
+    name: str
+    schedule: str | None = None
+    zone: str | None = None
+    depends_on: tuple[str, ...] = ()
+    upstream_freshness_secs: float | None = None
+    retry: RetryPolicy = field(default_factory=RetryPolicy)
+    trigger: TriggerOp | None = None
+    """Successes of others that fire this one."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the run log knows about jobs, by name."""
+
+    succeeded: Mapping[str, datetime] = field(default_factory=dict)
+    """When a job last succeeded."""
+    fired: Mapping[str, str] = field(default_factory=dict)
+    """The cron slot that a job fired last, as text."""
+    waiting: Mapping[str, str] = field(default_factory=dict)
+    """The cron slot that a job was last seen waiting with."""
+    triggered: Mapping[str, str] = field(default_factory=dict)
+    """The slot of runs of others that a job fired last."""
+    attempts: Mapping[str, AttemptState] = field(default_factory=dict)
+    paused: Mapping[str, str] = field(default_factory=dict)
+    """Paused jobs, with who paused them."""
+    running: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class Fire:
+    """A job to run, and the slot that may be fired only once."""
+
+    name: str
+    slot: str
+    attempt: int = 1
+    clears_attempts: bool = False
+    """A new slot begins: failures of the one before are forgotten."""
+
+
+@dataclass(frozen=True)
+class Skip:
+    """A job that is due and does not run, and why; `waits_for` names the slot that stays due."""
+
+    name: str
+    reason: str
+    waits_for: str | None = None
+
+
+Decision = Fire | Skip
+
+
+def decide(jobs: Sequence[Job], known: Known, *, now: datetime, interval: float) -> list[Decision]:
+    """Everything that is due, in the order of the jobs, which must be one that upstreams come first in.
+
+    A job that is due and blocked by an upstream that is itself due is told to wait: it is asked again.
+    """
+    decided: list[Decision] = []
+    unsettled = set(known.running)
+    for job in jobs:
+        decision = _decide(job, known, unsettled, now=now, interval=interval)
+        if decision is None:
+            continue
+        decided.append(decision)
+        if isinstance(decision, Fire) or decision.waits_for is not None:
+            unsettled.add(job.name)
+    return decided
+
+
+def cron_slot(fired: datetime) -> str:
+    """The key of a cron fire.
+
+    >>> from datetime import timezone
+    >>> cron_slot(datetime(2026, 11, 16, 3, tzinfo=timezone.utc))
+    'cron:2026-11-16T03:00:00Z'
+    """
+    return f"{CRON}:{to_text(fired)[:19]}Z"
+
+
+def _decide(job: Job, known: Known, unsettled: set[str], *, now: datetime, interval: float) -> Decision | None:
+    slot = _new_slot(job, known, now=now, interval=interval)
+    state = known.attempts.get(job.name)
+    if slot is None and (state is None or state.attempt_count == 0):
+        return None
+    if job.name in known.paused:
+        return Skip(job.name, f"paused by {known.paused[job.name] or 'somebody'}") if slot is not None else None
+    if job.name in known.running:
+        return Skip(job.name, "still running", waits_for=slot) if slot is not None else None
+    if slot is None and state is not None:
+        return _retried(job, known, state, unsettled, now=now)
+    blocked = _blocked(job, known, unsettled, now=now)
+    if blocked is not None:
+        return Skip(job.name, blocked, waits_for=slot)
+    return Fire(job.name, str(slot), clears_attempts=state is not None)
+
+
+def _new_slot(job: Job, known: Known, *, now: datetime, interval: float) -> str | None:
+    """The slot that is due and was never fired."""
+    if job.trigger is not None:
+        before = known.triggered.get(job.name)
+        since = from_text(before.partition(":")[2]) if before else None
+        found = satisfied_at(job.trigger, known.succeeded, since=since)
+        if found is not None:
+            return f"{AFTER}:{to_text(found)}"
+    if job.schedule is None:
+        return None
+    fired = fire_in(job.schedule, now - timedelta(seconds=interval), now, zone=job.zone)
+    fresh = cron_slot(fired) if fired is not None else None
+    waited = known.waiting.get(job.name)
+    best = max((slot for slot in (fresh, waited) if slot is not None), default=None)
+    return best if best is not None and best > known.fired.get(job.name, "") else None
+
+
+def _retried(
+    job: Job, known: Known, state: AttemptState, unsettled: Iterable[str], *, now: datetime
+) -> Decision | None:
+    policy, tried = job.retry, state.attempt_count
+    if state.gave_up or tried >= policy.max_attempts:
+        if not policy.explicit:
+            return None
+        return Skip(job.name, f"gave up after {tried} retry attempts (max_attempts={policy.max_attempts})")
+    eligible = state.last_attempt_at + timedelta(seconds=policy.wait_after(tried))
+    if now < eligible:
+        told = f"retry backoff (attempt {tried}/{policy.max_attempts}; next eligible at {to_text(eligible)[:19]}Z)"
+        return Skip(job.name, told)
+    blocked = _blocked(job, known, unsettled, now=now)
+    if blocked is not None:
+        return Skip(job.name, blocked)
+    of = known.fired.get(job.name) or f"{CRON}:{to_text(state.last_attempt_at)[:19]}Z"
+    return Fire(job.name, f"{RETRY}:{of}#{tried + 1}", attempt=tried + 1)
+
+
+def _blocked(job: Job, known: Known, unsettled: Iterable[str], *, now: datetime) -> str | None:
+    """Upstreams that have to succeed first, None when all have."""
+    missing = []
+    for upstream in job.depends_on:
+        done = known.succeeded.get(upstream)
+        limit = job.upstream_freshness_secs
+        is_old = done is None or (limit is not None and now - done > timedelta(seconds=limit))
+        if is_old or upstream in unsettled or upstream in known.attempts:
+            missing.append(upstream)
+    return f"upstream not fresh: {','.join(missing)}" if missing else None

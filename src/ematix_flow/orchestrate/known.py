@@ -1,0 +1,53 @@
+"""What the run log knows, as the value that decisions are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from ematix_flow.declare.workflow import Workflow, workflows
+from ematix_flow.orchestrate.due import AFTER, CRON, WAIT, Job, Known
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import LastRun, RunRecord
+from ematix_flow.runlog.worker import is_dead
+
+
+def known_by(run_log: RunLog, jobs: Sequence[Job]) -> Known:
+    """A handful of questions, however long the history is."""
+    waiting = {name: slot.slot.partition(":")[2] for name, slot in run_log.last_slots(WAIT).items()}
+    return Known(
+        succeeded=_with_workflows(_succeeded(run_log, jobs), workflows()),
+        fired={name: slot.slot for name, slot in run_log.last_slots(CRON).items()},
+        waiting=waiting,
+        triggered={name: slot.slot for name, slot in run_log.last_slots(AFTER).items()},
+        attempts=run_log.attempt_states(),
+        paused={name: pause.by for name, pause in run_log.paused().items()},
+        running=frozenset(name for name, record in run_log.latest_runs().items() if _is_running(record)),
+    )
+
+
+def _succeeded(run_log: RunLog, jobs: Sequence[Job]) -> dict[str, datetime]:
+    last: Mapping[str, LastRun] = run_log.last_runs()
+    found = {name: run.at for name, run in last.items() if run.success}
+    asked = {name for job in jobs for name in job.depends_on}
+    asked |= {name for job in jobs if job.trigger is not None for name in job.trigger.leaves()}
+    for name in asked - found.keys():
+        if name in last:  # its last run failed; an earlier one may have gone well
+            records, _ = run_log.list_runs(pipeline=name, status="succeeded", limit=1)
+            if records and records[0].finished_at is not None:
+                found[name] = records[0].finished_at
+    return found
+
+
+def _with_workflows(succeeded: dict[str, datetime], flows: Mapping[str, Workflow]) -> dict[str, datetime]:
+    """A workflow has succeeded when all of its jobs have: at the moment of the last one."""
+    for name, flow in flows.items():
+        moments = [succeeded[job] for job in flow.jobs if job in succeeded]
+        if len(moments) == len(flow.jobs):
+            succeeded[name] = max(moments)
+    return succeeded
+
+
+def _is_running(record: RunRecord) -> bool:
+    worker = record.extras.get("worker")
+    return record.status == "running" and not (worker and is_dead(str(worker)))

@@ -1,0 +1,5 @@
+"""The run log in S3."""
+
+from ematix_flow.runlog.s3 import S3RunLog
+
+__all__ = ["S3RunLog"]

@@ -1,0 +1,6 @@
+"""The run log in objects of a bucket: what all object stores share."""
+
+from ematix_flow.runlog.blob.bucket import ABSENT, Blob, Bucket, Changed, Client
+from ematix_flow.runlog.blob.store import BlobRunLog
+
+__all__ = ["ABSENT", "Blob", "BlobRunLog", "Bucket", "Changed", "Client"]

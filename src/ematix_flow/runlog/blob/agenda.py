@@ -1,0 +1,134 @@
+"""Fired slots, pauses and intervals as objects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from itertools import islice
+
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.runlog.agenda import CRON, Interval, Pause, Slot
+from ematix_flow.runlog.blob.claims import still_leads
+from ematix_flow.runlog.blob.keys import backwards, encode
+from ematix_flow.runlog.blob.objects import Document, Objects
+from ematix_flow.runlog.records import from_text, in_utc, to_text
+
+
+class BlobAgenda:
+    """What is to be done, and who has it."""
+
+    _objects: Objects
+
+    def take_slot(self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None) -> bool:
+        """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
+        fired = Slot(pipeline, slot, clock_now(), worker_id)
+        told = {"pipeline": pipeline, "slot": slot, "fired_at": to_text(fired.fired_at), "worker_id": worker_id}
+        still_leads(self._objects, leader)
+        if not self._objects.create(f"slots/{encode(pipeline)}/{fired.digest}.json", told):
+            return False
+        self._objects.write(f"fired/{encode(pipeline)}/{backwards(fired.fired_at)}.{fired.digest[:16]}.json", told)
+        self._objects.change(
+            f"last_slots/{encode(fired.kind)}/{encode(pipeline)}.json",
+            lambda known: told if known is None or known["fired_at"] < told["fired_at"] else None,
+        )
+        return True
+
+    def slots(self, pipeline: str, *, limit: int = 50) -> list[Slot]:
+        """What a pipeline fired, the latest first."""
+        most = max(limit, 0)
+        keys = self._objects.keys(f"fired/{encode(pipeline)}/", page=min(most, 999) + 1)
+        return [_slot(told) for told in self._objects.read_all(islice(keys, most))]
+
+    def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
+        """The slot of this kind that each pipeline fired last."""
+        found = self._objects.read_all(self._objects.keys(f"last_slots/{encode(kind)}/"))
+        return {told["pipeline"]: _slot(told) for told in found}
+
+    def set_paused(self, name: str, paused: bool, by: str) -> None:
+        """Stop firing a pipeline, or go on; the first pause counts until it ends."""
+        key = f"pauses/{encode(name)}.json"
+        if paused:
+            self._objects.create(key, {"name": name, "paused_at": to_text(clock_now()), "paused_by": by})
+        else:
+            self._objects.delete(key)
+
+    def paused(self) -> dict[str, Pause]:
+        """Every pipeline that is paused."""
+        found = self._objects.read_all(self._objects.keys("pauses/"))
+        return {told["name"]: Pause(told["name"], from_text(told["paused_at"]), told["paused_by"]) for told in found}
+
+    def record_intervals(self, pipeline: str, intervals: Iterable[Interval]) -> None:
+        """Remember how intervals stand; planning never takes one away from its worker."""
+        self._objects.at_once(
+            lambda interval: self._change(pipeline, interval.start, interval.end, interval.after), intervals
+        )
+
+    def intervals(self, pipeline: str) -> list[Interval]:
+        """The ledger of a pipeline, the earliest first."""
+        return [
+            _interval(told) for told in self._objects.read_all(self._objects.keys(f"intervals/{encode(pipeline)}/"))
+        ]
+
+    def take_interval(
+        self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
+    ) -> bool:
+        """The right to load one interval; False when it is done or somebody else works on it."""
+
+        def taken(known: Interval | None) -> Interval | None:
+            return (known or Interval(start, end)).taken(worker_id, clock_now(), lease_seconds)
+
+        return self._change(pipeline, start, end, taken)
+
+    def renew_interval(
+        self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
+    ) -> bool:
+        """Keep an interval for longer; False when this worker no longer has it."""
+
+        def renewed(known: Interval | None) -> Interval | None:
+            return known.renewed(worker_id, clock_now(), lease_seconds) if known is not None else None
+
+        return self._change(pipeline, start, end, renewed)
+
+    def _change(
+        self, pipeline: str, start: datetime, end: datetime, change: Callable[[Interval | None], Interval | None]
+    ) -> bool:
+        def changed(told: Document | None) -> Document | None:
+            after = change(_interval(told) if told is not None else None)
+            return _told(after) if after is not None else None
+
+        key = f"intervals/{encode(pipeline)}/{_stamp(start)}.{_stamp(end)}.json"
+        return self._objects.change(key, changed) is not None
+
+
+def _slot(told: Document) -> Slot:
+    return Slot(told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"])
+
+
+def _stamp(moment: datetime) -> str:
+    return in_utc(moment).strftime("%Y%m%dT%H%M%S-%f")
+
+
+def _told(interval: Interval) -> Document:
+    return {
+        "start": to_text(interval.start),
+        "end": to_text(interval.end),
+        "status": interval.status,
+        "run_id": interval.run_id,
+        "attempt": interval.attempt,
+        "error": interval.error,
+        "worker_id": interval.worker_id,
+        "expires_at": to_text(interval.expires_at) if interval.expires_at else None,
+    }
+
+
+def _interval(told: Document) -> Interval:
+    return Interval(
+        start=from_text(told["start"]),
+        end=from_text(told["end"]),
+        status=told["status"],
+        run_id=told["run_id"],
+        attempt=told["attempt"],
+        error=told["error"],
+        worker_id=told["worker_id"],
+        expires_at=from_text(told["expires_at"]) if told["expires_at"] else None,
+    )

@@ -1,0 +1,142 @@
+"""Runs, last outcomes and attempts as objects."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from itertools import islice
+
+from ematix_flow.runlog.blob.claims import still_leads
+from ematix_flow.runlog.blob.keys import RunKeys, encode
+from ematix_flow.runlog.blob.objects import Document, Objects
+from ematix_flow.runlog.protocol import the_only_one
+from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord, from_text, to_text
+from ematix_flow.runlog.requests import Change, Fate, RequestedRuns
+
+_SEVERAL = 6
+
+
+class BlobHistory(RequestedRuns):
+    """What has run, and what was asked for."""
+
+    _objects: Objects
+
+    def record_run(self, name: str, ts: datetime, success: bool) -> None:
+        """Remember the last outcome of a pipeline."""
+        told = {"pipeline_name": name, "last_run_at": to_text(ts), "success": success}
+        self._objects.write(f"run_log/{encode(name)}.json", told)
+
+    def last_runs(self) -> dict[str, LastRun]:
+        """The last outcome of every pipeline."""
+        found = self._objects.read_all(self._objects.keys("run_log/"))
+        return {told["pipeline_name"]: LastRun(from_text(told["last_run_at"]), bool(told["success"])) for told in found}
+
+    def record_attempt(self, name: str, state: AttemptState) -> None:
+        """Remember how often a pipeline has failed in a row."""
+        told = {
+            "pipeline_name": name,
+            "attempt_count": state.attempt_count,
+            "last_attempt_at": to_text(state.last_attempt_at),
+            "gave_up": state.gave_up,
+        }
+        self._objects.write(f"attempt_state/{encode(name)}.json", told)
+
+    def clear_attempt_state(self, name: str) -> None:
+        """Forget its failures."""
+        self._objects.delete(f"attempt_state/{encode(name)}.json")
+
+    def attempt_states(self) -> dict[str, AttemptState]:
+        """The failures in a row of every pipeline that has any."""
+        found = self._objects.read_all(self._objects.keys("attempt_state/"))
+        return {
+            told["pipeline_name"]: AttemptState(
+                told["attempt_count"], from_text(told["last_attempt_at"]), bool(told["gave_up"])
+            )
+            for told in found
+        }
+
+    def record_run_record(self, record: RunRecord) -> None:
+        """Remember a run, or replace what was known of it."""
+        keys, known = RunKeys.of(record), self._keys_of(record.run_id)
+        self._objects.write(keys.record, record.to_detail_dict())
+        if keys not in known:
+            self._objects.mark(keys.id, keys.all)
+        if record.status == "requested":
+            self._objects.mark(keys.requested)
+        elif keys in known:
+            self._objects.delete(keys.requested)
+        for old in known:
+            if old != keys:
+                self._remove(old)
+
+    def list_runs(
+        self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
+    ) -> tuple[list[RunRecord], int]:
+        """Runs, the newest first, and how many there are in all; by status, every record is read."""
+        start, end = max(offset, 0), max(offset, 0) + max(limit, 0)
+        if status is None:
+            keys = self._record_keys("all/", pipeline)
+            return self._records(keys[start:end]), len(keys)
+        keys = self._record_keys("requested/" if status == "requested" else "all/", pipeline)
+        wanted = [record for record in self._records(keys) if record.status == status]
+        return wanted[start:end], len(wanted)
+
+    def latest_runs(self) -> dict[str, RunRecord]:
+        """The newest run of every pipeline, leaving out those that are only asked for."""
+        newest = self._objects.at_once(self._newest, self._objects.folders("runs/"))
+        return {record.pipeline: record for record in newest if record is not None}
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """The run of that id, or of the one id that begins so."""
+        exact = self._keys_of(run_id)
+        found = exact[:1] or list(islice(map(RunKeys.by_id, self._objects.keys(f"ids/{encode(run_id)}")), _SEVERAL))
+        unique = {keys.run_id: keys for keys in reversed(found)}
+        return the_only_one(run_id, self._records([keys.record for keys in unique.values()]))
+
+    def change_run(self, run_id: str, change: Change, *, leader: str | None = None) -> bool:
+        """Replace or remove the record of that whole id, with nobody in between; False when it stays as it is."""
+        still_leads(self._objects, leader)
+        known = self._keys_of(run_id)
+        if not known:
+            return False
+        removed = False
+
+        def changed(told: Document | None) -> Document | None:
+            nonlocal removed
+            result = change(RunRecord.from_dict(told)) if told is not None else Fate.KEPT
+            removed = result is Fate.REMOVED
+            if isinstance(result, RunRecord):
+                return result.to_detail_dict()
+            return {**told, "status": "cancelled"} if removed and told is not None else None
+
+        after = self._objects.change(known[0].record, changed)
+        if after is None:
+            return False
+        if removed:
+            self._remove(known[0])
+        elif after["status"] != "requested":
+            self._objects.delete(known[0].requested)
+        return True
+
+    def _record_keys(self, listing: str, pipeline: str | None) -> list[str]:
+        """The keys of records, the newest first."""
+        if listing == "all/" and pipeline is not None:
+            return list(self._objects.keys(f"runs/{encode(pipeline)}/"))
+        found = map(RunKeys.by_time, self._objects.keys(listing))
+        return [keys.record for keys in found if pipeline is None or keys.pipeline == encode(pipeline)]
+
+    def _records(self, keys: list[str]) -> list[RunRecord]:
+        return [RunRecord.from_dict(told) for told in self._objects.read_all(keys)]
+
+    def _newest(self, folder: str) -> RunRecord | None:
+        for key in self._objects.keys(folder, page=5):
+            told = self._objects.read(key)
+            if told is not None and told["status"] != "requested":
+                return RunRecord.from_dict(told)
+        return None
+
+    def _keys_of(self, run_id: str) -> list[RunKeys]:
+        """Where the run of this whole id is; the latest first where a move was interrupted."""
+        return [RunKeys.by_id(key) for key in self._objects.keys(f"ids/{encode(run_id)}.", page=5)]
+
+    def _remove(self, keys: RunKeys) -> None:
+        self._objects.delete(keys.record, keys.all, keys.requested, keys.id)

@@ -1,0 +1,121 @@
+"""JSON documents in a bucket, changed by comparing and swapping."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from ematix_flow.foundation.errors import ConnectionFailed, Unreachable
+from ematix_flow.runlog.blob.bucket import ABSENT, Bucket, Changed
+
+VERSION = 1
+AT_ONCE = 16
+_TRIES = 20
+_VERSION_KEY = "version.json"
+
+Document = dict[str, Any]
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Objects:
+    """The documents below one prefix of a bucket."""
+
+    def __init__(self, bucket: Bucket, prefix: str) -> None:
+        self._bucket = bucket
+        self._prefix = f"{prefix.strip('/')}/" if prefix.strip("/") else ""
+        self._check_version()
+
+    def read(self, key: str) -> Document | None:
+        """A document; None when it is not there."""
+        found = self._bucket.get(self._prefix + key)
+        return _parsed(found.body) if found is not None else None
+
+    def read_all(self, keys: Iterable[str]) -> list[Document]:
+        """Many documents at once, in the order of their keys; those that are gone are left out."""
+        return [found for found in self.at_once(self.read, keys) if found is not None]
+
+    def at_once(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """The same for many, some at a time: an object store is slow to answer and quick to serve many."""
+        todo = list(items)
+        if len(todo) < 2:
+            return [work(item) for item in todo]
+        with ThreadPoolExecutor(min(AT_ONCE, len(todo)), thread_name_prefix="run-log") as pool:
+            return list(pool.map(work, todo))
+
+    def write(self, key: str, told: Mapping[str, Any]) -> None:
+        """Write a document, whatever was there."""
+        self._bucket.put(self._prefix + key, _body(told))
+
+    def mark(self, *keys: str) -> None:
+        """Write empty objects, whose keys say everything."""
+        self.at_once(lambda key: self._bucket.put(self._prefix + key, b""), keys)
+
+    def create(self, key: str, told: Mapping[str, Any]) -> bool:
+        """Write a document unless it is there; True for exactly one caller."""
+        return self._swap(key, told, match=ABSENT)
+
+    def change(self, key: str, change: Callable[[Document | None], Document | None]) -> Document | None:
+        """Replace a document by what `change` makes of it, with nobody in between; None when it makes nothing."""
+        for number in range(_TRIES):
+            found = self._bucket.get(self._prefix + key)
+            after = change(_parsed(found.body) if found is not None else None)
+            if after is None:
+                return None
+            if self._swap(key, after, match=found.tag if found is not None else ABSENT):
+                return after
+            time.sleep(random.uniform(0.5, 1) * min(0.01 * 2**number, 0.5))  # noqa: S311
+        raise Unreachable(f"the run log {self._bucket.label} is busy: {key} keeps changing", hint="try again")
+
+    def keys(self, prefix: str, *, page: int = 1000) -> Iterator[str]:
+        """The keys below this one, in order."""
+        return (key[len(self._prefix) :] for key in self._bucket.keys(self._prefix + prefix, page=page))
+
+    def folders(self, prefix: str) -> list[str]:
+        """What comes next behind this prefix, up to and with the next slash."""
+        return [key[len(self._prefix) :] for key in self._bucket.folders(self._prefix + prefix)]
+
+    def delete(self, *keys: str) -> None:
+        """Remove objects; those that are not there stay away."""
+        self.at_once(lambda key: self._bucket.delete(self._prefix + key), keys)
+
+    def close(self) -> None:
+        """Let go of connections."""
+        self._bucket.close()
+
+    def _swap(self, key: str, told: Mapping[str, Any], *, match: str) -> bool:
+        """Each attempt has a name: after a lost answer, a refusal may mean that our own first try went through."""
+        body = _body({**told, "attempt_id": uuid.uuid4().hex})
+        try:
+            self._bucket.put(self._prefix + key, body, match=match)
+            return True
+        except Changed:
+            now = self._bucket.get(self._prefix + key)
+            return now is not None and now.body == body
+
+    def _check_version(self) -> None:
+        """Refuse a later version; asking also tells whether the bucket is there at all."""
+        next(iter(self._bucket.keys(self._prefix, page=1)), None)
+        known = self.read(_VERSION_KEY)
+        if known is None:
+            self._bucket.put(self._prefix + _VERSION_KEY, _body({"version": VERSION}))
+        elif known.get("version", 0) > VERSION:
+            raise ConnectionFailed(
+                f"the run log {self._bucket.label} has version {known['version']}, "
+                f"and this program knows versions up to {VERSION}",
+                hint="update ematix-flow-spark, or use another run log: --run-log URL",
+            )
+
+
+def _body(told: Mapping[str, Any]) -> bytes:
+    return json.dumps(dict(told), default=str, ensure_ascii=False).encode()
+
+
+def _parsed(body: bytes) -> Document:
+    parsed: Document = json.loads(body)
+    return parsed

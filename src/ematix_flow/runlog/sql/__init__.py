@@ -1,0 +1,6 @@
+"""The run log in tables: what all SQL databases share."""
+
+from ematix_flow.runlog.sql.dialect import Dialect, Session
+from ematix_flow.runlog.sql.store import SqlRunLog
+
+__all__ = ["Dialect", "Session", "SqlRunLog"]

@@ -1,0 +1,152 @@
+"""Fired slots, pauses and intervals in tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.runlog.agenda import CRON, Interval, Pause, Slot
+from ematix_flow.runlog.records import from_text, to_text
+from ematix_flow.runlog.sql.base import SqlStore, retried
+from ematix_flow.runlog.sql.claims import still_leads
+from ematix_flow.runlog.sql.dialect import Session
+
+_COLUMNS = ("pipeline", "start_at", "end_at", "status", "run_id", "attempt", "error", "worker_id", "expires_at")
+_KEY = ("pipeline", "start_at", "end_at")
+_INTERVAL = ", ".join(_COLUMNS)
+
+
+class SqlAgenda(SqlStore):
+    """What is to be done, and who has it."""
+
+    @retried
+    def take_slot(self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None) -> bool:
+        """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
+        fired = Slot(pipeline, slot, clock_now(), worker_id)
+        told = {"pipeline": pipeline, "slot": slot, "fired_at": to_text(fired.fired_at), "worker_id": worker_id}
+        with self._transaction() as sql:
+            still_leads(sql, leader)
+            if not sql.add("fired_slots", {**told, "digest": fired.digest}):
+                return False
+            sql.put("last_slots", {**told, "kind": fired.kind}, key=["kind", "pipeline"])
+        return True
+
+    def slots(self, pipeline: str, *, limit: int = 50) -> list[Slot]:
+        """What a pipeline fired, the latest first."""
+        with self._transaction(write=False) as sql:
+            rows = sql.rows(
+                "SELECT pipeline, slot, fired_at, worker_id FROM $fired_slots WHERE pipeline = ? "
+                "ORDER BY fired_at DESC, digest DESC LIMIT ?",
+                pipeline,
+                max(limit, 0),
+            )
+        return [_slot(row) for row in rows]
+
+    def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
+        """The slot of this kind that each pipeline fired last."""
+        with self._transaction(write=False) as sql:
+            rows = sql.rows("SELECT pipeline, slot, fired_at, worker_id FROM $last_slots WHERE kind = ?", kind)
+        return {row[0]: _slot(row) for row in rows}
+
+    @retried
+    def set_paused(self, name: str, paused: bool, by: str) -> None:
+        """Stop firing a pipeline, or go on; the first pause counts until it ends."""
+        with self._transaction() as sql:
+            if paused:
+                sql.add("pauses", {"name": name, "paused_at": to_text(clock_now()), "paused_by": by})
+            else:
+                sql.run("DELETE FROM $pauses WHERE name = ?", name)
+
+    def paused(self) -> dict[str, Pause]:
+        """Every pipeline that is paused."""
+        with self._transaction(write=False) as sql:
+            rows = sql.rows("SELECT name, paused_at, paused_by FROM $pauses")
+        return {name: Pause(name, from_text(at), by) for name, at, by in rows}
+
+    @retried
+    def record_intervals(self, pipeline: str, intervals: Iterable[Interval]) -> None:
+        """Remember how intervals stand; planning never takes one away from its worker."""
+        told = sorted(intervals, key=lambda interval: (interval.start, interval.end))
+        planned = [_row(pipeline, Interval(interval.start, interval.end)) for interval in told]
+        with self._transaction() as sql:
+            sql.add_all("intervals", planned)
+            known = {(interval.start, interval.end): interval for interval in _intervals(sql, pipeline, locked=True)}
+            changed = [interval.after(known.get((interval.start, interval.end))) for interval in told]
+            rows = [_row(pipeline, interval) for interval in changed if interval is not None]
+            sql.put("intervals", *rows, key=_KEY)
+
+    def intervals(self, pipeline: str) -> list[Interval]:
+        """The ledger of a pipeline, the earliest first."""
+        with self._transaction(write=False) as sql:
+            return _intervals(sql, pipeline)
+
+    @retried
+    def take_interval(
+        self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
+    ) -> bool:
+        """The right to load one interval; False when it is done or somebody else works on it."""
+        with self._transaction() as sql:
+            sql.add("intervals", _row(pipeline, Interval(start, end)))
+            found = _locked(sql, pipeline, start, end)
+            taken = found.taken(worker_id, sql.now(), lease_seconds) if found else None
+            return _keep(sql, pipeline, taken)
+
+    @retried
+    def renew_interval(
+        self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
+    ) -> bool:
+        """Keep an interval for longer; False when this worker no longer has it."""
+        with self._transaction() as sql:
+            found = _locked(sql, pipeline, start, end)
+            return _keep(sql, pipeline, found.renewed(worker_id, sql.now(), lease_seconds) if found else None)
+
+
+def _slot(row: tuple[Any, ...]) -> Slot:
+    pipeline, slot, fired_at, worker_id = row
+    return Slot(pipeline, slot, from_text(fired_at), worker_id)
+
+
+def _intervals(sql: Session, pipeline: str, *, locked: bool = False) -> list[Interval]:
+    lock = sql.dialect.row_lock if locked else ""
+    rows = sql.rows(f"SELECT {_INTERVAL} FROM $intervals WHERE pipeline = ? ORDER BY start_at, end_at{lock}", pipeline)
+    return [_interval(row) for row in rows]
+
+
+def _locked(sql: Session, pipeline: str, start: datetime, end: datetime) -> Interval | None:
+    row = sql.one(
+        f"SELECT {_INTERVAL} FROM $intervals WHERE pipeline = ? AND start_at = ? AND end_at = ?{sql.dialect.row_lock}",
+        pipeline,
+        to_text(start),
+        to_text(end),
+    )
+    return _interval(row) if row else None
+
+
+def _keep(sql: Session, pipeline: str, interval: Interval | None) -> bool:
+    if interval is None:
+        return False
+    sql.put("intervals", _row(pipeline, interval), key=_KEY)
+    return True
+
+
+def _row(pipeline: str, interval: Interval) -> dict[str, Any]:
+    expires = to_text(interval.expires_at) if interval.expires_at else None
+    values = (pipeline, to_text(interval.start), to_text(interval.end), interval.status, interval.run_id,
+              interval.attempt, interval.error, interval.worker_id, expires)  # fmt: skip
+    return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _interval(row: tuple[Any, ...]) -> Interval:
+    _, start, end, status, run_id, attempt, error, worker_id, expires = row
+    return Interval(
+        start=from_text(start),
+        end=from_text(end),
+        status=status,
+        run_id=run_id,
+        attempt=attempt,
+        error=error,
+        worker_id=worker_id,
+        expires_at=from_text(expires) if expires else None,
+    )

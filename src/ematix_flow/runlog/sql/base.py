@@ -1,0 +1,124 @@
+"""Transactions on any SQL database: one connection a process, opened late and opened again when it was lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from ematix_flow.foundation.errors import FlowError, Unreachable
+from ematix_flow.runlog.sql import migrations
+from ematix_flow.runlog.sql.dialect import Dialect, Session
+
+_TRIES = 12
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+_S = TypeVar("_S")
+
+
+class Conflict(Unreachable):
+    """The database gave this transaction up in favour of another one; nothing of it happened."""
+
+
+class SqlStore:
+    """A database with the run log's tables in it, made when they are not there."""
+
+    def __init__(self, dialect: Dialect, *, create_tables: bool = True) -> None:
+        self._dialect = dialect
+        self._create_tables = create_tables
+        self._open: tuple[int, Session] | None = None
+        self._inherited: Any = None
+        with self._transaction(write=False):
+            pass
+
+    def close(self) -> None:
+        """Close the connection; the next call opens another."""
+        with self._dialect.lock:
+            self._drop()
+
+    @contextmanager
+    def _transaction(self, *, write: bool = True) -> Iterator[Session]:
+        """One transaction; a writer takes its locks at once where a reader that wants to write later may not wait."""
+        dialect = self._dialect
+        with dialect.lock:
+            try:
+                session = self._begin(write)
+                try:
+                    yield session
+                    session.run("COMMIT")
+                except BaseException as problem:
+                    self._give_up(session, broken=not isinstance(problem, Exception))
+                    raise
+                finally:
+                    if not dialect.keeps_open:
+                        self._drop()
+            except FlowError:
+                raise
+            except dialect.errors as error:
+                meaning = dialect.translate(error)
+                if dialect.is_conflict(error):
+                    raise Conflict(meaning.what, hint="try again") from error
+                raise meaning from error
+
+    def _begin(self, write: bool) -> Session:
+        begin = self._dialect.begin_write if write else self._dialect.begin_read
+        session, is_new = self._session()
+        try:
+            session.run(begin)
+        except self._dialect.errors:
+            if is_new or not self._dialect.may_vanish:
+                raise
+            self._drop()
+            session, _ = self._session()
+            session.run(begin)
+        return session
+
+    def _session(self) -> tuple[Session, bool]:
+        """The open connection, and whether it is a new one; a forked child must not use its parent's."""
+        if self._open is not None and self._dialect.per_process and self._open[0] != os.getpid():
+            self._inherited = self._open  # kept, because letting go of it would end the parent's session
+            self._open = None
+        if self._open is not None:
+            return self._open[1], False
+        session = Session(self._dialect.connect(), self._dialect)
+        try:
+            migrations.prepare(session, create=self._create_tables)
+        except BaseException:
+            session.raw.close()
+            raise
+        self._open = (os.getpid(), session)
+        return session, True
+
+    def _give_up(self, session: Session, *, broken: bool) -> None:
+        """End a transaction; a connection that was interrupted in the middle of a word is not used again."""
+        try:
+            self._dialect.roll_back(session)
+        except self._dialect.errors:
+            broken = True
+        if broken and self._dialect.per_process:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._open is not None and self._open[0] == os.getpid():
+            with suppress(*self._dialect.errors):
+                self._open[1].raw.close()
+        self._open = None
+
+
+def retried(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
+    """Try a transaction again that the database gave up in favour of another one."""
+
+    @wraps(method)
+    def tried(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        for number in range(1, _TRIES):
+            try:
+                return method(self, *args, **kwargs)
+            except Conflict:
+                time.sleep(random.uniform(0.5, 1) * min(0.01 * 2**number, 0.5))  # noqa: S311
+        return method(self, *args, **kwargs)
+
+    return tried

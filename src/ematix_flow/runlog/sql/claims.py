@@ -1,0 +1,95 @@
+"""Claims in a table: one line a pipeline, judged and changed in one transaction."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime, timedelta
+
+from ematix_flow.runlog.protocol import ClaimResult, ExpiredClaim, lease_lost
+from ematix_flow.runlog.records import from_text, in_utc, to_text
+from ematix_flow.runlog.sql.base import SqlStore, retried
+from ematix_flow.runlog.sql.dialect import Session
+from ematix_flow.runlog.worker import is_dead
+
+
+class SqlClaims(SqlStore):
+    """Who may run what, and until when."""
+
+    @retried
+    def claim(self, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
+        """Ask for the right to run a pipeline; free when nobody has it, its lease is over or its holder is dead."""
+        with self._transaction() as sql:
+            fence = _lock_fence(sql, pipeline)
+            moment = sql.now()  # taken behind the lock: waiting for it must not shorten the lease
+            held = sql.one(
+                f"SELECT worker_id, expires_at FROM $pipeline_claims WHERE pipeline_name = ?{sql.dialect.row_lock}",
+                pipeline,
+            )
+            if held is not None and not _is_free(held[0], held[1], moment):
+                return ClaimResult.busy(held[0], from_text(held[1]))
+            sql.run("UPDATE $claim_fences SET fence = ? WHERE pipeline_name = ?", fence + 1, pipeline)
+            token = f"{fence + 1}-{uuid.uuid4().hex}"
+            expires = moment + timedelta(seconds=lease_seconds)
+            row = {
+                "pipeline_name": pipeline,
+                "claim_token": token,
+                "worker_id": worker_id,
+                "claimed_at": to_text(moment),
+                "expires_at": to_text(expires),
+            }
+            sql.put("pipeline_claims", row, key=["pipeline_name"])
+        return ClaimResult.acquired_by(token, worker_id, expires, fence + 1)
+
+    @retried
+    def heartbeat(self, claim_token: str, lease_seconds: float) -> bool:
+        """Renew a claim; False, and nothing changed, when the token no longer holds it."""
+        with self._transaction() as sql:
+            if (
+                sql.one(f"SELECT 1 FROM $pipeline_claims WHERE claim_token = ?{sql.dialect.row_lock}", claim_token)
+                is None
+            ):
+                return False
+            expires = to_text(sql.now() + timedelta(seconds=lease_seconds))
+            sql.run("UPDATE $pipeline_claims SET expires_at = ? WHERE claim_token = ?", expires, claim_token)
+        return True
+
+    @retried
+    def release(self, claim_token: str) -> None:
+        """Give a claim back; a stale token changes nothing."""
+        with self._transaction() as sql:
+            sql.run("DELETE FROM $pipeline_claims WHERE claim_token = ?", claim_token)
+
+    @retried
+    def sweep_expired_leases(self, now: datetime) -> list[ExpiredClaim]:
+        """Remove and return the claims that nobody holds any more."""
+        with self._transaction() as sql:
+            # A caller whose clock is ahead of the store's must not take away what is still held.
+            moment = min(in_utc(now), sql.now()) if sql.dialect.has_clock else in_utc(now)
+            rows = sql.rows(
+                "SELECT pipeline_name, claim_token, worker_id, expires_at FROM $pipeline_claims "
+                f"ORDER BY pipeline_name{sql.dialect.row_lock}"
+            )
+            gone = [row for row in rows if _is_free(row[2], row[3], moment)]
+            for row in gone:
+                sql.run("DELETE FROM $pipeline_claims WHERE claim_token = ?", row[1])
+        return [ExpiredClaim(row[0], row[2], from_text(row[3])) for row in gone]
+
+
+def still_leads(sql: Session, leader: str | None) -> None:
+    """Refuse unless the leader's token holds now, and until this transaction ends."""
+    if leader is None:
+        return
+    held = sql.one(f"SELECT expires_at FROM $pipeline_claims WHERE claim_token = ?{sql.dialect.row_lock}", leader)
+    if held is None or from_text(held[0]) <= sql.now():
+        raise lease_lost(leader)
+
+
+def _lock_fence(sql: Session, pipeline: str) -> int:
+    """The last number given out; whoever holds this line decides about the claim."""
+    sql.add("claim_fences", {"pipeline_name": pipeline, "fence": 0})
+    found = sql.one(f"SELECT fence FROM $claim_fences WHERE pipeline_name = ?{sql.dialect.row_lock}", pipeline)
+    return int(found[0]) if found else 0
+
+
+def _is_free(worker_id: str, expires_at: str, moment: datetime) -> bool:
+    return from_text(expires_at) <= moment or is_dead(worker_id)

@@ -1,0 +1,148 @@
+"""Runs, last outcomes and attempts in tables."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.runlog.protocol import the_only_one
+from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord, from_text, to_text
+from ematix_flow.runlog.requests import Change, Fate, RequestedRuns
+from ematix_flow.runlog.sql.base import SqlStore, retried
+from ematix_flow.runlog.sql.claims import still_leads
+from ematix_flow.runlog.sql.dialect import Session
+
+_LAST_CHARACTER = "\U0010ffff"
+_COLUMNS = (
+    "run_id", "pipeline", "status", "started_at", "finished_at", "attempt", "failed_step", "failed_watermark",
+    "error_summary", "kind", "extras_json",
+)  # fmt: skip
+_RECORD = ", ".join(_COLUMNS)
+
+
+class SqlHistory(SqlStore, RequestedRuns):
+    """What has run, and what was asked for."""
+
+    @retried
+    def record_run(self, name: str, ts: datetime, success: bool) -> None:
+        """Remember the last outcome of a pipeline."""
+        row = {"pipeline_name": name, "last_run_at": to_text(ts), "success": int(success)}
+        with self._transaction() as sql:
+            sql.put("run_log", row, key=["pipeline_name"])
+
+    def last_runs(self) -> dict[str, LastRun]:
+        """The last outcome of every pipeline."""
+        with self._transaction(write=False) as sql:
+            rows = sql.rows("SELECT pipeline_name, last_run_at, success FROM $run_log")
+        return {name: LastRun(from_text(at), bool(success)) for name, at, success in rows}
+
+    @retried
+    def record_attempt(self, name: str, state: AttemptState) -> None:
+        """Remember how often a pipeline has failed in a row."""
+        row = {
+            "pipeline_name": name,
+            "attempt_count": state.attempt_count,
+            "last_attempt_at": to_text(state.last_attempt_at),
+            "gave_up": int(state.gave_up),
+        }
+        with self._transaction() as sql:
+            sql.put("attempt_state", row, key=["pipeline_name"])
+
+    @retried
+    def clear_attempt_state(self, name: str) -> None:
+        """Forget its failures."""
+        with self._transaction() as sql:
+            sql.run("DELETE FROM $attempt_state WHERE pipeline_name = ?", name)
+
+    def attempt_states(self) -> dict[str, AttemptState]:
+        """The failures in a row of every pipeline that has any."""
+        with self._transaction(write=False) as sql:
+            rows = sql.rows("SELECT pipeline_name, attempt_count, last_attempt_at, gave_up FROM $attempt_state")
+        return {name: AttemptState(count, from_text(at), bool(gave_up)) for name, count, at, gave_up in rows}
+
+    @retried
+    def record_run_record(self, record: RunRecord) -> None:
+        """Remember a run, or replace what was known of it."""
+        with self._transaction() as sql:
+            sql.put("run_records", _row(record), key=["run_id"])
+
+    def list_runs(
+        self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
+    ) -> tuple[list[RunRecord], int]:
+        """Runs, the newest first, and how many there are in all."""
+        wanted = {name: value for name, value in (("pipeline", pipeline), ("status", status)) if value is not None}
+        where = f"WHERE {' AND '.join(f'{column} = ?' for column in wanted)}" if wanted else ""
+        with self._transaction(write=False) as sql:
+            counted = sql.one(f"SELECT count(*) FROM $run_records {where}", *wanted.values())
+            rows = sql.rows(
+                f"SELECT {_RECORD} FROM $run_records {where} ORDER BY started_at DESC, run_id DESC LIMIT ? OFFSET ?",
+                *wanted.values(),
+                max(limit, 0),
+                max(offset, 0),
+            )
+        return [_record(row) for row in rows], int(counted[0]) if counted else 0
+
+    def latest_runs(self) -> dict[str, RunRecord]:
+        """The newest run of every pipeline, leaving out those that are only asked for."""
+        newest = (
+            "SELECT (SELECT r.run_id FROM $run_records r WHERE r.pipeline = p.pipeline AND r.status <> 'requested' "
+            "ORDER BY r.started_at DESC, r.run_id DESC LIMIT 1) AS run_id "
+            "FROM (SELECT DISTINCT pipeline FROM $run_records) p"
+        )
+        columns = ", ".join(f"r.{column}" for column in _COLUMNS)
+        with self._transaction(write=False) as sql:
+            rows = sql.rows(f"SELECT {columns} FROM ({newest}) n JOIN $run_records r ON r.run_id = n.run_id")
+        return {record.pipeline: record for record in map(_record, rows)}
+
+    def get_run(self, run_id: str) -> RunRecord | None:
+        """The run of that id, or of the one id that begins so."""
+        with self._transaction(write=False) as sql:
+            found = sql.rows(f"SELECT {_RECORD} FROM $run_records WHERE run_id = ?", run_id) or sql.rows(
+                f"SELECT {_RECORD} FROM $run_records WHERE run_id >= ? AND run_id < ? ORDER BY run_id LIMIT 6",
+                run_id,
+                run_id + _LAST_CHARACTER,
+            )
+        return the_only_one(run_id, [_record(row) for row in found])
+
+    @retried
+    def change_run(self, run_id: str, change: Change, *, leader: str | None = None) -> bool:
+        """Replace or remove the record of that whole id, with nobody in between; False when it stays as it is."""
+        with self._transaction() as sql:
+            still_leads(sql, leader)
+            found = _locked(sql, run_id)
+            result = change(found) if found is not None else Fate.KEPT
+            if result is Fate.KEPT:
+                return False
+            if isinstance(result, RunRecord):
+                sql.put("run_records", _row(result), key=["run_id"])
+            else:
+                sql.run("DELETE FROM $run_records WHERE run_id = ?", run_id)
+        return True
+
+
+def _locked(sql: Session, run_id: str) -> RunRecord | None:
+    row = sql.one(f"SELECT {_RECORD} FROM $run_records WHERE run_id = ?{sql.dialect.row_lock}", run_id)
+    return _record(row) if row else None
+
+
+def _row(record: RunRecord) -> dict[str, Any]:
+    values = (
+        record.run_id,
+        record.pipeline,
+        record.status,
+        to_text(record.started_at),
+        to_text(record.finished_at) if record.finished_at else None,
+        record.attempt,
+        record.failed_step,
+        record.failed_watermark,
+        record.error_summary,
+        record.kind,
+        json.dumps(dict(record.extras), default=str, ensure_ascii=False),
+    )
+    return dict(zip(_COLUMNS, values, strict=True))
+
+
+def _record(row: tuple[Any, ...]) -> RunRecord:
+    told = dict(zip(_COLUMNS, row, strict=True))
+    return RunRecord.from_dict({**told, "extras": json.loads(told["extras_json"] or "{}")})

@@ -1,0 +1,94 @@
+"""The tables of the run log, by numbered version; one list for every SQL database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ematix_flow.foundation.errors import ConnectionFailed
+from ematix_flow.runlog.sql.dialect import Session
+
+
+@dataclass(frozen=True)
+class Index:
+    """An index, for databases that profit from one."""
+
+    name: str
+    table: str
+    columns: str
+
+
+# Times are text of one width in UTC, so that sorting the text sorts the time in every database.
+VERSIONS: tuple[tuple[str | Index, ...], ...] = (
+    (
+        """CREATE TABLE IF NOT EXISTS $run_log (
+            pipeline_name {key} PRIMARY KEY, last_run_at {time} NOT NULL, success INTEGER NOT NULL)""",
+        """CREATE TABLE IF NOT EXISTS $attempt_state (
+            pipeline_name {key} PRIMARY KEY, attempt_count INTEGER NOT NULL, last_attempt_at {time} NOT NULL,
+            gave_up INTEGER NOT NULL)""",
+        """CREATE TABLE IF NOT EXISTS $pipeline_claims (
+            pipeline_name {key} PRIMARY KEY, claim_token {key} NOT NULL, worker_id {key} NOT NULL,
+            claimed_at {time} NOT NULL, expires_at {time} NOT NULL)""",
+        # Outlives the claims, so that a later token is always the greater one.
+        "CREATE TABLE IF NOT EXISTS $claim_fences (pipeline_name {key} PRIMARY KEY, fence INTEGER NOT NULL)",
+        """CREATE TABLE IF NOT EXISTS $run_records (
+            run_id {key} PRIMARY KEY, pipeline {key} NOT NULL, status {word} NOT NULL, started_at {time} NOT NULL,
+            finished_at {time}, attempt INTEGER NOT NULL, failed_step {text}, failed_watermark {text},
+            error_summary {text}, kind {word} NOT NULL, extras_json {text} NOT NULL)""",
+        Index("run_records_by_time", "run_records", "started_at, run_id"),
+        Index("run_records_by_pipeline", "run_records", "pipeline, started_at, run_id"),
+    ),
+    (
+        Index("pipeline_claims_by_token", "pipeline_claims", "claim_token"),
+        Index("run_records_by_status", "run_records", "status, started_at, run_id"),
+        """CREATE TABLE IF NOT EXISTS $fired_slots (
+            pipeline {key} NOT NULL, digest {word} NOT NULL, slot {text} NOT NULL, fired_at {time} NOT NULL,
+            worker_id {key} NOT NULL, PRIMARY KEY (pipeline, digest))""",
+        Index("fired_slots_by_time", "fired_slots", "pipeline, fired_at"),
+        # One line a pipeline and kind: a scheduler asks for all of them on every tick.
+        """CREATE TABLE IF NOT EXISTS $last_slots (
+            kind {word} NOT NULL, pipeline {key} NOT NULL, slot {text} NOT NULL, fired_at {time} NOT NULL,
+            worker_id {key} NOT NULL, PRIMARY KEY (kind, pipeline))""",
+        """CREATE TABLE IF NOT EXISTS $pauses (
+            name {key} PRIMARY KEY, paused_at {time} NOT NULL, paused_by {key} NOT NULL)""",
+        """CREATE TABLE IF NOT EXISTS $intervals (
+            pipeline {key} NOT NULL, start_at {time} NOT NULL, end_at {time} NOT NULL, status {word} NOT NULL,
+            run_id {key}, attempt INTEGER NOT NULL, error {text}, worker_id {key}, expires_at {time},
+            PRIMARY KEY (pipeline, start_at, end_at))""",
+    ),
+)  # fmt: skip
+
+
+def prepare(session: Session, *, create: bool) -> None:
+    """Bring the tables to the newest version; tables of a version not known here are refused."""
+    if _known(session) == len(VERSIONS):
+        return
+    if not create:
+        raise ConnectionFailed(
+            f"the run log {session.dialect.label} has no tables of version {len(VERSIONS)}",
+            hint="let it make them once: leave out create_tables=false",
+        )
+    with session.dialect.migrating(session):
+        for steps in VERSIONS[_known(session) :]:  # asked again, because another process may have been quicker
+            for step in steps:
+                _take(session, step)
+        session.dialect.set_version(session, len(VERSIONS))
+
+
+def _known(session: Session) -> int:
+    found = session.dialect.version(session)
+    if found > len(VERSIONS):
+        raise ConnectionFailed(
+            f"the run log {session.dialect.label} has version {found}, "
+            f"and this program knows versions up to {len(VERSIONS)}",
+            hint="update ematix-flow-spark, or use another run log: --run-log URL",
+        )
+    return found
+
+
+def _take(session: Session, step: str | Index) -> None:
+    dialect = session.dialect
+    if isinstance(step, Index):
+        dialect.create_index(session, step.name, step.table, step.columns)
+    else:
+        session.run(step.format(key=dialect.key_type, word=dialect.word_type, time=dialect.word_type,
+                                text=dialect.text_type))  # fmt: skip

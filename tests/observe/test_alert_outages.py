@@ -1,0 +1,128 @@
+"""One alert for each outage and kind, until the pipeline works again."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ematix_flow.observe.alerts.event import KINDS, OF_RUNS, RECOVERED, SLA_BREACHED
+from ematix_flow.observe.alerts.outages import Outage, admit, from_history, from_plain, to_plain
+from ematix_flow.observe.alerts.sources import recovery_of, timeliness
+from tests.observe.samples import NOON, event, record
+
+
+def told(events: list[object]) -> list[str]:
+    """The kinds that are news, in order."""
+    known: dict[str, Outage] = {}
+    said = []
+    for one in events:
+        known, news = admit(known, one)  # type: ignore[arg-type]
+        if news is not None:
+            said.append(f"{news.pipeline}:{news.kind}")
+    return said
+
+
+def test_a_second_failure_of_the_same_outage_is_no_news() -> None:
+    assert told([event(), event(minutes=5), event(minutes=10)]) == ["orders:failed"]
+
+
+def test_giving_up_after_failures_is_news_once() -> None:
+    assert told([event(), event("gave_up"), event("gave_up")]) == ["orders:failed", "orders:gave_up"]
+
+
+def test_recovery_is_news_only_after_an_outage_and_then_failures_are_news_again() -> None:
+    ok = event("recovered")
+    assert told([ok, event(), ok, ok, event()]) == ["orders:failed", "orders:recovered", "orders:failed"]
+
+
+def test_two_pipelines_have_two_outages() -> None:
+    assert told([event(), event(pipeline="people"), event("recovered", "people")]) == [
+        "orders:failed", "people:failed", "people:recovered",
+    ]  # fmt: skip
+
+
+def test_every_alert_of_an_outage_knows_when_it_began() -> None:
+    known, _ = admit({}, event())
+    known, gave_up = admit(known, event("gave_up", minutes=30))
+    _, recovered = admit(known, event("recovered", minutes=60))
+    assert gave_up is not None
+    assert recovered is not None
+    assert gave_up.since == recovered.since == NOON
+
+
+def test_a_run_that_succeeds_while_its_data_is_late_is_not_yet_good_news() -> None:
+    known, _ = admit({}, event("failed"))
+    known, _ = admit(known, event(SLA_BREACHED))
+    known, news = admit(known, recovery_of(record("succeeded")))
+    assert news is None
+    known, news = admit(known, timeliness("orders", now=NOON + timedelta(hours=1)))
+    assert news is not None
+    assert known == {}
+
+
+def test_a_pipeline_that_is_late_and_fails_anew_is_news_each_time() -> None:
+    late = event(SLA_BREACHED)
+    assert told([late, event(), recovery_of(record("succeeded")), event(minutes=9)]) == [
+        "orders:sla_breached", "orders:failed", "orders:failed",
+    ]  # fmt: skip
+
+
+def test_a_recovery_names_everything_that_was_told() -> None:
+    known, _ = admit({}, event("failed"))
+    known, _ = admit(known, event(SLA_BREACHED))
+    known, _ = admit(known, recovery_of(record("succeeded")))
+    _, news = admit(known, timeliness("orders", now=NOON))
+    assert news is not None
+    assert news.recovers == ("failed", SLA_BREACHED)
+
+
+def test_a_run_with_failed_checks_does_not_end_their_alert() -> None:
+    known, _ = admit({}, event("quality_failed"))
+    known, news = admit(known, recovery_of(record("succeeded"), quality_passed=False))
+    assert news is None
+    assert "orders" in known
+
+
+def test_the_state_is_left_as_it_was() -> None:
+    known = {"orders": Outage(NOON, ("failed",))}
+    admit(known, event("recovered"))
+    admit(known, event("gave_up"))
+    assert known == {"orders": Outage(NOON, ("failed",))}
+
+
+def test_the_state_survives_being_written_down() -> None:
+    known, _ = admit({}, event(pipeline="people"))
+    known, _ = admit(known, event("brake"))
+    assert from_plain(to_plain(known)) == known
+    assert from_plain({"orders": "nonsense", "people": {"since": 3}}) == {}
+
+
+def test_a_history_tells_the_outage_that_is_still_open() -> None:
+    brake = {"error": {"error": "Brake"}}
+    runs = [
+        record("failed", minutes=0),
+        record("succeeded", minutes=10),
+        record("failed", minutes=20),
+        record("failed", minutes=30, extras=brake),
+        record("running", minutes=40),
+        record("failed", "people", minutes=0),
+        record("succeeded", "people", minutes=1),
+    ]
+    expected = {"orders": Outage(NOON + timedelta(minutes=20, seconds=2), ("failed", "brake"))}
+    assert from_history(runs) == from_history(list(reversed(runs))) == expected
+
+
+@given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(["a", "b"])), max_size=40))
+def test_between_two_recoveries_no_kind_is_told_twice(steps: list[tuple[str, str]]) -> None:
+    since_recovery: dict[str, set[str]] = {"a": set(), "b": set()}
+    for said in told([event(kind, name) for kind, name in steps]):
+        name, kind = said.split(":")
+        if kind == RECOVERED:
+            assert since_recovery[name]
+            since_recovery[name] = set()
+        else:
+            assert kind not in since_recovery[name]
+            since_recovery[name].add(kind)
+    assert set(OF_RUNS) < set(KINDS)

@@ -1,0 +1,61 @@
+"""The clock of a run: every second belongs to one step, and Spark's start to none but its own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from ematix_flow.engine import session
+from ematix_flow.engine.result import Event
+from ematix_flow.engine.steps import StepClock
+
+TICK = 0.05
+
+
+def seconds_of(clock: StepClock) -> dict[str, float]:
+    return {item.step: item.seconds for item in clock.steps()}
+
+
+def test_every_second_belongs_to_the_step_that_was_last_heard_of() -> None:
+    clock = StepClock("load_orders")
+    for step in ("plan", "stage", "publish", "stage"):
+        clock(Event("load_orders", step))
+        time.sleep(TICK)
+    told = seconds_of(clock)
+    assert list(told) == ["plan", "stage", "publish"]
+    assert told["stage"] == pytest.approx(2 * TICK, abs=TICK * 0.8)
+    assert sum(told.values()) == pytest.approx(clock.elapsed(), abs=0.02)
+
+
+def test_events_are_passed_on_with_the_time_since_the_run_began() -> None:
+    heard: list[Event] = []
+    clock = StepClock("load_orders", heard.append)
+    time.sleep(TICK)
+    clock(Event("load_orders", "stage", "raw.orders", rows=5, bytes_moved=80))
+    (event,) = heard
+    assert (event.step, event.text, event.rows, event.bytes_moved) == ("stage", "raw.orders", 5, 80)
+    assert event.seconds >= TICK
+
+
+def test_the_start_of_spark_is_taken_out_of_the_step_that_waits_for_it() -> None:
+    heard: list[Event] = []
+    clock = StepClock("load_orders", heard.append)
+    clock(Event("load_orders", "stage", "raw.orders"))
+    with clock.starting():
+        clock(Event("load_orders", "stage", "raw.orders", rows=0))  # the ticker goes on meanwhile
+        time.sleep(2 * TICK)
+    time.sleep(TICK)
+    told = seconds_of(clock)
+    assert told["start"] == pytest.approx(2 * TICK, abs=TICK * 0.8)
+    assert told["stage"] == pytest.approx(TICK, abs=TICK * 0.8)
+    if session.start_seconds() is None:
+        assert [event.step for event in heard] == ["stage", "start", "stage"]
+
+
+def test_a_step_that_took_no_time_is_not_told() -> None:
+    clock = StepClock("load_orders")
+    clock(Event("load_orders", "ensure"))
+    clock(Event("load_orders", "stage"))
+    time.sleep(TICK)
+    assert list(seconds_of(clock)) == ["stage"]
