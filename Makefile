@@ -2,7 +2,7 @@ PYTHON ?= python3
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint unit services bench docs lock clean
+.PHONY: help setup demo test lint unit services servers bench docs lock clean
 
 help: ## list what make can do
 	@echo "make TARGET, where TARGET is one of:"
@@ -23,8 +23,11 @@ lint: setup ## ruff, mypy and the layers
 unit: setup ## only the tests that need neither Spark nor a server
 	@.venv/bin/python scripts/check.py unit -- $(ARGS)
 
-services: setup ## bring the databases and object stores of the tests to this machine (builds some, once)
+services: setup ## bring the databases of the tests to this machine
 	@.venv/bin/python scripts/check.py services
+
+servers: setup ## also build the object stores and the collector of the tests (minutes, once); without them their tests are skipped
+	@.venv/bin/python -m tests.services build
 
 bench: setup services ## measure against the peers and write docs/benchmarks.md (ARGS="--only start --repeats 3", --list)
 	@.venv/bin/python -m bench $(ARGS)

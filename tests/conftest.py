@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from tests import services
+from tests.services.wanted import or_skip
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,12 +88,7 @@ def fresh_mysql8(mysql8_url: str) -> Iterator[str]:
 
 def _url_of(start: Callable[[], services.Server]) -> str:
     """A server that this machine lacks skips the test, except where all of them are required."""
-    try:
-        return start().url
-    except services.ServiceMissing as missing:
-        if os.environ.get("REQUIRE_SERVICES") == "1":
-            pytest.fail(str(missing), pytrace=False)
-        pytest.skip(str(missing))
+    return or_skip(start).url
 
 
 def _fresh_mysql(url: str) -> Iterator[str]:

@@ -131,6 +131,16 @@ def test_a_function_of_the_users_module_runs_in_the_engine(project: Project) -> 
     assert project.rows("shouted") == [(1, "ana!")]
 
 
+def test_an_engine_may_be_addressed_as_a_cluster_by_spark_connect(project: Project) -> None:
+    (file,) = (project.folder / "engine").glob("*.json")
+    kept = json.loads(file.read_text())
+    address = f"sc://localhost:{kept['port']}/;token={kept['token']}"
+    before = project.sessions_started()
+    project.run("shouted", EMATIX_FLOW_ENGINE="distributed", EMATIX_FLOW_MASTER=address)
+    assert project.rows("shouted") == [(1, "ana!")]
+    assert project.sessions_started() == before
+
+
 def test_the_file_with_the_token_is_for_its_user_only(project: Project) -> None:
     (file,) = (project.folder / "engine").glob("*.json")
     assert file.stat().st_mode & 0o077 == 0

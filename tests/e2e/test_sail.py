@@ -11,6 +11,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,6 +26,7 @@ from ematix_flow.normalize import default, lower, parse_numeric, trim
 shop = SQLiteConnection(name="shop", path="shop.db")
 lake = DeltaLocalConnection(name="lake", path="lake")
 files = ObjectStoreLocalConnection(name="files", path="files", format="parquet")
+given = ObjectStoreLocalConnection(name="given", path="given", format="parquet")
 orc = ObjectStoreLocalConnection(name="orc", path="orc", format="orc")
 csv = ObjectStoreLocalConnection(name="csv", path="csv", format="csv")
 
@@ -48,6 +51,14 @@ def merged():
 def computed(spark):
     rows = spark.createDataFrame([(7, " Ana ", "1.005", None)], "id BIGINT, name STRING, price STRING, weight DOUBLE")
     return rows.unionByName(rows.selectExpr("id + 1 AS id", "name", "price", "weight"))
+
+@ematix.table(schema="raw")
+class Odd:
+    id: BigInt
+
+@ematix.pipeline(target=Odd, target_connection=lake, source_connection=given, mode="append")
+def odd():
+    return "SELECT id FROM measured WHERE isnan(weight) OR NOT weight <= 1"
 
 def refused(connection, **options):
     @ematix.pipeline(target=Target(table=People, connection=connection, **options), source_connection=shop, mode="append",
@@ -78,6 +89,8 @@ class Project:
         self.folder = folder
         (folder / "pipelines.py").write_text(PIPELINES, encoding="utf-8")
         self.fill(ROWS)
+        (folder / "given").mkdir()
+        pq.write_table(pa.table({"id": [1, 2], "weight": [float("nan"), 1.0]}), folder / "given" / "measured.parquet")
         without = {name: value for name, value in os.environ.items() if name != "JAVA_HOME" and "SPARK" not in name}
         self.environment = {
             **without,
@@ -114,11 +127,11 @@ class Project:
         folders = (self.folder / name for name in ("lake", "files", "orc", "csv"))
         return sorted(str(path) for folder in folders for path in folder.rglob("*"))
 
-    def lake(self) -> list[tuple[Any, ...]]:
+    def lake(self, table: str, *names: str) -> list[tuple[Any, ...]]:
         from deltalake import DeltaTable
 
-        found = DeltaTable(str(self.folder / "lake" / "raw" / "people")).to_pyarrow_table().to_pylist()
-        return sorted(tuple(row[name] for name in ("id", "name", "price", "weight")) for row in found)
+        found = DeltaTable(str(self.folder / "lake" / "raw" / table)).to_pyarrow_table().to_pylist()
+        return sorted(tuple(row[name] for name in names or ("id", "name", "price", "weight")) for row in found)
 
 
 @pytest.fixture(scope="module")
@@ -134,10 +147,11 @@ def test_runs_need_no_java_and_give_the_tables_that_spark_gives(sail: Project, t
         (tiny, _) = project.run("tiny", "merged")
         assert tiny["rows_inserted"] == 3
         project.fill(changed)
-        (again, _) = project.run("merged", "computed")
+        (again, _, _) = project.run("merged", "computed", "odd")
         assert (again["rows_inserted"], again["rows_updated"], again["rows_unchanged"]) == (1, 1, 1)
-    assert sail.lake() == spark.lake()
-    assert len(sail.lake()) == 6
+    assert sail.lake("people") == spark.lake("people")
+    assert len(sail.lake("people")) == 6
+    assert sail.lake("odd", "id") == spark.lake("odd", "id") == [(1,)]  # NaN is larger than every number
     # A session in a JVM leaves a log of its own, and the jars that Delta needs are fetched into the cache.
     assert not list((sail.folder / "logs").glob("spark-*.log"))
     assert not (sail.folder / "cache" / "jars").exists()

@@ -17,8 +17,8 @@ from ematix_flow.metrics.prometheus import PrometheusSink
 from ematix_flow.observe.metrics.feeding import record_run
 from tests.observe.samples import record
 from tests.observe.test_metrics import STEPS, TARGETS
-from tests.observe.wanted import or_skip
 from tests.services.telemetry import prometheus_program, start_prometheus
+from tests.services.wanted import or_skip
 
 RULES = Path(__file__).parents[2] / "deploy" / "prometheus" / "alerts.yml"
 RULE_TESTS = Path(__file__).with_name("alert_rules_test.yml")

@@ -26,8 +26,8 @@ from ematix_flow.tracing import (
 )
 from tests.observe.samples import record
 from tests.observe.test_metrics import STEPS, TARGETS
-from tests.observe.wanted import or_skip
 from tests.services.telemetry import start_collector
+from tests.services.wanted import or_skip
 
 
 @dataclass(frozen=True)

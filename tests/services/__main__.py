@@ -1,4 +1,5 @@
-"""`python -m tests.services install` brings the servers to this machine; `up` runs them until Ctrl-C."""
+"""`python -m tests.services install` brings the servers to this machine, `build` also those that take long to make;
+`up` runs them until Ctrl-C."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.services import start_azure, start_gcs, start_mariadb, start_mysql8, start_postgres, start_s3
-from tests.services.install import install
+from tests.services.install import build_servers, install
 from tests.services.keeper import keep
 
 
@@ -16,12 +17,14 @@ def main(words: list[str]) -> int:
     """Do what the first word says."""
     if words == ["install"]:
         return install()
+    if words == ["build"]:
+        return install() or build_servers()
     if words == ["up"]:
         return _up()
     if len(words) == 4 and words[0] == "keep":
         keep(words[1], record=Path(words[2]), owner=int(words[3]))
         return 0
-    sys.stderr.write("usage: python -m tests.services install | up\n")
+    sys.stderr.write("usage: python -m tests.services install | build | up\n")
     return 2
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ematix_flow.engine.jars import cache_folder
-from tests.services.server import ServiceMissing
+from tests.services.server import ServerNotBuilt, ServiceMissing
 
 BUILD_SECONDS = 1500
 
@@ -55,6 +55,14 @@ RECIPES = {"s3": VERSITYGW, "gcs": FAKE_GCS, "azure": AZURITE}
 
 
 def product(recipe: Recipe) -> Path:
+    """The server's file."""
+    wanted = recipe.folder / recipe.product
+    if not wanted.exists():
+        raise ServerNotBuilt(f"{recipe.name} takes minutes to build, and is not here yet: make servers")
+    return wanted
+
+
+def build(recipe: Recipe) -> Path:
     """The server's file; built now when it is not there."""
     wanted = recipe.folder / recipe.product
     if wanted.exists():

@@ -24,6 +24,10 @@ class ServiceMissing(Exception):
     """This machine lacks the server; the text says which command brings it."""
 
 
+class ServerNotBuilt(ServiceMissing):
+    """A server that takes minutes to build, which happens only when somebody asks for it: `make servers`."""
+
+
 class ServiceFailed(Exception):
     """The server is installed and did not start; the text ends with its log."""
 

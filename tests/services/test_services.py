@@ -14,7 +14,7 @@ import psycopg
 import pymysql
 import pytest
 
-from tests.services.built import RECIPES, product
+from tests.services.built import RECIPES, build, product
 from tests.services.server import ServiceMissing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -90,8 +90,10 @@ def test_a_tool_that_is_missing_is_a_reason_and_not_a_failure(monkeypatch: pytes
     monkeypatch.setenv("EMATIX_FLOW_CACHE", str(tmp_path / "jars"))
     monkeypatch.setenv("PATH", str(tmp_path))
     for recipe in RECIPES.values():
-        with pytest.raises(ServiceMissing, match=f"built with {recipe.tool}"):
+        with pytest.raises(ServiceMissing, match="make servers"):
             product(recipe)
+        with pytest.raises(ServiceMissing, match=f"built with {recipe.tool}"):
+            build(recipe)
 
 
 def _answers(url: str) -> bool:

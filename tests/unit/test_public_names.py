@@ -11,12 +11,12 @@ import pytest
 import ematix_flow
 
 ROOT_NAMES = {
-    "JSON", "JSONB", "UUID", "Annotated", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
+    "JSON", "JSONB", "UUID", "AllOf", "Annotated", "AnyOf", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
     "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double", "DuckDBConnection", "Float",
     "GlueSchemaRegistryConnection", "Integer", "KafkaConnection", "KinesisConnection", "ManagedTable",
     "MySQLConnection", "Numeric", "ObjectStoreLocalConnection", "ObjectStoreS3Connection", "PostgresConnection",
     "PubSubConnection", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection", "SchemaRegistryConnection",
-    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "__version__",
+    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "TriggerOp", "__version__",
     "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable", "pk",
     "register_connection", "registered_connections", "spark_session",
 }  # fmt: skip

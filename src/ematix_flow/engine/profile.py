@@ -101,10 +101,10 @@ def settings(
         made += [*_named(_CLUSTER), _heap(_memory()), *_reachable(choice), *_secured(choice)]
     paths = jars.ensure(needed) if needed else []
     if paths:
-        made.append(_on_the_class_path(paths, is_local=is_local))
+        made += _on_the_class_path(paths, is_local=is_local)
     if "delta" in needed:
         made += _named(_DELTA)
-    options = _java_options(paths, is_local=is_local, records_classes_in=records_classes_in)
+    options = _java_options(paths, records_classes_in=records_classes_in)
     why = "UTC, a log file, the class archive"
     if is_brief and is_local:
         options, why = [*options, *_BRIEF], f"{why}; the work ends before a second compiler pays off"
@@ -178,15 +178,15 @@ def _memory() -> int | None:
         return None
 
 
-def _on_the_class_path(paths: Sequence[Path], *, is_local: bool) -> Setting:
-    if is_local:
-        joined = os.pathsep.join(str(path) for path in paths)
-        return Setting("spark.driver.extraClassPath", joined, "where the class archive can serve these jars")
-    return Setting("spark.jars", ",".join(str(path) for path in paths), "executors fetch them from here")
+def _on_the_class_path(paths: Sequence[Path], *, is_local: bool) -> list[Setting]:
+    joined = os.pathsep.join(str(path) for path in paths)
+    here = Setting("spark.driver.extraClassPath", joined, "where the class archive can serve these jars")
+    there = Setting("spark.jars", ",".join(str(path) for path in paths), "executors fetch them from here")
+    return [here] if is_local else [here, there]
 
 
-def _java_options(paths: Sequence[Path], *, is_local: bool, records_classes_in: Path | None) -> list[str]:
+def _java_options(paths: Sequence[Path], *, records_classes_in: Path | None) -> list[str]:
     options = [IN_UTC, f"-Dlog4j2.configurationFile=file:{_LOGGING}"]
     if records_classes_in is not None:
         return [*options, f"-XX:ArchiveClassesAtExit={records_classes_in}"]
-    return [*options, *archive.options(paths)] if is_local else options
+    return [*options, *archive.options(paths)]

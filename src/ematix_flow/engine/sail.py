@@ -114,6 +114,9 @@ def _address(server: Any) -> str:
 def _prepare_environment() -> None:
     """What the server reads when it is made; whoever set one of these knows better."""
     os.environ.setdefault("RUST_LOG", "error")
+    # The footers of Parquet files leave NaN out of their bounds: whoever trusts them loses such rows, or keeps too many.
+    os.environ.setdefault("SAIL_EXECUTION__COLLECT_STATISTICS", "false")
+    os.environ.setdefault("SAIL_PARQUET__PRUNING", "false")
     # A session that waits, for a long write of somebody else or for a person, is not forgotten meanwhile.
     os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", str(_WEEK))
 

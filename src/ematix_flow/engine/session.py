@@ -89,7 +89,7 @@ def _found_or_started(needed: Iterable[str], *, is_small: bool, engine: EngineWi
     active = SparkSession.getActiveSession()
     if active is not None and active is not _own.session:
         return _checked(active, wanted)
-    choice = choose(engine)
+    choice = choose(engine) if _own.records_classes_in is None else Choice()
     stays = _own.choice is not None and choice.same_place(_own.choice)
     if active is not None and stays and wanted <= _own.jars:
         return active

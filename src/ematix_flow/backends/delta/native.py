@@ -31,6 +31,7 @@ _PLAIN = {"appendOnly", "invariants", "timestampNtz"}
 _ADDRESS = re.compile(r"[A-Za-z0-9_./=+:,@()-]+")
 _NAMES = {"SMALLINT": "short", "INT": "integer", "BIGINT": "long"}
 _COMMENT = "comment"
+_WITH_NAN = ("float", "double")
 
 
 def lacks(connection: Any, load: LoadSpec | None) -> str | None:
@@ -92,6 +93,11 @@ def read(path: Path, columns: str) -> DataFrame:
     """
     table = opened(path)
     if table.metadata().partition_columns or _strange(table):
+        if any(getattr(field.type, "type", "") in _WITH_NAN for field in table.schema().fields):
+            raise Unsupported(
+                f'engine="sail" reads no partitions and no features of {path.name} beside doubles: it would lose NaN',
+                hint='use engine="local"',
+            )
         return active().read.format("delta").load(location(path))
     files = [uri(Path(file)) for file in table.file_uris()]
     if not files:
