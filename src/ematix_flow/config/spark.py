@@ -19,6 +19,7 @@ from ematix_flow.foundation.secrets import expand
 TABLE = "spark"
 ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
 MASTER_VARIABLE = "EMATIX_FLOW_MASTER"
+SECRET_VARIABLE = "EMATIX_FLOW_CLUSTER_SECRET"  # noqa: S105  its name
 WAIT_SECONDS = 120.0
 _OWN = ("engine", "peers", "master", "secret", "secret_file", "stage", "wait")
 # Spark writes its own in camel case: spark.ssl.keyStorePassword.
@@ -56,6 +57,13 @@ def said_for_this_run() -> SparkConfig | None:
     except FlowError as error:
         raise ConfigError(f"{ENGINE_VARIABLE}={engine} is not known", hint=error.hint) from None
     return SparkConfig(said, master or None, origin=MASTER_VARIABLE if master else ENGINE_VARIABLE)
+
+
+def secret_for_this_run() -> str | None:
+    """The cluster's secret, where the environment has it."""
+    found = os.environ.get(SECRET_VARIABLE) or None
+    redact.remember(found)
+    return found
 
 
 def is_secret_setting(name: str) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ematix_flow.config.spark import WAIT_SECONDS, SparkConfig, said_for_this_run, spark_config
+from ematix_flow.config.spark import WAIT_SECONDS, SparkConfig, said_for_this_run, secret_for_this_run, spark_config
 from ematix_flow.declare.engine import AUTO, DISTRIBUTED, LOCAL, SAIL, EngineWish
 from ematix_flow.engine import local_cluster, peers
 from ematix_flow.foundation.errors import ConfigError
@@ -78,7 +78,7 @@ def _chosen(said: EngineWish, master: str | None, file: SparkConfig, *, reason: 
                 hint='name it: peers=["spark://host:7077"], or master = "spark://host:7077" below [spark]',
             )
         return _here(address, file, reason, may_join=True)
-    secret = file.secret or local_cluster.secret_of(address)
+    secret = secret_for_this_run() or file.secret or local_cluster.secret_of(address)
     return Choice(
         DISTRIBUTED, address, False, file.settings, reason, file.origin, secret, file.stage, file.wait_seconds
     )

@@ -71,7 +71,7 @@ def _not_started(error: Exception, choice: Choice, log: Path, written: int) -> F
     if "unresponsive" in said or "giving up" in said:
         return Unreachable(
             f"something listens at {where}, and no Spark master of this version answered within a minute",
-            hint=f"it must be Spark {_spark_version()}; if it asks for a secret, name it below [spark]; its log: {log}",
+            hint=f"it must be Spark {_spark_version()}; if it asks for a secret, name it below [spark]; Spark's own log: {log}",
         )
     first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
     return RunFailed(f"no session on {where}: {mask(first[:300])}", hint=f"Spark's own log: {log}")

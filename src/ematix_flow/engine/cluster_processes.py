@@ -81,9 +81,9 @@ def stop() -> list[int]:
 
 
 def _start_master(wanted: Wanted) -> Cluster:
-    private(secret_file(), secrets.token_urlsafe(32))
-    private(folder() / "spark.conf", _configuration(secret_file().read_text(encoding="utf-8")))
-    port, ui_port = _port(wanted.port), _free_port()
+    port, ui_port, secret = _port(wanted.port), _free_port(), secrets.token_urlsafe(32)
+    private(secret_file(), secret)
+    private(folder() / "spark.conf", _configuration(secret))
     words = ["--host", HOST, "--port", str(port), "--webui-port", str(ui_port)]
     master = _launch(_MASTER, words, "master")
     cluster = Cluster(master, (), port, ui_port, wanted.cores_each, wanted.memory, time.time())

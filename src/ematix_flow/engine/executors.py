@@ -30,6 +30,7 @@ _NAME_IT = 'name one of theirs: "spark.pyspark.python" = "…" below [spark] (do
 _QUIET_SECONDS = 3.0
 _LOOKS, _BETWEEN_LOOKS = 4, 0.5
 _ENOUGH_ROWS = 100_000
+_SEEN_SECONDS = 30.0
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 
@@ -52,7 +53,12 @@ class _Known:
     cores: int = 0
     has_python: bool = False
     packages: set[str] = field(default_factory=set)
-    folders: set[Path] = field(default_factory=set)
+    folders: dict[Path, float] = field(default_factory=dict)
+    """And when: a worker that joins later may not share them."""
+
+    def still_shared(self) -> set[Path]:
+        """Folders that were seen by all a moment ago."""
+        return {folder for folder, seen in self.folders.items() if time.monotonic() - seen < _SEEN_SECONDS}
 
 
 _known = _Known()
@@ -81,16 +87,18 @@ def require(session: SparkSession, needs: TaskNeeds) -> None:
         _known = _Known(session, _count_cores(session))
     packages = sorted(needs.packages - _known.packages)
     wanted = needs.folders | ({needs.stage} if needs.stage else set())
-    folders = sorted(wanted - _known.folders)
+    folders = sorted(wanted - _known.still_shared())
     if not packages and not folders and _known.has_python:
         return
+    if _known.has_python:  # some time after the greeting
+        _known.cores = _parts(session)
     with marked(folders) as marks:
         for answer in _asked(session, looker(packages, marks)):
             _refuse_python(answer)
             _refuse_folders(answer, needs)
     _known.has_python = True
     _known.packages.update(packages)
-    _known.folders.update(folders)
+    _known.folders.update(dict.fromkeys(folders, time.monotonic()))
 
 
 def _await_executors(session: SparkSession, choice: Choice, tell: Tell) -> None:
@@ -120,16 +128,21 @@ def _await_executors(session: SparkSession, choice: Choice, tell: Tell) -> None:
 
 
 def _count_cores(session: SparkSession) -> int:
-    """Spark cuts a range into as many parts as there are cores; some executors come a moment after the first."""
-    found = 0
+    """Some executors come a moment after the first."""
+    found = _parts(session)
     for _ in range(_LOOKS):
-        parts = session.range(_ENOUGH_ROWS).selectExpr("spark_partition_id() AS part")
-        row = parts.selectExpr("max(part) + 1 AS parts").collect()[0]
-        if row["parts"] == found:
-            break
-        found = int(row["parts"])
         time.sleep(_BETWEEN_LOOKS)
+        now = _parts(session)
+        if now == found:
+            break
+        found = now
     return found
+
+
+def _parts(session: SparkSession) -> int:
+    """Spark cuts a range into as many parts as there are cores."""
+    parts = session.range(_ENOUGH_ROWS).selectExpr("spark_partition_id() AS part")
+    return int(parts.selectExpr("max(part) + 1 AS parts").collect()[0]["parts"])
 
 
 def _asked(session: SparkSession, look: Callable[[int], str]) -> list[dict[str, Any]]:
@@ -160,7 +173,7 @@ def _refuse_python(answer: dict[str, Any]) -> None:
 
 def _refuse_folders(answer: dict[str, Any], needs: TaskNeeds) -> None:
     for folder in answer["unseen"]:
-        hint = "keep it on a file system that this machine and all workers mount at the same place"
+        hint = "keep it on a file system that all machines mount at the same place, for the user that workers run as"
         if folder == str(needs.stage):
             hint = 'name a folder that all machines share: stage = "/mnt/…" below [spark], or EMATIX_FLOW_STAGE_DIR'
         raise ConfigError(

@@ -153,10 +153,12 @@ def _greet(session: SparkSession, choice: Choice, tell: Tell) -> None:
 
 
 def _is_on_a_cluster(session: SparkSession) -> bool:
-    """Ours where we chose one, or the user's own session with a master elsewhere."""
+    """Ours where we chose one, or the user's own session whose tasks run elsewhere."""
     if session is _own.session:
         return _own.choice is not None and _own.choice.engine == DISTRIBUTED
-    if shipping.is_connect(session) or str(session.conf.get("spark.master", "local")).startswith("local"):
+    if sail.recognised(session):
+        return False
+    if not shipping.is_connect(session) and str(session.conf.get("spark.master", "local")).startswith("local"):
         return False
     if session is not _own.shipped:
         shipping.ship(session)
@@ -180,10 +182,14 @@ def recording_classes(file: Path) -> Iterator[None]:
 
 def _end(session: SparkSession) -> None:
     """Stop a session and its JVM: jars are read when a JVM starts, not when a session does."""
-    from pyspark import SparkContext
-
     session.stop()
     cluster.leave(session)
+    _end_jvm()
+
+
+def _end_jvm() -> None:
+    from pyspark import SparkContext
+
     gateway = SparkContext._gateway
     if gateway is None:
         return
@@ -214,7 +220,11 @@ def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSe
     if os.environ.get("SPARK_REMOTE"):
         return SparkSession.builder.getOrCreate(), wanted
     if choice.engine == DISTRIBUTED:
-        return cluster.open_session(wanted, choice, start_jvm=start_jvm, log=log_file()), wanted
+        try:
+            return cluster.open_session(wanted, choice, start_jvm=start_jvm, log=log_file()), wanted
+        except BaseException:  # the next try starts from nothing, as this one did
+            _end_jvm()
+            raise
     recorded = _own.records_classes_in
     if recorded is None and choice.may_join:
         shared = warm.join(wanted)

@@ -9,6 +9,7 @@ from ematix_flow.families.lake.sail_errors import recognised
 from ematix_flow.families.lake.session import on_sail
 from ematix_flow.foundation.errors import (
     BadValue,
+    ConfigError,
     FlowError,
     MissingColumn,
     MissingTable,
@@ -22,6 +23,7 @@ from ematix_flow.foundation.redact import mask
 _RAISED = re.compile(re.escape(BAD_VALUE) + r"\|(?P<column>[^|]*)\|(?P<type>[^|]*)\|(?P<value>[^\n]*)")
 # What the server itself has to say arrives as an exception of Spark's; these are the wire's.
 _LOST = ("RetriesExceeded", "RETRIES_EXCEEDED", "_InactiveRpcError", "_MultiThreadedRendezvous")
+_NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NAME = re.compile(r"`([^`]+(?:`\.`[^`]+)*)`")
 
 
@@ -45,6 +47,11 @@ def translate(exc: BaseException) -> FlowError:
     for prefix, make in _BY_CONDITION.items():
         if condition.startswith(prefix):
             return make(text)
+    if found := _NO_MODULE.search(text):
+        return ConfigError(
+            f"the Python of a task has no package {found[1]}",
+            hint="install it where the tasks run; for clusters see docs/clusters.md, Python on the workers",
+        )
     if "No space left on device" in text:
         return StorageFull("no space left on the disk", hint="free space, or point EMATIX_FLOW_STAGE_DIR elsewhere")
     if "Permission denied" in text or "AccessDeniedException" in text:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine import archive, profile, session, warm
+from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ def main(words: list[str]) -> int:
         signal.signal(number, lambda *_: ended.set())
     port, token = _free_port(), secrets.token_urlsafe(24)
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
-    spark = session.start_jvm({**profile.configuration(jars), **_serving(port)})
+    chosen = choose()
+    here = chosen if chosen.is_local else Choice()  # whatever the project's runs are told, an engine is of this machine
+    spark = session.start_jvm({**profile.configuration(jars, choice=here), **_serving(port)})
     engine = warm.Engine(this_worker(), port, token, tuple(sorted(jars)), warm.made_for(), time.time(), idle, str(file))
     warm.write(engine)
     archive.exercise(spark, delta="delta" in jars)  # the first run finds compiled code and running workers

@@ -151,6 +151,13 @@ def test_a_secret_from_the_environment_or_a_file_signs_and_encrypts(monkeypatch:
     assert "spark.network.crypto.enabled" not in made  # TLS encrypts already
 
 
+def test_the_environment_may_bring_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    write('peers = ["spark://127.0.0.1:7077"]\nsecret = "of-the-f1le"')
+    monkeypatch.setenv("EMATIX_FLOW_CLUSTER_SECRET", "of-th1s-run")
+    assert choose().secret == "of-th1s-run"
+    assert "of-th1s-run" not in mask("it is of-th1s-run")
+
+
 def test_passwords_of_tls_are_never_shown() -> None:
     write('peers = ["spark://127.0.0.1:7077"]\n"spark.ssl.rpc.keyStorePassword" = "open-s3same"')
     made = {item.name: item for item in profile.settings((), choice=choose())}

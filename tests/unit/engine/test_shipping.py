@@ -43,6 +43,7 @@ def test_the_zip_is_made_once_and_holds_no_leftovers() -> None:
 
 def test_secrets_reach_the_jvm_by_a_file_that_is_gone_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    monkeypatch.setattr("pyspark.SparkContext._gateway", None)  # another test of this process may have a JVM
     given = {"spark.authenticate.secret": "a b\\c=é", "spark.ssl.keyPassword": "x", "spark.executor.memory": "1g"}
     with launch.without_secrets(given) as shown:
         assert shown == {"spark.executor.memory": "1g"}

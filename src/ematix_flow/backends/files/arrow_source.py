@@ -31,64 +31,67 @@ class PlainRead:
         return parquet_parts(self.files, self.names, self.carried, parallelism=parallelism)
 
 
-def plain_plan(
-    query: str,
-    locate: Callable[[tuple[str, ...]], Path],
-    layout_of: Callable[[Path], Layout | None],
-    *,
-    parallelism: int,
-) -> ReadPlan | None:
+Locate = Callable[[tuple[str, ...]], Path]
+LayoutOf = Callable[[Path], Layout | None]
+
+
+@dataclass(frozen=True)
+class _Plain:
+    """A query of whole columns of one table, and the table's files."""
+
+    layout: Layout | None
+    files: ParquetFiles
+    columns: tuple[tuple[str, str], ...]
+    """What each column of the result is called, and what it is called in the table."""
+
+
+def plain_plan(query: str, locate: Locate, layout_of: LayoutOf, *, parallelism: int) -> ReadPlan | None:
     """The plan of a plain read as the files' footers tell it; None when only Spark knows what the query gives."""
-    from sqlglot import exp
-
-    found = linear(query, "spark")
-    chosen = _chosen(found.tree) if found else None
-    if found is None or chosen is None:
+    found = _plain(query, locate, layout_of)
+    if isinstance(found, str):
         return None
-    path = locate(names_of(found.tree.find(exp.Table)))
-    layout = layout_of(path)
-    files = _own_files(path, layout) if layout else _foreign_files(path)
-    stored = files if isinstance(files, str) else parquet_files(files)
-    if isinstance(stored, str):
-        return None
-    kinds = {field.name: column_type(field.type) for field in stored.schema}
-    if layout:
-        kinds = {column.name: column_type(arrow_type(column.type)) for column in layout.columns}
-    shown = [item.alias_or_name for item in found.tree.expressions] if chosen else list(kinds)
-    taken = [kinds.get(name) for name in chosen or kinds]
-    if len(set(shown)) != len(shown):
-        return None
-    columns = [
-        SourceColumn(name, spark_type(kind).lower(), kind) for name, kind in zip(shown, taken, strict=True) if kind
-    ]
-    if len(columns) != len(shown):
-        return None
-    return ReadPlan(query, tuple(columns), parallelism, "row groups of the files", stored.rows)
+    kinds = {field.name: column_type(field.type) for field in found.files.schema}
+    if found.layout:
+        kinds = {column.name: column_type(arrow_type(column.type)) for column in found.layout.columns}
+    columns: list[SourceColumn] = []
+    for shown, name in found.columns:
+        kind = kinds.get(name)
+        if kind is None or shown in (column.name for column in columns):
+            return None
+        columns.append(SourceColumn(shown, spark_type(kind).lower(), kind))
+    return ReadPlan(query, tuple(columns), parallelism, "row groups of the files", found.files.rows)
 
 
-def plain_read(
-    plan: ReadPlan, locate: Callable[[tuple[str, ...]], Path], layout_of: Callable[[Path], Layout | None]
-) -> PlainRead | str:
+def plain_read(plan: ReadPlan, locate: Locate, layout_of: LayoutOf) -> PlainRead | str:
     """The read without Spark, or why Spark must do it."""
-    from sqlglot import exp
-
-    query = linear(plan.query, "spark")
-    chosen = _chosen(query.tree) if query else None
-    if query is None or chosen is None:
-        return "Spark runs the query over the files"
-    path = locate(names_of(query.tree.find(exp.Table)))
-    layout = layout_of(path)
-    files = _own_files(path, layout) if layout else _foreign_files(path)
-    found = files if isinstance(files, str) else parquet_files(files)
+    found = _plain(plan.query, locate, layout_of)
     if isinstance(found, str):
         return found
     carried = tuple((column.name, column.type or Text()) for column in plan.columns)
     if any(column.type is None for column in plan.columns):
         return "Spark turns nested columns into JSON"
-    names = tuple(chosen or found.schema.names)
+    names = tuple(name for _, name in found.columns)
     if len(names) != len(carried):
         return "Spark names the columns of the query"
-    return type_obstacle(found, names, carried) or PlainRead(found, names, carried)
+    return type_obstacle(found.files, names, carried) or PlainRead(found.files, names, carried)
+
+
+def _plain(query: str, locate: Locate, layout_of: LayoutOf) -> _Plain | str:
+    from sqlglot import exp
+
+    found = linear(query, "spark")
+    chosen = _chosen(found.tree) if found else None
+    if found is None or chosen is None:
+        return "Spark runs the query over the files"
+    path = locate(names_of(found.tree.find(exp.Table)))
+    layout = layout_of(path)
+    files = _own_files(path, layout) if layout else _foreign_files(path)
+    stored = files if isinstance(files, str) else parquet_files(files)
+    if isinstance(stored, str):
+        return stored
+    whole = [column.name for column in layout.columns] if layout else list(stored.schema.names)
+    shown = [item.alias_or_name for item in found.tree.expressions] if chosen else whole
+    return _Plain(layout, stored, tuple(zip(shown, chosen or whole, strict=True)))
 
 
 def _chosen(tree: Any) -> list[str] | None:
