@@ -24,17 +24,15 @@ def main(words: list[str]) -> int:
         _write_page(results.read(asked.results), asked.docs)
         return 0
     place = Place(asked.scale, asked.cache.resolve())
+    measured: dict[str, results.Result] = {}
     try:
-        measured = _measure(asked.only, place, Options(asked.repeats, asked.warmups, asked.peers))
+        for case in asked.only:  # each is kept at once: an hour's work is not lost with its last minute
+            measured |= _measure(case, place, Options(asked.repeats, asked.warmups, asked.peers))
+            _keep({case.name: measured[case.name]}, asked)
     finally:
         place.close()
     if asked.json:
         asked.json.write_text(json.dumps({"cases": measured}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    kept, refused = results.merge(asked.results, measured, replace=asked.replace)
-    for name in refused:
-        shown = f"scale {kept[name]['scale']:g}, {len(kept[name]['contestants'])} contestants"
-        print(f"{name}: the kept results ({shown}) stay; --replace overwrites them")
-    _write_page(kept, asked.docs)
     ours = {
         f"{name} ({who})" if who == SAIL else name: case["contestants"][who]
         for name, case in measured.items()
@@ -47,19 +45,26 @@ def main(words: list[str]) -> int:
     return 1 if failed else 0
 
 
-def _measure(cases: list[Case], place: Place, options: Options) -> dict[str, results.Result]:
-    machine, measured = Machine(), {}
-    for case in cases:
-        print(f"{case.name}: {case.title}", flush=True)
-        try:
-            outcomes = run_case(case, place, options)
-            measured[case.name] = results.summary(case, place, options, outcomes, machine)
-        except Unavailable as reason:
-            print(f"  not run: {reason}", flush=True)
-            measured[case.name] = results.unavailable(case, place, options, machine, str(reason))
-        for goal in measured[case.name]["goals"]:
-            print(f"  goal {goal['text']} {goal['peer'] or ''}: {page.verdict(goal)}", flush=True)
-    return measured
+def _measure(case: Case, place: Place, options: Options) -> dict[str, results.Result]:
+    machine = Machine()
+    print(f"{case.name}: {case.title}", flush=True)
+    try:
+        outcomes = run_case(case, place, options)
+        found = results.summary(case, place, options, outcomes, machine)
+    except Unavailable as reason:
+        print(f"  not run: {reason}", flush=True)
+        found = results.unavailable(case, place, options, machine, str(reason))
+    for goal in found["goals"]:
+        print(f"  goal {goal['text']} {goal['peer'] or ''}: {page.verdict(goal)}", flush=True)
+    return {case.name: found}
+
+
+def _keep(measured: dict[str, results.Result], asked: argparse.Namespace) -> None:
+    kept, refused = results.merge(asked.results, measured, replace=asked.replace)
+    for name in refused:
+        shown = f"scale {kept[name]['scale']:g}, {len(kept[name]['contestants'])} contestants"
+        print(f"{name}: the kept results ({shown}) stay; --replace overwrites them")
+    _write_page(kept, asked.docs)
 
 
 def _write_page(cases: dict[str, results.Result], docs: Path) -> None:

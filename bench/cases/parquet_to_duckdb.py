@@ -10,7 +10,7 @@ from bench.model import Case, Goal
 from bench.tables import ORDERS
 
 # JDBC writes some 3,000 rows a second here: the full size would take the better part of an hour for three runs.
-_STOCK = replace(stock("parquet_to_duckdb", "duckdb"), stop_after=240)
+_STOCK = replace(stock("parquet_to_duckdb", "duckdb"), stop_after=120)
 
 CASE = Case(
     name="parquet_to_duckdb",
@@ -20,5 +20,5 @@ CASE = Case(
     target=DuckdbTarget(),
     contestants=(product("parquet_to_duckdb"), _STOCK, duckdb("parquet_to_duckdb")),
     goals=(Goal(at_least=20),),
-    note="Stock PySpark is stopped after four minutes.",
+    note="Stock PySpark is stopped after two minutes.",
 )

@@ -67,7 +67,7 @@ __all__ = [
 
 _DOORS = (
     "_core", "alerters", "config", "connections", "lineage", "logs", "metrics", "normalize", "pipeline", "preview",
-    "run_log", "secrets", "tracing", "transforms",
+    "quality", "run_log", "secrets", "tracing", "transforms",
 )  # fmt: skip
 
 

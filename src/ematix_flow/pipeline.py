@@ -12,6 +12,7 @@ from ematix_flow.declare.pipeline import PipelineOptions, pipeline_from, plain_p
 from ematix_flow.declare.pipeline_data import Pipeline, Source, Target
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.table import ManagedTable
+from ematix_flow.declare.windows import Chunk, moment
 from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp, Workflow, register_workflow, workflows
 from ematix_flow.decorators import Pipeline as _Declared
 from ematix_flow.engine import batch
@@ -21,20 +22,27 @@ from ematix_flow.engine.post import ParentContext
 from ematix_flow.engine.preview import Preview, ValidateResult
 from ematix_flow.engine.result import Result
 from ematix_flow.foundation.clock import now as clock_now
-from ematix_flow.foundation.errors import UnknownName
+from ematix_flow.foundation.errors import RunFailed, UnknownName
 from ematix_flow.foundation.location import caller
-from ematix_flow.orchestrate import cron
+from ematix_flow.orchestrate import backfill as _backfill
+from ematix_flow.orchestrate import cron, messages
+from ematix_flow.orchestrate.backfill import BackfillResult
+from ematix_flow.orchestrate.backfill_plan import Order
 from ematix_flow.orchestrate.firing import FailedEvent, FiredEvent, Firing, RunDueResult, SkippedEvent
+from ematix_flow.orchestrate.gaps import Gaps, gaps_of
 from ematix_flow.orchestrate.jobs import declared_jobs
+from ematix_flow.orchestrate.settling import gives_up
+from ematix_flow.orchestrate.worker import carry_out
 from ematix_flow.runlog import default_run_log
 from ematix_flow.runlog.memory import InMemoryRunLog
-from ematix_flow.runlog.records import AttemptState, in_utc
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import AttemptState, RunRecord, in_utc
 
 __all__ = [
     "AllOf", "AnyOf", "AttemptState", "FailedEvent", "FiredEvent", "ParentContext", "Pipeline", "RegistryEntry", "RetryPolicy", "RunDueResult", "ScheduledPipeline", "SkippedEvent", "Source", "Target", "TriggerOp",
-    "ValidateResult", "Workflow", "depends_on_of", "dry_run", "forecast_next_run", "get_pipeline", "is_due", "list_entries", "list_pipelines", "list_transforms",
+    "ValidateResult", "Workflow", "backfill", "depends_on_of", "dry_run", "forecast_next_run", "gaps", "get_pipeline", "is_due", "list_entries", "list_pipelines", "list_transforms",
     "matched_fire_time", "order_for_run_due", "preview", "register", "register_workflow", "retry_policy_of",
-    "run_due_with_dag", "run_due_with_dag_detailed", "run_pipeline", "run_transform", "sync",
+    "run_due_with_dag", "run_due_with_dag_detailed", "run_pipeline", "run_transform", "send_message", "sync",
     "upstream_freshness_secs_of", "validate", "workflow_dag_edges",
 ]  # fmt: skip
 
@@ -133,6 +141,28 @@ def run_pipeline(name: str) -> Result:
     return batch.run(registry.get_pipeline(name).spec, run_log=default_run_log())
 
 
+def backfill(name: str, *, start: Any = None, end: Any = None, chunk: str | None = None, resume: bool = False,
+             redo: bool = False) -> BackfillResult:  # fmt: skip
+    """Load windows of the past that are not loaded yet; dates and clock times are of the pipeline's time zone."""
+    spec = registry.get_pipeline(name).spec
+    first, last = (moment(edge, zone=spec.timezone) if edge is not None else None for edge in (start, end))
+    length = Chunk.parse(chunk) if chunk is not None else None
+    return _backfill.backfill(spec, _ledger(), Order(first, last, length, resume, redo))
+
+
+def gaps(name: str) -> Gaps:
+    """What of a pipeline's windows is loaded, and what is missing."""
+    spec = registry.get_pipeline(name).spec
+    return gaps_of(spec, _ledger().intervals(name), moment=clock_now())
+
+
+def _ledger() -> RunLog:
+    run_log = default_run_log()
+    if run_log is None:
+        raise RunFailed("windows stand in the run log's ledger, and there is no run log", hint="make it reachable")
+    return run_log
+
+
 def run_transform(name: str) -> dict[str, Any]:
     """Run a declared transform by itself."""
     return batch.run_transform(name)
@@ -220,12 +250,20 @@ def run_due_with_dag_detailed(due: Sequence[str], *, now: datetime | None = None
     watchers = Observers(alerts=Alerts(tuple(alerters or ())), metrics=metrics or NullSink())
     asked = {registry.get_pipeline(name).spec.name for name in due}
 
-    def work(name: str, attempt: int) -> Any:
-        spec = registry.get_pipeline(name).spec
-        with watchers.watching(spec, attempt=attempt) as watch:
-            done = batch.run(spec, run_log=log, attempt=attempt, run_id=watch.run_id, listener=watch.listener)
-            watch.succeeded(done.to_dict())
-        return done
+    def work(record: RunRecord) -> Any:
+        spec = registry.get_pipeline(record.pipeline).spec
+
+        def watched() -> Any:
+            with watchers.watching(spec, attempt=record.attempt, run_id=record.run_id) as watch:
+                try:
+                    done = batch.run(spec, run_log=log, requested=record, listener=watch.listener)
+                except Exception as error:
+                    watch.gave_up = gives_up(spec.retry, record.attempt, error)
+                    raise
+                watch.succeeded(done.to_dict())
+            return done
+
+        return carry_out(record, spec, log, watched, now=moment)
 
     failing = log.attempt_states()  # these wait for their retry, the others fire now
     jobs = [
@@ -234,6 +272,13 @@ def run_due_with_dag_detailed(due: Sequence[str], *, now: datetime | None = None
         if job.name in asked
     ]
     return Firing(jobs, log, work, now=moment, interval=1.0).go()
+
+
+def send_message(name: str, *, run_log: Any = None) -> list[str]:
+    """Fire the workflows whose `on_message` it is, at the next look of a scheduler or `flow run-due`; their names."""
+    fired = messages.listeners(name)
+    messages.send(run_log if run_log is not None else _ledger(), name)
+    return fired
 
 
 def workflow_dag_edges(workflow_name: str) -> list[tuple[str, str]]:

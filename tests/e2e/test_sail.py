@@ -176,14 +176,26 @@ def test_what_the_engine_lacks_is_said_before_anything_runs(sail: Project, pipel
     assert sail.tables() == before
 
 
+# Seen once in some thousand answers of pysail 0.7.2: bytes that are no message. The client refuses them, so that nothing
+# wrong is ever read, and the run fails with an error that is retried; what is under test here is not that.
+_GARBLED = "Wire format was corrupt"
+
+
 def test_the_first_promises_of_the_contract_hold_on_the_native_engine(tmp_path: Path) -> None:
     """A few tests of every kind; CONTRACT_ENGINE=sail runs the whole suite."""
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
-    chosen = ["tests/contract/test_merge.py", "tests/contract/test_scd2.py", "tests/contract/test_lake_backends.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, "-k", "delta or parquet"],
-        cwd=ROOT, capture_output=True, text=True, timeout=500, check=False,
-        env={**outside, "CONTRACT_ENGINE": "sail", "PYTEST_DEBUG_TEMPROOT": str(tmp_path)},
-    )  # fmt: skip
+    done = _contract_on_sail(tmp_path / "first")
+    if _GARBLED in done.stdout:
+        done = _contract_on_sail(tmp_path / "second")
     assert done.returncode == 0, done.stdout[-4000:]
     assert " passed" in done.stdout.splitlines()[-1]
+
+
+def _contract_on_sail(folder: Path) -> subprocess.CompletedProcess[str]:
+    folder.mkdir()
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
+    chosen = ["tests/contract/test_merge.py", "tests/contract/test_scd2.py", "tests/contract/test_lake_backends.py"]
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *chosen, "-k", "delta or parquet"],
+        cwd=ROOT, capture_output=True, text=True, timeout=500, check=False,
+        env={**outside, "CONTRACT_ENGINE": "sail", "PYTEST_DEBUG_TEMPROOT": str(folder)},
+    )  # fmt: skip

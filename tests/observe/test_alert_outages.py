@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from ematix_flow.observe.alerts.event import KINDS, OF_RUNS, RECOVERED, SLA_BREACHED
 from ematix_flow.observe.alerts.outages import Outage, admit, from_history, from_plain, to_plain
 from ematix_flow.observe.alerts.sources import recovery_of, timeliness
+from ematix_flow.runlog.records import RunRecord
 from tests.observe.samples import NOON, event, record
 
 
@@ -112,6 +113,25 @@ def test_a_history_tells_the_outage_that_is_still_open() -> None:
     ]
     expected = {"orders": Outage(NOON + timedelta(minutes=20, seconds=2), ("failed", "brake"))}
     assert from_history(runs) == from_history(list(reversed(runs))) == expected
+
+
+def checked(verdict: str, *, alert: bool = True, minutes: int = 0, status: str = "succeeded") -> RunRecord:
+    failed = [{"name": "id.between", "verdict": verdict, "message": "2 rows outside"}]
+    quality = {"verdict": verdict, "alert": alert, "assertions": failed}
+    return record(status, minutes=minutes, extras={"quality": quality})
+
+
+def test_a_load_with_refused_data_that_was_told_is_an_open_outage_of_its_own() -> None:
+    runs = [record("failed", minutes=0), checked("fail", minutes=10), checked("fail", minutes=20)]
+    outage = Outage(NOON + timedelta(seconds=2), ("quality_failed",), ("failed", "quality_failed"))
+    assert from_history(runs) == {"orders": outage}
+    assert from_history([*runs, checked("pass", minutes=30)]) == {}
+    assert from_history([checked("fail", alert=False)]) == {}
+
+
+def test_a_failure_after_refused_data_leaves_both_open() -> None:
+    runs = [checked("fail", minutes=0), record("failed", minutes=10)]
+    assert from_history(runs)["orders"].open == ("quality_failed", "failed")
 
 
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(["a", "b"])), max_size=40))

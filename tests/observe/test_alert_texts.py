@@ -35,6 +35,7 @@ def test_a_failure_says_what_where_since_when_how_often_and_what_shows_more() ->
         ("gave_up", {"attempt_count": 1, "max_attempts": 1}, "orders gave up after 1 attempt"),
         ("recovered", {"since": NOON - timedelta(days=2, hours=3)}, "orders works again after 2 d 3 h"),
         ("quality_failed", {}, "orders loaded data that its checks refuse"),
+        ("quality_failed", {"error_type": "QualityCheckFailed"}, "orders was not loaded: its checks refuse the data"),
         ("sla_breached", {}, "orders is late"),
         ("brake", {}, "orders was stopped by its brake"),
     ],

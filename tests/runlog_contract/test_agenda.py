@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from ematix_flow.foundation.errors import LeaseLost
-from ematix_flow.run_log import Interval, RunLog
+from ematix_flow.run_log import Interval, RunLog, RunRecord
 from ematix_flow.runlog import this_worker
 
 DAY = timedelta(days=1)
@@ -143,3 +143,40 @@ def test_a_renewed_interval_stays_with_its_worker(run_log: RunLog) -> None:
     time.sleep(0.4)
     assert not run_log.take_interval("orders", FIRST, FIRST + DAY, this_worker(), 60)
     assert not run_log.renew_interval("orders", FIRST + DAY, FIRST + 2 * DAY, ELSEWHERE, 60)
+
+
+def test_a_slot_names_the_run_that_stands_for_it(run_log: RunLog) -> None:
+    assert run_log.take_slot("orders", "cron:1", "a:1:1", run_id="0123")
+    assert not run_log.take_slot("orders", "cron:1", "b:1:1", run_id="4567")
+    assert [slot.run_id for slot in run_log.slots("orders")] == ["0123"]
+    assert run_log.last_slots("cron")["orders"].run_id == "0123"
+
+
+def test_a_run_is_offered_once_and_taken_once(run_log: RunLog) -> None:
+    offered = RunRecord("0123", "orders", "requested", FIRST, extras={"slot": "cron:1"})
+    assert run_log.offer_run(offered)
+    assert not run_log.offer_run(offered)
+    assert [record.run_id for record in run_log.pending_actions()] == ["0123"]
+    assert run_log.take_action("0123", "a:1:1")
+    assert not run_log.take_action("0123", "b:1:1")
+    assert not run_log.offer_run(offered)
+    found = run_log.get_run("0123")
+    assert found is not None
+    assert (found.status, found.extras["worker"], found.extras["slot"]) == ("running", "a:1:1", "cron:1")
+
+
+def test_a_run_that_has_moved_on_is_not_offered_again(run_log: RunLog) -> None:
+    offered = RunRecord("0123", "orders", "requested", FIRST)
+    assert run_log.offer_run(offered)
+    run_log.record_run_record(RunRecord("0123", "orders", "succeeded", FIRST + DAY, FIRST + DAY))
+    assert not run_log.offer_run(offered)
+    assert run_log.pending_actions() == []
+
+
+def test_only_a_leader_whose_lease_holds_may_offer_a_run(run_log: RunLog) -> None:
+    lead = run_log.claim("_scheduler", ELSEWHERE, 60)
+    assert lead.token is not None
+    run_log.release(lead.token)
+    with pytest.raises(LeaseLost):
+        run_log.offer_run(RunRecord("0123", "orders", "requested", FIRST), leader=lead.token)
+    assert run_log.get_run("0123") is None

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.services import mysql, postgres, telemetry
+from tests.services import kubernetes, mysql, postgres, telemetry
 from tests.services.built import RECIPES, build
 from tests.services.server import ServiceMissing
 
@@ -110,7 +110,7 @@ def _fetch_mysql8() -> int:
 
 def build_servers() -> int:
     """Build what is not to be had ready-made; minutes each, once."""
-    for recipe in (*RECIPES.values(), telemetry.OTELCOL):
+    for recipe in (*RECIPES.values(), telemetry.OTELCOL, kubernetes.KUBERNETES):
         try:
             build(recipe)
         except ServiceMissing as missing:

@@ -51,11 +51,16 @@ DOORS = {
     ),
     "ematix_flow.pipeline": (
         "ParentContext", "Pipeline", "RegistryEntry", "RetryPolicy", "ScheduledPipeline", "Source", "Target",
-        "ValidateResult", "depends_on_of", "dry_run", "get_pipeline", "list_entries", "list_pipelines",
+        "ValidateResult", "backfill", "depends_on_of", "dry_run", "gaps", "get_pipeline", "list_entries", "list_pipelines",
         "list_transforms", "order_for_run_due", "preview", "register", "retry_policy_of", "run_pipeline",
         "run_transform", "sync", "validate",
     ),
     "ematix_flow.preview": ("PreviewResult", "TargetPlan", "render_text"),
+    "ematix_flow.quality": (
+        "FreshnessEvaluator", "FreshnessState", "QualityAssertion", "QualityCheckFailed", "QualityDependencyMissing",
+        "QualityError", "QualityOutcome", "QualityUnrunnable", "SlaSpec", "evaluate_freshness", "evaluate_freshness_once",
+        "parse_duration", "register_freshness_sla", "registered_slas",
+    ),
     "ematix_flow.run_log": (
         "Action", "InMemoryRunLog", "Interval", "Pause", "RunLog", "RunRecord", "Slot", "SqliteRunLog", "from_url",
     ),

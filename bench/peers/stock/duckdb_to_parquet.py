@@ -4,7 +4,12 @@ import os
 
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.appName("duckdb_to_parquet").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+spark = (
+    SparkSession.builder.appName("duckdb_to_parquet")
+    .config("spark.driver.memory", "4g")
+    .config("spark.jars", os.environ["BENCH_JARS"])
+    .getOrCreate()
+)
 rows = (
     spark.read.format("jdbc")
     .option("url", os.environ["BENCH_SOURCE_JDBC"])

@@ -4,7 +4,12 @@ import os
 
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.appName("parquet_to_mysql").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+spark = (
+    SparkSession.builder.appName("parquet_to_mysql")
+    .config("spark.driver.memory", "4g")
+    .config("spark.jars", os.environ["BENCH_JARS"])
+    .getOrCreate()
+)
 rows = spark.read.parquet(os.environ["BENCH_SOURCE_FILE"])
 (
     rows.write.format("jdbc")

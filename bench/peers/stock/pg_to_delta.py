@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 
 spark = (
     SparkSession.builder.appName("pg_to_delta")
+    .config("spark.driver.memory", "4g")
     .config("spark.jars", os.environ["BENCH_JARS"])
     .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
     .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")

@@ -5,7 +5,12 @@ import os
 import psycopg
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.appName("pg_to_pg_merge").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+spark = (
+    SparkSession.builder.appName("pg_to_pg_merge")
+    .config("spark.driver.memory", "4g")
+    .config("spark.jars", os.environ["BENCH_JARS"])
+    .getOrCreate()
+)
 rows = (
     spark.read.format("jdbc")
     .option("url", os.environ["BENCH_SOURCE_JDBC"])

@@ -5,7 +5,12 @@ import os
 import psycopg
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.appName("pg_upsert").config("spark.jars", os.environ["BENCH_JARS"]).getOrCreate()
+spark = (
+    SparkSession.builder.appName("pg_upsert")
+    .config("spark.driver.memory", "4g")
+    .config("spark.jars", os.environ["BENCH_JARS"])
+    .getOrCreate()
+)
 rows = spark.read.parquet(os.environ["BENCH_SOURCE_FILE"])
 (
     rows.write.format("jdbc")

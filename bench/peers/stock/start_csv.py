@@ -4,7 +4,7 @@ import os
 
 from pyspark.sql import SparkSession
 
-spark = SparkSession.builder.appName("start_csv").getOrCreate()
+spark = SparkSession.builder.appName("start_csv").config("spark.driver.memory", "4g").getOrCreate()
 rows = spark.read.csv(
     os.environ["BENCH_SOURCE_FILE"], header=True, schema="id BIGINT, city STRING, amount DECIMAL(15,2), day DATE"
 )

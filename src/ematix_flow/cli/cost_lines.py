@@ -39,9 +39,27 @@ def target_lines(target: Mapping[str, Any], *, is_one_of_many: bool) -> Iterator
         reason = target.get(f"{word}_reason")
         if target.get(word) and reason:
             yield f"{word} {target[word]} ({reason})"
+    yield from quality_lines(target.get("quality"))
     if is_one_of_many and target.get("bytes_staged") is not None:
         told = pace(target.get("rows_read"), target["bytes_staged"], target.get("load_seconds"))
         yield ", ".join([f"{size(target['bytes_staged'])} {_MEASURED.get(str(target.get('bytes_of')), '')}", *told])
+
+
+def quality_lines(found: Any) -> Iterator[str]:
+    """What came of the checks: a line for all, and one for each that did not pass."""
+    if not isinstance(found, Mapping):
+        return
+    verdict, total = str(found.get("verdict")), found.get("checks_total") or 0
+    if verdict == "skipped":
+        yield "quality skipped: EMATIX_SKIP_QUALITY was set"
+        return
+    failed, errored = found.get("checks_failed") or 0, found.get("checks_errored") or 0
+    passed = f"{total - failed - errored} of {total} checks passed"
+    yield f"quality {verdict}: {passed}"
+    for item in found.get("assertions") or ():
+        if isinstance(item, Mapping) and item.get("verdict") in ("fail", "error"):
+            examples = "; ".join(str(sample) for sample in item.get("samples") or ())
+            yield f"  {item.get('name')}: {item.get('message')}" + (f" (for example {examples})" if examples else "")
 
 
 def seconds(value: float) -> str:

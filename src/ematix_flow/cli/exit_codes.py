@@ -19,7 +19,7 @@ MEANINGS: dict[int, str] = {
     RUN_FAILED: "a run failed",
     USAGE: "the command line is wrong, or names something that is not there",
     VALIDATION: "a declaration, a statement or a table is not right; nothing was run",
-    DATA: "rows break the table's promise; nothing was loaded",
+    DATA: "rows break the table's promise or its checks; nothing was loaded",
     CONNECTION: "a connection, a secret or a configuration file is not right",
     LEASE: "another run of the pipeline is alive",
     BRAKE: "the load would delete too much and stopped",

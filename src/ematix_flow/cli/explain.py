@@ -17,6 +17,7 @@ _WHAT = {
     "start": "starting Spark",
     "ensure": "bringing the table to its shape",
     "load": "reading and staging the rows",
+    "check": "checking the rows",
     "publish": "publishing",
     "settle": "settling (the history, the stage that is dropped)",
     "transform": "the transforms after the load",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 
+import click
+
 from ematix_flow.cli.output import Output
 from ematix_flow.foundation.errors import ConnectionFailed, StorageFull
 from ematix_flow.foundation.redact import mask
@@ -46,6 +48,18 @@ class RunLogChoice:
         ) as error:  # an address that can never work is an error, this is a bad day
             output.warn(f"{error.what}; continuing without history")
             return None
+
+    def for_planning(self) -> RunLog:
+        """The run log, which the work cannot do without."""
+        if self.off:
+            raise click.UsageError("this needs the run log: its ledger knows which windows are loaded")
+        return from_url(self.address)
+
+    def for_changing(self) -> RunLog:
+        """The run log, which this command is about; an error when it cannot be opened."""
+        if self.off:
+            raise click.UsageError("this is about the run log", ctx=click.get_current_context(silent=True))
+        return from_url(self.address)
 
     def for_reading(self) -> RunLog:
         """The run log; an empty one when its file is not there, which reading must not make."""

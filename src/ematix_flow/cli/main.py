@@ -11,6 +11,7 @@ from typing import TextIO
 import click
 
 from ematix_flow.cli import exit_codes, failure
+from ematix_flow.cli.handover import hand_over
 from ematix_flow.cli.lazy import FlowGroup, Lazy
 from ematix_flow.cli.output import Output
 from ematix_flow.foundation.redact import mask
@@ -25,8 +26,17 @@ COMMANDS = {
     "dry-run": Lazy(f"{_HOME}.dry_run", "load, check and count, then roll back"),
     "run": Lazy(f"{_HOME}.run", "run pipelines now"),
     "run-due": Lazy(f"{_HOME}.run_due", "run what a schedule, a trigger or a retry asks for now"),
+    "freshness-check": Lazy(f"{_HOME}.freshness_check", "is every pipeline as fresh as it promises?"),
+    "backfill": Lazy(f"{_HOME}.backfill", "load windows of the past that are not loaded yet"),
+    "gaps": Lazy(f"{_HOME}.gaps", "which windows of a pipeline are loaded, and which are missing"),
+    "scheduler": Lazy(f"{_HOME}.scheduler", "fire what is due, from a process that stays"),
+    "send": Lazy(f"{_HOME}.send", "send a message that fires workflows"),
+    "retry": Lazy(f"{_HOME}.control", "try a pipeline again, whatever failed before", attribute="retry_command"),
+    "pause": Lazy(f"{_HOME}.control", "do not fire pipelines until somebody says so", attribute="pause_command"),
+    "unpause": Lazy(f"{_HOME}.control", "fire them again", attribute="unpause_command"),
     "status": Lazy(f"{_HOME}.status", "each pipeline's last run, next due time and attempts"),
     "runs": Lazy(f"{_HOME}.runs", "the run history", attribute="group"),
+    "logs": Lazy(f"{_HOME}.logs", "what a run printed and logged"),
     "connections": Lazy(f"{_HOME}.connections", "list, check and set connections", attribute="group"),
     "secrets": Lazy(f"{_HOME}.secrets", "does something answer a reference to a secret?", attribute="group"),
     "transform": Lazy(f"{_HOME}.transform", "list and run named transforms", attribute="group"),
@@ -54,6 +64,7 @@ class RootGroup(FlowGroup):
                     ("EMATIX_FLOW_DSN_<NAME>", "the URL of the connection <name>"),
                     ("EMATIX_FLOW_ENGINE", "auto: join a warm engine if there is one; local: never; distributed"),
                     ("EMATIX_FLOW_MASTER", "the cluster: spark://host:7077, sc://host:15002, k8s://…"),
+                    ("EMATIX_SKIP_QUALITY=1", "load without asking the checks of expectations="),
                     ("FLOW_OUTPUT=json", "the same as --json"),
                     ("NO_COLOR", "no colours"),
                 ]
@@ -82,15 +93,24 @@ def root(ctx: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line, here or by a process that is readier; the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    if arguments is None:
+        taken = hand_over(given)
+        if taken is not None:
+            return taken
+    return in_this_process(given)
+
+
+def in_this_process(given: Sequence[str]) -> int:
+    """Run the command line; the exit code."""
     output = Output()
     mask_every_log_record()
     warnings.showwarning = _warning(output)
     for stream in (sys.stdout, sys.stderr):
         _never_fail_on_a_character(stream)
     try:
-        code = root.main(given, prog_name="flow", standalone_mode=False, obj=output)
+        code = root.main(list(given), prog_name="flow", standalone_mode=False, obj=output)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:

@@ -20,7 +20,8 @@ _COUNTED = ("inserted", "updated", "closed", "deleted", "unchanged")
 def lines(result: Result, spec: PipelineSpec, *, width: int = 0, verbose: bool = False) -> list[str]:
     """The lines of one pipeline; names are padded to `width`."""
     if result.value is not None or not result.targets:
-        return [f"  {result.pipeline.ljust(width)}  {result.status}   {seconds(result.seconds)}"]
+        told_by_it = str((result.value or {}).get("note") or result.status)
+        return [f"  {result.pipeline.ljust(width)}  {told_by_it}   {seconds(result.seconds)}"]
     told: list[str] = []
     for number, target in enumerate(result.targets):
         name = result.pipeline if number == 0 else ""

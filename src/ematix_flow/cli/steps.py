@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-_ORDER = ("function", "plan", "start", "ensure", "read", "stage", "publish", "settle", "transform")
+_ORDER = ("function", "plan", "start", "ensure", "read", "stage", "check", "publish", "settle", "transform")
 _DOING = {
     "function": "running the function",
     "plan": "planning",
@@ -12,8 +12,10 @@ _DOING = {
     "ensure": "preparing the table",
     "read": "reading",
     "stage": "loading",
+    "check": "checking the rows",
     "publish": "publishing",
     "settle": "writing the history",
+    "windows": "loading windows",
 }
 
 

@@ -10,17 +10,27 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.cli.output import Output
 from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.orchestrate.settling import gives_up
 
 if TYPE_CHECKING:
     from ematix_flow.engine.result import Listener, Result
     from ematix_flow.observe.watching import Observers
     from ematix_flow.runlog.protocol import RunLog
+    from ematix_flow.runlog.records import RunRecord
 
 _VARIABLES = (
     "EMATIX_FLOW_ALERTERS", "EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL", "EMATIX_FLOW_TRACES", "EMATIX_FLOW_LINEAGE",
 )  # fmt: skip
 _TABLES = ("alerters", "metrics", "traces", "lineage")
-_RECENT = 200
+RECENT = 200
+_OUTCOMES = {
+    "dispatched": "dispatched",
+    "dispatch_failed": "dispatch_failed",
+    "lost": "lease_expired",
+    "gave_up": "lease_expired",
+    "tick_error": "tick_error",
+    "skipped": "skipped",
+}
 
 
 @dataclass(frozen=True)
@@ -39,19 +49,52 @@ class Watchers:
     def __init__(self, wishes: WatchWishes, output: Output, run_log: RunLog | None, run_log_option: str) -> None:
         self._observers = _observers(wishes, output, run_log, run_log_option) if _is_asked_for(wishes) else None
 
-    def run(self, spec: PipelineSpec, listener: Listener, work: Callable[[Listener, str | None], Result]) -> Result:
+    def run(self, spec: PipelineSpec, listener: Listener, work: Callable[[Listener, str | None], Result], *,
+            requested: RunRecord | None = None) -> Result:  # fmt: skip
         """One run, watched; `work` takes the listener and the run's id."""
+        run_id, attempt = (requested.run_id, requested.attempt) if requested else (None, 1)
         if self._observers is None:
-            return work(listener, None)
-        with self._observers.watching(spec) as watch:
+            return work(listener, run_id)
+        with self._observers.watching(spec, attempt=attempt, run_id=run_id) as watch:
 
             def heard(event: object) -> None:
                 watch.listener(event)  # type: ignore[arg-type]
                 listener(event)  # type: ignore[arg-type]
 
-            result = work(heard, watch.run_id)
+            try:
+                result = work(heard, watch.run_id)
+            except Exception as error:
+                watch.gave_up = gives_up(spec.retry, attempt, error)
+                raise
             watch.succeeded(result.to_dict())
         return result
+
+    def hear(self, kind: str, name: str, record: RunRecord | None = None) -> None:
+        """What a scheduler does: counted, and where a run is lost and nobody else can say so, told to the alerters."""
+        if self._observers is None:
+            return
+        from ematix_flow.observe.alerts.sources import failure_of
+        from ematix_flow.observe.metrics.feeding import record_run
+
+        watchers = self._observers
+        with watchers.complaints.isolated("the metrics sink"):
+            if kind in _OUTCOMES:
+                watchers.metrics.inc_runs(name, _OUTCOMES[kind])
+            if kind == "ended" and record is not None:
+                record_run(watchers.metrics, record)
+        if kind in ("lost", "gave_up") and record is not None:
+            with watchers.complaints.isolated("the alerters"):
+                watchers.alerts.tell(failure_of(record, max_attempts=record.attempt, gave_up=kind == "gave_up"))
+
+    def check_freshness(self, run_log: RunLog) -> None:
+        """Tell alerters who has become late, and who no longer is."""
+        if self._observers is None or not self._observers.alerts.alerters:
+            return
+        from ematix_flow.orchestrate import freshness
+
+        states = freshness.evaluate_all(freshness.last_success_in(run_log))
+        with self._observers.complaints.isolated("the freshness alerts"):
+            freshness.tell(states, run_log, self._observers.alerts)
 
     def close(self) -> None:
         """Send what is left."""
@@ -75,6 +118,8 @@ def _observers(wishes: WatchWishes, output: Output, run_log: RunLog | None, run_
     from ematix_flow.observe.alerts.outages import from_history
     from ematix_flow.observe.settings import Wishes, observers
 
-    known = from_history(run_log.list_runs(limit=_RECENT)[0]) if run_log is not None else None
+    recent = run_log.list_runs(limit=RECENT)[0] if run_log is not None else []
+    # Windows of the past have their own outcome, and say nothing about how the pipeline is today.
+    known = from_history(record for record in recent if not record.extras.get("backfill")) if recent else None
     said = Wishes(wishes.alerters, wishes.metrics, wishes.traces, wishes.lineage)
     return observers(said, warn=output.warn, known=known, run_log_option=run_log_option)

@@ -124,6 +124,8 @@ class Backend:
     identity: Callable[[Any], tuple[str, ...]] | None = None
     tasks_reading: TaskUse = TaskUse()
     tasks_writing: TaskUse = TaskUse()
+    one_writer: bool = False
+    """Whether one process at a time may write, so that loads side by side would only wait for each other."""
     lacks_on_sail: Callable[[Any, LoadSpec | None], str | None] | None = None
     """Why the native engine cannot read a connection, or carry out a load; None when it can."""
     notes: tuple[str, ...] = field(default=())

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.checks import Check
 from ematix_flow.declare.endpoints import Target
+from ematix_flow.declare.expectations import checks_for
 from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Scd2, Strategy, Truncate
 from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.foundation.errors import DeclarationError, MissingColumn
@@ -41,6 +43,8 @@ class LoadSpec:
     column_map: Mapping[str, str] = field(default_factory=dict)
     write_options: Mapping[str, Any] = field(default_factory=dict)
     max_delete_fraction: float = 0.5
+    checks: tuple[Check, ...] = ()
+    """What its rows must look like before they are published."""
 
 
 def load_for(item: Any, options: PipelineOptions, where: Location | None) -> LoadSpec:
@@ -63,6 +67,7 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
         column_map=dict(target.column_map or options.column_map or {}),
         write_options=target.write_options,
         max_delete_fraction=options.max_delete_fraction,
+        checks=checks_for(spec, options, where),
     )
 
 

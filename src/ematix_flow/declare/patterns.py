@@ -77,7 +77,7 @@ class Replacement:
 
 
 @lru_cache(maxsize=256)
-def parse_pattern(source: str, *, ignore_case: bool = False) -> Pattern:
+def parse_pattern(source: str, *, ignore_case: bool = False, may_match_empty: bool = False) -> Pattern:
     """Read a pattern; raises DeclarationError for what not every engine can do alike.
 
     >>> parse_pattern(r"\\d+$").write("java")
@@ -96,7 +96,7 @@ def parse_pattern(source: str, *, ignore_case: bool = False) -> Pattern:
         compiled = re.compile(pattern.write("python"))
     except re.error as exc:
         raise _refusal(source, str(exc)) from exc
-    if compiled.search("") or compiled.fullmatch(""):
+    if not may_match_empty and (compiled.search("") or compiled.fullmatch("")):
         raise _refusal(source, "it also matches the empty text")
     return pattern
 

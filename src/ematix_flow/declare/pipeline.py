@@ -5,12 +5,15 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from ematix_flow.declare.engine import EngineWish, wish
+from ematix_flow.declare.expectations import QualitySpec, quality_from
 from ematix_flow.declare.loads import LoadSpec, incremental_from, load_for
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.strategy import Incremental
+from ematix_flow.declare.windows import Chunk, moment
 from ematix_flow.foundation.errors import DeclarationError, FlowError, UnknownKeyword
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import nearest
@@ -19,6 +22,8 @@ DRIFT_POLICIES = ("error", "warn", "evolve")
 PATHS = ("same_db", "cross_db")
 LANES = ("arrow", "spark", "direct")
 _ALIASES = {"continue_on_target_failure": "continue_on_failure"}
+WINDOW_PARAMETERS = ("start", "end")
+_NOT_CONNECTIONS = ("spark", *WINDOW_PARAMETERS)
 
 
 class PipelineError(DeclarationError, TypeError):
@@ -51,7 +56,11 @@ class PipelineSpec:
     transforms_post: tuple[Any, ...] = ()
     continue_on_failure_post: bool = False
     fan_out: bool = False
-    quality: Mapping[str, Any] = field(default_factory=dict)
+    window_start: datetime | None = None
+    """Where the first window begins that a live run loads."""
+    window_size: Chunk | None = None
+    """What the windows of live runs end at multiples of."""
+    quality: QualitySpec = field(default_factory=QualitySpec)
     where: Location | None = None
     options: PipelineOptions | None = field(default=None, repr=False, compare=False)
 
@@ -108,6 +117,8 @@ class PipelineOptions:
     upstream_freshness_secs: int | None = None
     retry: Mapping[str, Any] | None = None
     timezone: str | None = None
+    window_start: Any = None
+    window_size: str | None = None
     expectations: Any = None
     on_quality_failure: str = "warn"
     freshness_sla: Any = None
@@ -147,10 +158,8 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
         raise PipelineError("targets= is empty", hint="name at least one Target")
     fan_out = options.targets is not None
     asked = options.targets if options.targets is not None else [options.target]
+    quality = quality_from(options)
     loads = tuple(load_for(item, options, where) for item in asked)
-    quality = {"expectations": options.expectations, "on_quality_failure": options.on_quality_failure,
-               "freshness_sla": options.freshness_sla, "freshness_column": options.freshness_column,
-               "alert_on_quality_warn": options.alert_on_quality_warn}  # fmt: skip
     return PipelineSpec(
         name=options.name or str(getattr(function, "__name__", "pipeline")),
         function=function,
@@ -173,6 +182,8 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
         transforms_post=several(options.transforms_post),
         continue_on_failure_post=options.continue_on_failure_post,
         fan_out=fan_out,
+        window_start=_window_start(options),
+        window_size=Chunk.parse(options.window_size, option="window_size") if options.window_size else None,
         quality=quality,
         where=where,
         options=options,
@@ -185,8 +196,9 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
                    where: Location | None = None) -> PipelineSpec:  # fmt: skip
     """A function that does the whole work itself and only wants to be known, scheduled and run."""
     try:
-        if not callable(function) or positional_parameters(function):
-            raise PipelineError(f"{name}: a plain pipeline is a function without arguments")
+        if not callable(function) or set(positional_parameters(function)) - set(WINDOW_PARAMETERS):
+            raise PipelineError(f"{name}: a plain pipeline is a function without arguments, or of (start, end)")
+        _check_window(function)
         if timezone is not None:
             _check_timezone(timezone)
         policy = RetryPolicy.parse(retry)
@@ -259,14 +271,37 @@ def positional_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
     return tuple(name for name, item in inspect.signature(function).parameters.items() if item.kind in kinds)
 
 
+def connection_parameters(function: Callable[..., Any]) -> list[str]:
+    """The parameters that are given connections: the source's, then the target's."""
+    return [name for name in positional_parameters(function) if name not in _NOT_CONNECTIONS]
+
+
+def takes_window(function: Callable[..., Any]) -> bool:
+    """Whether the function wants to know the window it is to load."""
+    return set(WINDOW_PARAMETERS) <= set(positional_parameters(function))
+
+
+def _check_window(function: Callable[..., Any]) -> None:
+    taken = set(WINDOW_PARAMETERS) & set(positional_parameters(function))
+    if len(taken) == 1:
+        raise PipelineError(f"{function.__name__} takes {taken.pop()} alone", hint="a window has a start and an end")
+
+
+def _window_start(options: PipelineOptions) -> datetime | None:
+    if options.window_start is None:
+        return None
+    return moment(options.window_start, zone=options.timezone, option="window_start")
+
+
 def _check_arity(function: Callable[..., Any], options: PipelineOptions) -> None:
     if not callable(function):
         raise PipelineError("@ematix.pipeline goes on a function")
-    names = [name for name in positional_parameters(function) if name not in ("spark", "start", "end")]
+    _check_window(function)
+    names = connection_parameters(function)
     if len(names) > 2:
         raise PipelineError(
             f"{function.__name__} takes {len(names)} arguments",
-            hint="take none, (conn), (source, target) and optionally spark",
+            hint="take none, (conn), (source, target) and optionally spark, start, end",
         )
     if not positional_parameters(function) and options.source_table is None and returns_nothing(function):
         raise PipelineError(

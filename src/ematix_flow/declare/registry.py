@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Protocol
 
 from ematix_flow.declare import workflow
@@ -40,6 +41,7 @@ class DeclaredPipeline(Protocol):
 
 _pipelines: dict[str, DeclaredPipeline] = {}
 _transforms: dict[str, TransformSpec] = {}
+_freshness: dict[str, timedelta | None] = {}
 
 
 def register_pipeline(pipeline: DeclaredPipeline) -> None:
@@ -73,6 +75,17 @@ def _same_place(one: Location | None, other: Location | None) -> bool:
     )
 
 
+def register_freshness(name: str, allowed: timedelta | None) -> None:
+    """Remember how old a pipeline's last success may be, whatever its declaration says; None for any age."""
+    _freshness[name] = allowed
+
+
+def freshness() -> dict[str, timedelta]:
+    """How old the last success of pipelines may be, by name; those that may be of any age are left out."""
+    declared = {name: pipeline.spec.quality.freshness_sla for name, pipeline in _pipelines.items()}
+    return {name: allowed for name, allowed in {**declared, **_freshness}.items() if allowed is not None}
+
+
 def pipelines() -> dict[str, DeclaredPipeline]:
     """All pipelines by name, in order of declaration."""
     return dict(_pipelines)
@@ -104,6 +117,7 @@ def clear() -> None:
     """Forget everything; for tests."""
     _pipelines.clear()
     _transforms.clear()
+    _freshness.clear()
     workflow.clear()
 
 

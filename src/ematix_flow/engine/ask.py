@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.config.resolve import resolve
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.normalizers import Derive
-from ematix_flow.declare.pipeline import PipelineSpec, positional_parameters
+from ematix_flow.declare.pipeline import PipelineSpec, connection_parameters, positional_parameters, takes_window
 from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.windows import Window
 from ematix_flow.engine.handle import Connection
-from ematix_flow.expressions import quote
-from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.engine.window import WindowChoice, not_windowed
+from ematix_flow.expressions import marks_in, quote
+from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed, SqlError
 from ematix_flow.foundation.location import Location
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class QuerySource:
-    """SQL on one connection."""
+    """SQL on one connection; with a window, `{start}` and `{end}` stand in it."""
 
     connection: Any
     query: str
+    window: Window | None = None
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,22 @@ class NoSource:
 Asked = QuerySource | FrameSource | NoSource
 
 
-def ask(spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitStack) -> Asked:
+def ask(
+    spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitStack, choice: WindowChoice | None = None
+) -> Asked:
     """Call the function with what it takes; understand what it returns."""
+    choice = choice or WindowChoice(spec)
     source = source_connection(spec)
-    answer = _call(spec, source, spark, open_until)
+    window = choice.take() if takes_window(spec.function) else None
+    if window is None and takes_window(spec.function):
+        return NoSource(choice.nothing_new())
+    asked = _understood(spec, source, _call(spec, source, spark, open_until, window), choice)
+    if choice.is_backfill and window is None and not (isinstance(asked, QuerySource) and asked.window is not None):
+        raise not_windowed(spec)
+    return asked
+
+
+def _understood(spec: PipelineSpec, source: Any, answer: Any, choice: WindowChoice) -> Asked:
     if answer is None:
         if spec.source_table is None:
             raise PlanError(
@@ -61,9 +76,9 @@ def ask(spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitS
             )
         return QuerySource(source, _table_query(spec, Connection(source).dialect()))
     if isinstance(answer, str):
-        return QuerySource(source, answer)
+        return _query(spec, source, answer, choice)
     if isinstance(answer, Source):
-        return QuerySource(_declared(answer.connection), answer.query)
+        return _query(spec, _declared(answer.connection), answer.query, choice)
     if isinstance(answer, Mapping):
         return NoSource(answer)
     if hasattr(answer, "sparkSession") and hasattr(answer, "mapInArrow"):
@@ -73,6 +88,21 @@ def ask(spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitS
         where=spec.where,
         hint="return SQL, a Source or a Spark DataFrame",
     )
+
+
+def _query(spec: PipelineSpec, connection: Any, query: str, choice: WindowChoice) -> Asked:
+    marks = marks_in(query)
+    if not marks:
+        return QuerySource(connection, query)
+    if len(marks) == 1:
+        there, missing = ("start", "end") if "start" in marks else ("end", "start")
+        raise SqlError(
+            f"the SQL of {spec.name} has {{{there}}} and no {{{missing}}}: its windows would overlap",
+            where=spec.where,
+            hint="for example: WHERE at >= {start} AND at < {end}",
+        )
+    window = choice.take()
+    return QuerySource(connection, query, window) if window is not None else NoSource(choice.nothing_new())
 
 
 def source_connection(spec: PipelineSpec) -> Any:
@@ -87,21 +117,25 @@ def _declared(connection: Any) -> Any:
     return connection.declared if isinstance(connection, Connection) else resolve(connection).connection
 
 
-def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], open_until: ExitStack) -> Any:
-    names = positional_parameters(spec.function)
-    plain = [name for name in names if name != "spark"]
+def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], open_until: ExitStack,
+          window: Window | None) -> Any:  # fmt: skip
     given: dict[str, Any] = {}
-    if "spark" in names:
+    if "spark" in positional_parameters(spec.function):
         given["spark"] = spark()
+    if window is not None:
+        given |= {"start": window.start, "end": window.end}
     connections = [source, _declared(spec.loads[0].connection)]
-    for name, declared in zip(plain, connections, strict=False):
+    for name, declared in zip(connection_parameters(spec.function), connections, strict=False):
         given[name] = open_until.enter_context(Connection(declared))
     return _answer(spec, given)
 
 
-def plain_answer(spec: PipelineSpec) -> Mapping[str, Any]:
+def plain_answer(spec: PipelineSpec, choice: WindowChoice) -> Mapping[str, Any]:
     """What a plain function returns when it has done its work."""
-    answer = _answer(spec, {})
+    window = choice.take() if takes_window(spec.function) else None
+    if window is None and takes_window(spec.function):
+        return choice.nothing_new()
+    answer = _answer(spec, {} if window is None else {"start": window.start, "end": window.end})
     if answer is not None and not isinstance(answer, Mapping):
         raise RunFailed(
             f"{spec.name} returned {type(answer).__name__}", where=spec.where, hint="return a dict, or nothing"

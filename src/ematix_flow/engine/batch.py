@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -20,16 +20,19 @@ from ematix_flow.engine.context import RunContext, open_context
 from ematix_flow.engine.cost import Meter, versions
 from ematix_flow.engine.fingerprint import fingerprint
 from ematix_flow.engine.reading import Reading, plan_reading
+from ematix_flow.engine.restart import Origin, origin_of, take
 from ematix_flow.engine.result import Event, Listener, Result, TargetResult
 from ematix_flow.engine.steps import StepClock, silent
 from ematix_flow.engine.walk import Walk, close, outcome
+from ematix_flow.engine.window import LiveWindow, WindowChoice, fired_at
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import ConfigError, FlowError, PartialFailure
+from ematix_flow.foundation.errors import ConfigError, FlowError, PartialFailure, RunCancelled
 from ematix_flow.foundation.redact import mask
 from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog
+    from ematix_flow.runlog.records import RunRecord
 
 
 PARALLELISM_VARIABLE = "EMATIX_FLOW_PARALLELISM"
@@ -45,13 +48,37 @@ def run(
     listener: Listener | None = None,
     run_id: str | None = None,
     attempt: int = 1,
+    window: WindowChoice | None = None,
+    requested: RunRecord | None = None,
+    claim_token: str | None = None,
 ) -> Result:
-    """Run a pipeline once; raises a FlowError when it fails."""
+    """Run a pipeline once; raises a FlowError when it fails.
+
+    A pipeline that reads by windows loads what is new since the ledger ends, unless it is given its window. A run that
+    was `requested` is taken out of the queue; with a `claim_token` the pipeline's lease is held already.
+    """
     spec = spec.overridden(overrides)
+    origin = origin_of(requested, spec)
+    if requested is not None:
+        run_id, attempt = requested.run_id, requested.attempt
     run_id, started_at = run_id or str(uuid.uuid4()), now()
     meter = Meter(spec.name, listener or silent)
-    with lease.held(run_log, spec.name), _recorded(run_log, spec, run_id, started_at, meter, attempt) as record:
-        done = _run(spec, run_id, started_at, meter.clock, accept_deletes)
+    choice = window or LiveWindow(spec, run_log, at=fired_at(requested))
+    claimed = nullcontext() if choice.is_backfill else lease.held(run_log, spec.name, token=claim_token)
+    told = {**origin.told, **({"backfill": True} if choice.is_backfill else {})}
+    choice.tell_in(told)
+    with (
+        choice.settled(run_id),
+        claimed,
+        _recorded(run_log, spec, run_id, started_at, meter, attempt, told=told, requested=requested) as record,
+    ):
+        if origin.first_transform is not None:
+            done = _transforms_alone(spec, run_id, meter.clock, origin)
+        else:
+            done = _run(spec, run_id, started_at, meter.clock, accept_deletes, choice)
+        while choice.is_behind and done.status == "success":  # an earlier run had left this window open
+            choice.done(run_id)
+            done = _joined(done, _run(spec, str(uuid.uuid4()), started_at, meter.clock, accept_deletes, choice))
         result = record.result = replace(done, cost=meter.cost())
         if result.status == "partial":
             failed = [target for target in result.targets if target.error]
@@ -73,26 +100,48 @@ def rehearse(spec: PipelineSpec, *, overrides: Mapping[str, Any] | None = None, 
     return _run(spec, str(uuid.uuid4()), now(), clock, accept_deletes, rehearsal=True)
 
 
-def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock, accept_deletes: int | None, *,
-         rehearsal: bool = False) -> Result:  # fmt: skip
+def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock, accept_deletes: int | None,
+         choice: WindowChoice | None = None, *, rehearsal: bool = False) -> Result:  # fmt: skip
+    choice = choice or WindowChoice(spec)
     if not spec.loads and not rehearsal:
         clock(Event(spec.name, "function"))
-        value = plain_answer(spec)
-        return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value)
-    with source_of(spec, clock) as (context, reading):
+        value = plain_answer(spec, choice)
+        return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
+    with source_of(spec, clock, choice) as (context, reading):
         if isinstance(reading, NoSource):
-            return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=reading.value)
+            value = reading.value
+            return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
         walk = Walk(context, run_id=run_id, started_at=started_at, clock=clock, accept_deletes=accept_deletes,
                     rehearsal=rehearsal)  # fmt: skip
         loadings = walk.load(reading)
-        targets = tuple(outcome(loading, reading) for loading in loadings)
+        targets = tuple(choice.marked(outcome(loading, reading)) for loading in loadings)
         transforms: Sequence[Mapping[str, Any]] = ()
         if spec.transforms_post and not rehearsal and all(target.error is None for target in targets):
             transforms = post.run_transforms(
                 context, targets[0], clock, lambda name: run(registry.get_pipeline(name).spec)
             )
     status = "dry_run" if rehearsal else _status(targets)
-    return Result(spec.name, run_id, status, targets, clock.elapsed(), spec.fan_out, None, tuple(transforms))
+    return Result(spec.name, run_id, status, targets, clock.elapsed(), spec.fan_out, None, tuple(transforms),
+                  window=choice.text)  # fmt: skip
+
+
+def _transforms_alone(spec: PipelineSpec, run_id: str, clock: StepClock, origin: Origin) -> Result:
+    """The load is committed; only what follows it is done again."""
+    context = open_context(spec)
+    load = context.loads[0]
+    parent = TargetResult(load.shape.declared.qualified, "", load.load.strategy.mode, "", run_id=origin.parent)
+    done = post.run_transforms(
+        context, parent, clock, lambda name: run(registry.get_pipeline(name).spec), first=origin.first_transform or 0
+    )
+    return Result(spec.name, run_id, "success", (), clock.elapsed(), spec.fan_out, None, tuple(done))
+
+
+def _joined(first: Result, second: Result) -> Result:
+    """Two windows of one run as one result."""
+    if not second.targets and second.value is not None:
+        return first
+    targets, transforms = first.targets + second.targets, first.transforms + second.transforms
+    return replace(second, run_id=first.run_id, targets=targets, transforms=transforms)
 
 
 def _status(targets: Sequence[TargetResult]) -> str:
@@ -101,14 +150,17 @@ def _status(targets: Sequence[TargetResult]) -> str:
 
 
 @contextmanager
-def source_of(spec: PipelineSpec, clock: StepClock) -> Iterator[tuple[RunContext, Reading | NoSource]]:
+def source_of(
+    spec: PipelineSpec, clock: StepClock, choice: WindowChoice | None = None
+) -> Iterator[tuple[RunContext, Reading | NoSource]]:
     """Resolve, call the function, plan the read; everything opened is closed at the end."""
     context = open_context(spec)
     context.clock = clock
     try:
         clock(Event(spec.name, "plan"))
         try:
-            asked = ask(spec, context.spark, context.open_until)
+            asked = ask(spec, context.spark, context.open_until, choice)
+            context.stream = choice.stream if choice else ""
             if isinstance(asked, NoSource):
                 yield context, asked
                 return
@@ -166,21 +218,23 @@ class _Record:
 
 @contextmanager
 def _recorded(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime,
-              meter: Meter, attempt: int) -> Iterator[_Record]:  # fmt: skip
+              meter: Meter, attempt: int, *, told: Mapping[str, Any],
+              requested: RunRecord | None = None) -> Iterator[_Record]:  # fmt: skip
     """A record that says running, then how it ended; the run matters more than its record."""
     record = _Record()
-    write = _writer(run_log, spec, run_id, started_at, meter, attempt)
+    write = _writer(run_log, spec, run_id, started_at, meter, attempt, told)
+    take(run_log, requested)
     write("running", record, None)
     try:
         yield record
     except BaseException as exc:
-        write("failed", record, exc)
+        write("cancelled" if isinstance(exc, RunCancelled) else "failed", record, exc)
         raise
     write("succeeded", record, None)
 
 
 def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime,
-            meter: Meter, attempt: int) -> Callable[..., None]:  # fmt: skip
+            meter: Meter, attempt: int, told: Mapping[str, Any]) -> Callable[..., None]:  # fmt: skip
     def write(status: str, record: _Record, error: BaseException | None) -> None:
         if run_log is None:
             return
@@ -188,7 +242,7 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
 
         ended = None if status == "running" else now()
         facts = error.facts if isinstance(error, FlowError) else {}
-        extras = {} if ended is None else _told(spec, record, meter)
+        extras = {**told, **({} if ended is None else _told(spec, record, meter))}
         extras["worker"] = this_worker()  # a reader can tell a dead run from a long one
         if isinstance(error, FlowError):
             error.facts.setdefault("run_id", run_id)
@@ -207,7 +261,7 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
                     extras=extras,
                 )
             )
-            if ended is not None:
+            if ended is not None and "backfill" not in told:  # old windows say nothing about the pipeline as it is now
                 run_log.record_run(spec.name, ended, error is None)
 
     return write

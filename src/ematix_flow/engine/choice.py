@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ematix_flow.config.spark import WAIT_SECONDS, SparkConfig, said_for_this_run, secret_for_this_run, spark_config
 from ematix_flow.declare.engine import AUTO, DISTRIBUTED, LOCAL, SAIL, EngineWish
@@ -31,6 +31,8 @@ class Choice:
     stage: str | None = None
     """A folder that this process and all workers share."""
     wait_seconds: float = WAIT_SECONDS
+    submitted_with: frozenset[str] | None = None
+    """The jar sets of an application that spark-submit started; None for a session of our own making."""
 
     @property
     def is_local(self) -> bool:
@@ -52,8 +54,21 @@ class Choice:
         return (self.engine, self.address) == (other.engine, other.address)
 
 
+class _Submitted:
+    """The application that this process is the driver of, if spark-submit started it."""
+
+    choice: Choice | None = None
+
+
+def stay_in(application: Choice) -> None:
+    """From now on every run of this process happens there, whatever pipelines, files and variables say."""
+    _Submitted.choice = application
+
+
 def choose(said: EngineWish | None = None) -> Choice:
     """The environment over the pipeline's own words over the project's file."""
+    if _Submitted.choice is not None:
+        return _Submitted.choice
     file, now, own = spark_config(), said_for_this_run(), said or EngineWish()
     if now is not None and (now.master or now.wish.engine != AUTO):
         peers_of = () if now.master or now.wish.engine == LOCAL else own.peers or file.wish.peers
@@ -63,6 +78,15 @@ def choose(said: EngineWish | None = None) -> Choice:
         wish = own if own.peers or own.engine != DISTRIBUTED else EngineWish(DISTRIBUTED, file.wish.peers)
         return _chosen(wish, file.master, file, reason="the pipeline says so")
     return _chosen(file.wish, file.master, file, reason=f"{file.origin} says so")
+
+
+def choose_master(master: str, *, settings: Mapping[str, str], reason: str) -> Choice:
+    """The engine at this master, with these settings over those of the file."""
+    file = spark_config()
+    file = replace(file, settings={**file.settings, **settings}, origin=file.origin or reason)
+    if not master.startswith("yarn"):
+        return _chosen(EngineWish(), master, file, reason=f"{reason} says so")
+    return replace(_on_a_cluster(master, file, f"{reason} says so"), secret=None)  # YARN makes its own
 
 
 def _chosen(said: EngineWish, master: str | None, file: SparkConfig, *, reason: str) -> Choice:
@@ -78,6 +102,10 @@ def _chosen(said: EngineWish, master: str | None, file: SparkConfig, *, reason: 
                 hint='name it: peers=["spark://host:7077"], or master = "spark://host:7077" below [spark]',
             )
         return _here(address, file, reason, may_join=True)
+    return _on_a_cluster(address, file, reason)
+
+
+def _on_a_cluster(address: str, file: SparkConfig, reason: str) -> Choice:
     secret = secret_for_this_run() or file.secret or local_cluster.secret_of(address)
     return Choice(
         DISTRIBUTED, address, False, file.settings, reason, file.origin, secret, file.stage, file.wait_seconds

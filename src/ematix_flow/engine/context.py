@@ -23,8 +23,9 @@ from ematix_flow.engine.needs import task_needs
 from ematix_flow.engine.profile import Setting
 from ematix_flow.engine.steps import StepClock
 from ematix_flow.families import parquet_stage
+from ematix_flow.families.lake.place import weighs_little
 from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
-from ematix_flow.planning.lanes import few_rows
+from ematix_flow.planning.lanes import is_small
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +61,8 @@ class RunContext:
     open_until: ExitStack = field(default_factory=ExitStack)
     rows: int | None = None
     """How many rows the source says it has."""
+    stream: str = ""
+    """The window that is loaded, as commit tokens know it; empty for a load that has none."""
     clock: StepClock = field(default_factory=StepClock)
 
     def spark(self) -> SparkSession:
@@ -69,13 +72,25 @@ class RunContext:
         with self.clock.starting():
             self.clock.session = session.spark_session(
                 needed,
-                is_small=few_rows(self.rows) is None,
+                is_small=self._is_small,
                 engine=self.spec.engine,
                 tasks=lambda: task_needs((self.source, *self.joined), [item.connection for item in self.loads]),
                 tell=self.clock.tell_start,
             )
         session.tune(self.tuned)
         return self.clock.session
+
+    @property
+    def _is_small(self) -> bool:
+        """Few rows to read, and little to compare them with; before anybody has counted, the files are weighed."""
+        sources = self.source_backend.tasks_reading.folders(self.source)
+        if self.rows is not None:
+            is_little = is_small(self.rows)
+        else:
+            is_little = bool(sources) and len(several(self.spec.source_connection)) == 1 and all(map(weighs_little, sources))
+        compared = [item for item in self.loads if item.load.strategy.mode not in ("append", "truncate")]
+        folders = [folder for item in compared for folder in item.backend.tasks_writing.folders(item.connection)]
+        return is_little and all(map(weighs_little, folders))
 
     @property
     def tuned(self) -> list[Setting]:

@@ -32,6 +32,8 @@ def fingerprint(spec: PipelineSpec) -> str:
         "before": [_plain(item) for item in spec.transforms_pre],
         "after": [item if isinstance(item, str) else _plain(item) for item in spec.transforms_post],
     }  # fmt: skip
+    if any(load.checks for load in spec.loads):
+        said["quality"] = [spec.quality.on_failure, *(_plain(load.checks) for load in spec.loads)]
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_LENGTH]
 
 

@@ -13,6 +13,7 @@ from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.reading import LoadReading, Reading, compares_alike
 from ematix_flow.families.arrow_normalize import normalized_columns, normalizing_query
 from ematix_flow.families.frames import pairs
+from ematix_flow.families.lake.checking import can_check_without_spark
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.planning.lanes import DIRECT, INSIDE, LaneChoice, choose_lane, few_rows, shape_obstacle
 
@@ -37,6 +38,8 @@ def _needs_spark(context: RunContext, target: LoadContext, job: WriteJob) -> str
         return f"Spark publishes rows of {target.backend.title}"
     if choose(context.spec.engine).engine == DISTRIBUTED:
         return "the pipeline asks for another engine"
+    if target.backend.dialect == "spark" and target.load.checks and not can_check_without_spark():
+        return "checks of files need Spark, or ematix-flow-spark[duckdb]"
     return None
 
 
@@ -75,7 +78,7 @@ def tasks_of(
     context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None, lane: LaneChoice
 ) -> Tasks:
     """The tasks of a load that the Arrow batches of its source go through."""
-    from ematix_flow.families.arrow_lane import Flow, OwnTask, SparkTasks
+    from ematix_flow.families.arrow_lane import Flow, OwnTasks, SparkTasks
 
     source: Any = reading.source
     if source is None:
@@ -86,4 +89,4 @@ def tasks_of(
     if isinstance(ready, str):
         raise RunFailed(f"the load was planned for the Arrow lane: {ready}", hint="run it again")
     flow = Flow(parts, normalizing_query(table, parts.columns), ready, tuple(pairs(table.columns)))
-    return OwnTask(flow) if lane.lane == DIRECT else SparkTasks(flow, context.spark())
+    return OwnTasks(flow) if lane.lane == DIRECT else SparkTasks(flow, context.spark())

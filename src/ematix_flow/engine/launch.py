@@ -27,6 +27,14 @@ def set_environment(configuration: Mapping[str, str]) -> None:
     """Variables that Spark's launcher and Python workers read."""
     for name in _Ours.names:
         os.environ.pop(name, None)
+    ours = variables(configuration)
+    os.environ.update(ours)
+    _Ours.names = frozenset(ours)
+    os.environ["JAVA_HOME"] = str(find_java().parent.parent)
+
+
+def variables(configuration: Mapping[str, str]) -> dict[str, str]:
+    """The same for a process that is still to be started; what the user set stays out."""
     wanted = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -35,12 +43,9 @@ def set_environment(configuration: Mapping[str, str]) -> None:
     if configuration.get("spark.master", "local").startswith("local"):
         wanted["SPARK_LOCAL_IP"] = _LOOPBACK
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
-    os.environ.update(ours)
-    _Ours.names = frozenset(ours)
     if PYTHON_SETTING in configuration:  # Spark itself reads this one only when it starts the program
-        os.environ["PYSPARK_PYTHON"] = configuration[PYTHON_SETTING]
-        _Ours.names |= {"PYSPARK_PYTHON"}
-    os.environ["JAVA_HOME"] = str(find_java().parent.parent)
+        ours["PYSPARK_PYTHON"] = configuration[PYTHON_SETTING]
+    return ours
 
 
 @contextmanager
@@ -56,7 +61,7 @@ def without_secrets(configuration: Mapping[str, str]) -> Iterator[dict[str, str]
     handle, file = tempfile.mkstemp(prefix="ematix-flow-", suffix=".conf")  # readable by this user only
     try:
         with os.fdopen(handle, "w", encoding="ascii") as out:
-            out.writelines(f"{name}={_escaped(value)}\n" for name, value in hidden.items())
+            out.write(properties(hidden))
         ours = f"--properties-file {shlex.quote(file)} --load-spark-defaults"
         os.environ[_ARGUMENTS] = f"{ours} {before or 'pyspark-shell'}"
         yield {name: value for name, value in configuration.items() if name not in hidden}
@@ -66,6 +71,11 @@ def without_secrets(configuration: Mapping[str, str]) -> Iterator[dict[str, str]
             os.environ.pop(_ARGUMENTS, None)
         else:
             os.environ[_ARGUMENTS] = before
+
+
+def properties(settings: Mapping[str, str]) -> str:
+    """Settings as a file that Spark reads."""
+    return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
 def _escaped(value: str) -> str:

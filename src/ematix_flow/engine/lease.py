@@ -6,22 +6,36 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.foundation.errors import ConnectionFailed, FlowError, LeaseHeld, StorageFull
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, LeaseHeld, LeaseLost, StorageFull
 from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog
 
-LEASE_SECONDS = 120
+
+@dataclass
+class _Pace:
+    lease: float = 120.0
+    beat: float = 40.0
+
+
+_pace = _Pace()
 _log = logging.getLogger(__name__)
 
 
+def renew_every(lease: float, beat: float) -> None:
+    """How long leases of this process last, and how often they are renewed: at least three times."""
+    _pace.lease, _pace.beat = lease, min(beat, lease / 3)
+
+
 @contextmanager
-def held(run_log: RunLog | None, pipeline: str) -> Iterator[None]:
-    """Hold the pipeline's lease while the block runs."""
-    token = _claimed(run_log, pipeline) if run_log is not None else None
+def held(run_log: RunLog | None, pipeline: str, *, token: str | None = None) -> Iterator[None]:
+    """Hold the pipeline's lease while the block runs; a token of somebody who claimed it before is taken over."""
+    if run_log is not None:
+        token = _taken_over(run_log, pipeline, token) if token else _claimed(run_log, pipeline)
     if run_log is None or token is None:
         yield
         return
@@ -42,7 +56,7 @@ def held(run_log: RunLog | None, pipeline: str) -> Iterator[None]:
 def _claimed(run_log: RunLog, pipeline: str) -> str | None:
     """The token of the lease; None, with a warning, when the run log is out of order: the work matters more."""
     try:
-        claim = run_log.claim(pipeline, this_worker(), LEASE_SECONDS)
+        claim = run_log.claim(pipeline, this_worker(), _pace.lease)
     except (ConnectionFailed, StorageFull) as error:
         _log.warning("%s; continuing without history", error.what)
         return None
@@ -54,9 +68,17 @@ def _claimed(run_log: RunLog, pipeline: str) -> str | None:
     return claim.token
 
 
+def _taken_over(run_log: RunLog, pipeline: str, token: str) -> str:
+    if run_log.heartbeat(token, _pace.lease):
+        return token
+    raise LeaseLost(
+        f"the claim of {pipeline} that this run was given is over", hint="let the scheduler fire it again"
+    )
+
+
 def _beat(run_log: RunLog, token: str, ended: threading.Event) -> None:
-    while not ended.wait(LEASE_SECONDS / 3):
+    while not ended.wait(_pace.beat):
         try:
-            run_log.heartbeat(token, LEASE_SECONDS)
+            run_log.heartbeat(token, _pace.lease)
         except Exception as exc:  # the next beat tries again; the lease outlives two missed ones
             _log.debug("heartbeat: %s", exc)

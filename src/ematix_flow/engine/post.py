@@ -32,7 +32,12 @@ class ParentContext:
 
 
 def run_transforms(
-    context: RunContext, parent: TargetResult, emit: Callable[[Event], None], run_named: Callable[[str], Any]
+    context: RunContext,
+    parent: TargetResult,
+    emit: Callable[[Event], None],
+    run_named: Callable[[str], Any],
+    *,
+    first: int = 0,
 ) -> list[dict[str, Any]]:
     """Run them in order; the first failure ends the run unless the pipeline says otherwise. The load stays."""
     outcomes: list[dict[str, Any]] = []
@@ -40,6 +45,8 @@ def run_transforms(
     target = context.loads[0]
     about = ParentContext(spec.name, parent.run_id, parent.rows_inserted, parent.rows_updated, parent.rows_unchanged)
     for index, transform in enumerate(spec.transforms_post):
+        if index < first:
+            continue
         step = f"transform[{index}]:{label(transform)}"
         emit(Event(spec.name, "transform", step))
         started = now()

@@ -49,6 +49,8 @@ class TargetPlan:
     drift: tuple[str, ...] = ()
     plan_sql: tuple[str, ...] = ()
     steps: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    on_quality_failure: str = ""
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,7 @@ def _target_lines(target: TargetPlan) -> list[str]:
     if target.compare_columns:
         strategy += f", compares {', '.join(target.compare_columns)} ({target.compare_columns_reason})"
     lines.append(_line("strategy", strategy))
+    lines += [_line("checks", f"{text} (else {target.on_quality_failure})") for text in target.checks]
     lines += [_line("steps", " → ".join(target.steps))]
     return lines + [_line("ddl", statement) for statement in target.plan_sql]
 
@@ -184,7 +187,8 @@ def _target_plan(context: RunContext, target: LoadContext, reading: Reading) -> 
     strategy = target.load.strategy
     keyed = isinstance(strategy, (Merge, Scd2))
     created = any(isinstance(step, CreateTable) for step in plan.steps)
-    steps = [*(["EnsureTable"] if plan.steps else []), "Read", "Prepare", "Stage", "CheckBefore", "Write"]
+    expect = ["Expectations"] if target.load.checks else []
+    steps = [*(["EnsureTable"] if plan.steps else []), "Read", "Prepare", "Stage", *expect, "CheckBefore", "Write"]
     if context.spec.incremental:
         steps.append("AdvanceWatermark")
     steps += ["Transform"] * len(context.spec.transforms_post)
@@ -209,6 +213,8 @@ def _target_plan(context: RunContext, target: LoadContext, reading: Reading) -> 
         drift=tuple(item.text for item in plan.drift),
         plan_sql=tuple(target.ddl.statements(target.shape, plan.steps)),
         steps=tuple(steps),
+        checks=tuple(str(check) for check in target.load.checks),
+        on_quality_failure=context.spec.quality.on_failure if target.load.checks else "",
     )
 
 

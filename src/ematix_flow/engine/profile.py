@@ -26,7 +26,11 @@ _LISTS = {
     "spark.jars": ",",
     "spark.sql.extensions": ",",
 }
-_BRIEF = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_BRIEF_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_BRIEF = {
+    "spark.sql.codegen.wholeStage": ("false", "few rows are through before code for them is compiled"),
+    "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "few rows are through before code for them is compiled"),
+}
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,8 @@ def settings(
     options = _java_options(paths, records_classes_in=records_classes_in)
     why = "UTC, a log file, the class archive"
     if is_brief and is_local:
-        options, why = [*options, *_BRIEF], f"{why}; the work ends before a second compiler pays off"
+        options, why = [*options, *_BRIEF_JAVA], f"{why}; the work ends before a second compiler pays off"
+        made += _named(_BRIEF)
     made.append(Setting("spark.driver.extraJavaOptions", " ".join(options), why))
     return with_the_users(made, choice)
 

@@ -24,7 +24,7 @@ from ematix_flow.engine.federate import FederatedSource, located
 from ematix_flow.engine.hosts import Hosts
 from ematix_flow.engine.prepare import prepare
 from ematix_flow.engine.suggest import suggest_column, suggest_connection
-from ematix_flow.expressions import CannotRender, normalized_select, quote
+from ematix_flow.expressions import CannotRender, bound, normalized_select, quote
 from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError, Unsupported
 from ematix_flow.planning.paths import CROSS_DB, PathChoice, choose_path, require_columns
 
@@ -71,7 +71,7 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
         raise AssertionError("a function that returned a dict has no source")
     try:
         hosts = Hosts.of(context.spec, asked)
-        asked, joined = located(asked, hosts)
+        asked, joined = _located(asked, hosts)
         if engine_of(context.spec.engine).engine == SAIL:
             for connection in joined or [asked.connection]:
                 sail.refuse(backend_for(connection), connection)
@@ -81,6 +81,21 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
     except FlowError as exc:
         exc.at(sql_location(context))
         raise
+
+
+def _located(asked: QuerySource, hosts: Hosts) -> tuple[QuerySource, list[Any]]:
+    """Where the query runs, with the edges of its window as literals of the system that compares them."""
+    own = backend_for(asked.connection).dialect
+    found, joined = located(_bound(asked, own), hosts)
+    dialect = "spark" if joined else backend_for(found.connection).dialect
+    return (found, joined) if dialect == own else located(_bound(asked, dialect), hosts)
+
+
+def _bound(asked: QuerySource, dialect: str) -> QuerySource:
+    window = asked.window
+    if window is None:
+        return asked
+    return QuerySource(asked.connection, bound(asked.query, {"start": window.start, "end": window.end}, dialect))
 
 
 def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, parallelism: int) -> Reading:

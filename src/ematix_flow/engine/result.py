@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+_VERDICTS = ("empty", "pass", "skipped", "warn", "fail")  # the worst last
+
 
 @dataclass(frozen=True)
 class Event:
@@ -79,6 +81,8 @@ class TargetResult:
     """What was measured: `arrow` (batches in memory) or `files` (on disk, compressed)."""
     load_seconds: float | None = None
     """Reading and staging; without the start of Spark."""
+    quality: Mapping[str, Any] | None = None
+    """What came of the checks; None when there are none."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +98,8 @@ class Result(Mapping[str, Any]):
     value: Mapping[str, Any] | None = None
     transforms: tuple[Mapping[str, Any], ...] = ()
     cost: Cost | None = None
+    window: str | None = None
+    """What was loaded, for a pipeline that reads by windows: `start/end`."""
 
     def to_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
@@ -101,12 +107,22 @@ class Result(Mapping[str, Any]):
             "pipeline": self.pipeline,
             "run_id": self.run_id,
             "status": self.status,
+            **({"window": self.window} if self.window else {}),
             "seconds": round(self.seconds, 3),
             "targets": [asdict(target) for target in self.targets],
             **({"transforms": [dict(item) for item in self.transforms]} if self.transforms else {}),
+            **({"quality": checked} if (checked := self._quality()) is not None else {}),
             **({"result": dict(self.value)} if self.value is not None else {}),
             **(self.cost.to_dict() if self.cost is not None else {}),
         }
+
+    def _quality(self) -> dict[str, Any] | None:
+        """The outcome of the checks; for a fan-out those of all targets, under the worst of their verdicts."""
+        known = {target.table: dict(target.quality) for target in self.targets if target.quality is not None}
+        if not known or not self.fan_out:
+            return next(iter(known.values()), None)
+        verdict = max((str(outcome["verdict"]) for outcome in known.values()), key=_VERDICTS.index)
+        return {"verdict": verdict, "alert": any(outcome["alert"] for outcome in known.values()), "targets": known}
 
     def _flat(self) -> dict[str, Any]:
         if self.value is not None:

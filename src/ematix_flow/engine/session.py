@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.engine import DISTRIBUTED, SAIL, EngineWish
-from ematix_flow.engine import archive, cluster, executors, jars, profile, sail, shipping, warm
+from ematix_flow.engine import archive, cluster, executors, jars, profile, sail, shipping, submitted, warm
 from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.engine.cluster_watch import Watch, instead_of
 from ematix_flow.engine.executors import TaskNeeds, Tell
@@ -46,6 +46,7 @@ class _Own:
 
 
 _own = _Own()
+_starting = threading.RLock()  # runs side by side share one session
 
 
 def spark_session(
@@ -61,7 +62,8 @@ def spark_session(
     `is_small` says that the work at hand is: a JVM that serves nothing else is then started for a short life. On a
     cluster, executors are asked for what `tasks` need; `tell` hears about the wait for them.
     """
-    session = _found_or_started(needed, is_small=is_small, engine=engine, tell=tell)
+    with _starting:
+        session = _found_or_started(needed, is_small=is_small, engine=engine, tell=tell)
     if _own.watch is not None:
         _own.watch.tell = tell
     if _is_on_a_cluster(session):
@@ -87,6 +89,8 @@ def _found_or_started(needed: Iterable[str], *, is_small: bool, engine: EngineWi
 
     wanted = set(needed)
     active = SparkSession.getActiveSession()
+    if active is None and threading.current_thread() is not threading.main_thread():
+        active = _own.session  # Spark knows an active session by its thread
     if active is not None and active is not _own.session:
         return _checked(active, wanted)
     choice = choose(engine) if _own.records_classes_in is None else Choice()
@@ -215,6 +219,8 @@ def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
 def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSession, set[str]]:
     from pyspark.sql import SparkSession
 
+    if choice.submitted_with is not None:
+        return submitted.open_session(wanted, choice), set(choice.submitted_with)
     if choice.engine == SAIL:
         return sail.start(choice), set(jars.read_lock())  # it needs none
     if os.environ.get("SPARK_REMOTE"):

@@ -16,10 +16,11 @@ from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Append
-from ematix_flow.engine import spark_errors
+from ematix_flow.engine import quality, spark_errors
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.kept import kept
 from ematix_flow.engine.lanes import lane_of, tasks_of
+from ematix_flow.engine.quality import QualityOutcome
 from ematix_flow.engine.reading import (
     LoadReading,
     Reading,
@@ -63,6 +64,7 @@ class Loading:
     staged: tuple[int | None, str] = (None, "")
     """Bytes that went into the stage, and what of them was measured."""
     load_seconds: float | None = None
+    quality: QualityOutcome | None = None
 
 
 class Walk:
@@ -117,6 +119,9 @@ class Walk:
         run_id = str(uuid.uuid4()) if self.context.spec.fan_out else self.run_id
         planned = job_of(self.context.spec, target, inside, run_id=run_id, started_at=self.started_at)
         job = replace(planned, accept_deletes=self.accept_deletes, rehearsal=self.rehearsal)
+        if self.context.stream:  # a window has a token of its own: it is loaded once, whenever and by whomever
+            table = target.load.table.qualified
+            job = replace(job, writer=f"{job.pipeline}::{table}@{self.context.stream}", once=True)
         lane = lane_of(self.context, target, job, reading, inside)
         return Loading(target, job, inside, lane, started=time.monotonic())
 
@@ -169,9 +174,11 @@ class Walk:
         return not self._is_recovered(loading)
 
     def _is_recovered(self, loading: Loading) -> bool:
-        """A plain append that a dead run already published is not appended again."""
-        opening = loading.opening
-        plain = isinstance(loading.job.strategy, Append) and loading.job.incremental is None
+        """A plain append or a window that a dead run already published is not loaded again."""
+        opening, job = loading.opening, loading.job
+        if job.once and loading.creates:  # somebody dropped the table, and the window with it
+            return False
+        plain = job.once or (isinstance(job.strategy, Append) and job.incremental is None)
         return opening is not None and opening.recovered is not None and plain
 
     def _write(self, loading: Loading, reading: Reading, frame: DataFrame | None) -> None:
@@ -188,6 +195,7 @@ class Walk:
         fault.point("before_stage")
         self._say("stage", loading.target.load.table.qualified)
         stage = self._measured(loading, lambda: self._stage(loading, reading, frame))
+        self._check(loading, stage)
         self._say("publish", str(opening.commit), rows=stage.rows)
         fault.point("before_publish")
         if self.rehearsal and loading.creates:  # there is no table yet: every row would be new
@@ -200,6 +208,18 @@ class Walk:
             loading.notes += ("what will be inserted and updated is known once the table has changed",)
         self._say("settle")
         loading.target.sink.settle(loading.job, opening, loading.result, None)
+
+    def _check(self, loading: Loading, stage: Stage) -> None:
+        """Ask the stage about the declared checks; nothing is published that the pipeline refuses."""
+        checks = loading.target.load.checks
+        if not checks:
+            return
+        self._say("check", loading.target.load.table.qualified, rows=stage.rows)
+        job = replace(loading.job, has_engine=loading.lane.lane not in WITHOUT_SPARK)
+        spec = self.context.spec
+        loading.quality = quality.examine(spec.name, spec.quality, loading.target, job, stage)
+        loading.notes += quality.notes(loading.quality)
+        quality.obey(loading.quality, checks)
 
     def _measured(self, loading: Loading, fill: Callable[[], Stage]) -> Stage:
         """Fill the stage, and note how long it took and what went in."""
@@ -297,6 +317,7 @@ def outcome(loading: Loading, reading: Reading) -> TargetResult:
         bytes_staged=loading.staged[0],
         bytes_of=loading.staged[1],
         load_seconds=round(loading.load_seconds, 3) if loading.load_seconds is not None else None,
+        quality=loading.quality.to_dict() if loading.quality is not None else None,
     )
 
 

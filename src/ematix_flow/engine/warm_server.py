@@ -6,6 +6,7 @@ import os
 import secrets
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK = 1.0
+_LONGEST_SOCKET = 107
 
 
 def main(words: list[str]) -> int:
@@ -36,12 +38,23 @@ def main(words: list[str]) -> int:
     engine = warm.Engine(this_worker(), port, token, tuple(sorted(jars)), warm.made_for(), time.time(), idle, str(file))
     warm.write(engine)
     archive.exercise(spark, delta="delta" in jars)  # the first run finds compiled code and running workers
+    ready = _ready_process(file)
     try:
         _wait(engine, spark, ended)
     finally:
         file.unlink(missing_ok=True)
+        if ready is not None:
+            ready.terminate()
         spark.stop()
     return 0
+
+
+def _ready_process(file: Path) -> subprocess.Popen[bytes] | None:
+    """A process with everything imported, which commands are handed over to; without one they import it themselves."""
+    path = str(file.with_suffix(".sock"))
+    if sys.platform != "linux" or len(path.encode()) > _LONGEST_SOCKET:
+        return None
+    return subprocess.Popen([sys.executable, "-m", "ematix_flow.cli.ready", path], stdin=subprocess.DEVNULL)  # noqa: S603
 
 
 def _serving(port: int) -> dict[str, str]:

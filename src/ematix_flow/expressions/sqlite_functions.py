@@ -25,6 +25,7 @@ def register(connection: sqlite3.Connection) -> None:
         "flow_lower": (1, lambda text: str(text).lower()),
         "flow_upper": (1, lambda text: str(text).upper()),
         "flow_matches": (2, lambda text, pattern: int(_compiled(pattern).fullmatch(str(text)) is not None)),
+        "flow_searches": (2, lambda text, pattern: int(_compiled(pattern).search(str(text)) is not None)),
         "flow_like": (2, lambda text, pattern: int(_like(pattern).fullmatch(str(text)) is not None)),
         "flow_regex_replace": (4, lambda text, pattern, new, count: _compiled(pattern).sub(new, str(text), count)),
         "flow_sha256": (1, _sha256),

@@ -233,6 +233,28 @@ class AndNot:
     fails: Condition
 
 
+@dataclass(frozen=True)
+class Searches:
+    """The pattern is found somewhere in the text."""
+
+    of: Expression
+    pattern: Pattern
+
+
+@dataclass(frozen=True)
+class Not:
+    """It does not hold; of NULL nobody knows."""
+
+    of: Condition
+
+
+@dataclass(frozen=True)
+class Either:
+    """At least one of them holds."""
+
+    parts: tuple[Condition, ...]
+
+
 Expression: TypeAlias = (
     Column
     | Literal
@@ -258,7 +280,7 @@ Expression: TypeAlias = (
     | Raise
     | UserSql
 )
-Condition: TypeAlias = IsNull | Matches | OneOf | Compare | AndNot
+Condition: TypeAlias = IsNull | Matches | OneOf | Compare | AndNot | Searches | Not | Either
 
 _KINDS: dict[type, Kind] = {
     AsText: "text", Trim: "text", Lower: "text", Upper: "text", Substring: "text", Concat: "text", Replace: "text",

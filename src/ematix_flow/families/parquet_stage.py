@@ -18,6 +18,7 @@ from ematix_flow.declare.types import ColumnType
 from ematix_flow.families.attempt import attempt_number
 from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_schema, pairs
+from ematix_flow.families.small_arrow import row_batch
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import ConfigError, FlowError, PermissionDenied, RunFailed, StorageFull
 
@@ -156,7 +157,6 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
     driver = os.getpid()
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         name = f"part-{attempt_number()}.parquet"
@@ -169,7 +169,7 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
                     writer = open_until.enter_context(pq.ParquetWriter(f"{folder}/{name}", schema))
                 writer.write_table(group)
                 counted += group.num_rows
-        yield pa.RecordBatch.from_pydict({"file": [name], "rows": [counted]})
+        yield row_batch({"file": name, "rows": counted})
 
     return write
 

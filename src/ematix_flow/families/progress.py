@@ -10,9 +10,11 @@ import secrets
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,12 +24,8 @@ STAGED = "staged"
 _SECONDS_BETWEEN_WRITES = 0.2
 
 
-@dataclass
-class _Watched:
-    folder: str | None = None
-
-
-_watched = _Watched()
+# Runs side by side in one process each have their own.
+_watched: ContextVar[str | None] = ContextVar("progress_folder", default=None)
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,11 @@ class Counted:
 def watching() -> Iterator[Path]:
     """Count rows of reads and stages that are planned inside this block."""
     folder = tempfile.mkdtemp(prefix="ematix-flow-progress-")
-    _watched.folder = folder
+    before = _watched.set(folder)
     try:
         yield Path(folder)
     finally:
-        _watched.folder = None
+        _watched.reset(before)
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -68,7 +66,7 @@ class Counter:
     @classmethod
     def of(cls, kind: str) -> Counter:
         """For tasks that are planned now; it counts nothing when nobody watches."""
-        return cls(kind, secrets.token_hex(4), _watched.folder)
+        return cls(kind, secrets.token_hex(4), _watched.get())
 
     def passing(self, batches: Iterable[Any]) -> Iterator[Any]:
         """The same batches."""
@@ -118,8 +116,12 @@ def _write(file: str, rows: int, size: int) -> None:
 
 def _task() -> str:
     if "pyspark" not in sys.modules:  # a load without Spark does not import it for this
-        return f"process-{os.getpid()}"
+        return _own_task()
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    return str(context.partitionId()) if context is not None else f"process-{os.getpid()}"
+    return str(context.partitionId()) if context is not None else _own_task()
+
+
+def _own_task() -> str:
+    return f"process-{os.getpid()}-{threading.get_ident()}"

@@ -24,8 +24,13 @@ FlowError                       exit  retry
 │   ├── NullViolation               4
 │   ├── TextTooLong                 4
 │   └── DuplicateKeys               4
+├── QualityError (RuntimeError)     4     the checks that a pipeline declares
+│   ├── QualityCheckFailed (DataError)    rows that they refuse; nothing was loaded
+│   ├── QualityUnrunnable           4     they could not be asked
+│   └── QualityDependencyMissing    4     a package that they need is not installed
 ├── LeaseHeld                       6  ✓  another run of this pipeline is alive
 ├── LeaseLost                       6  ✓  the right to go on was lost to somebody else, or ran out
+├── RunCancelled                  130     somebody stopped the run
 ├── Brake                           7     the load would delete too much
 ├── StorageFull                     1  ✓
 ├── RunFailed                       1  ✓  anything else that ends a run, and nobody knows whether it heals
@@ -184,6 +189,34 @@ class DuplicateKeys(DataError):
     """Two rows of one batch, or batch and table, carry the same key."""
 
 
+class QualityError(FlowError, RuntimeError):
+    """Something about the checks that a pipeline declares."""
+
+    exit_code = 4
+
+
+class QualityCheckFailed(QualityError, DataError):
+    """Rows that the declared checks refuse; nothing was loaded."""
+
+    def __init__(self, outcome: object, *, where: Location | None = None, hint: str | None = None,
+                 **facts: object) -> None:  # fmt: skip
+        super().__init__(str(outcome), where=where, hint=hint, **facts)
+        self.outcome = outcome
+
+    def to_dict(self) -> dict[str, object]:
+        """The same as every error's, with the outcome of the checks."""
+        told = getattr(self.outcome, "to_dict", None)
+        return {**super().to_dict(), **({"quality": told()} if callable(told) else {})}
+
+
+class QualityUnrunnable(QualityError):
+    """The checks could not be asked, and the pipeline does not load without them."""
+
+
+class QualityDependencyMissing(QualityError):
+    """A package that the checks need is not installed."""
+
+
 class LeaseHeld(FlowError):
     """Another run of this pipeline is alive."""
 
@@ -196,6 +229,12 @@ class LeaseLost(FlowError):
 
     exit_code = 6
     retryable = True
+
+
+class RunCancelled(FlowError):
+    """Somebody asked the run to stop; nothing more was loaded."""
+
+    exit_code = 130
 
 
 class Brake(FlowError):

@@ -11,12 +11,12 @@ from typing import Any
 
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, RunCancelled
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe import tracing
 from ematix_flow.observe.alerts.dispatch import Alerts
 from ematix_flow.observe.alerts.event import AlertEvent
-from ematix_flow.observe.alerts.sources import failure_of, recovery_of
+from ematix_flow.observe.alerts.sources import failure_of, is_told, recovery_of, refusal, refused_checks
 from ematix_flow.observe.isolation import Complaints
 from ematix_flow.observe.lineage.declared import Lineage, SourceText, lineage_of
 from ematix_flow.observe.lineage.emitters import LineageEmitter
@@ -25,6 +25,9 @@ from ematix_flow.observe.metrics.feeding import record_run
 from ematix_flow.observe.metrics.sinks import MetricsSink, NullSink
 from ematix_flow.observe.steps import SignOfLife, StepClock
 from ematix_flow.runlog.records import RunRecord
+
+# Somebody stopped the run, or another process does the same.
+_NOBODYS_FAULT = (KeyboardInterrupt, SystemExit, GeneratorExit, RunCancelled, LeaseHeld)
 
 
 @dataclass
@@ -104,7 +107,7 @@ class Watch:
 
     def failed(self, error: BaseException) -> None:
         """The run raised this."""
-        self._interrupted = isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit))
+        self._interrupted = isinstance(error, _NOBODYS_FAULT)
         facts = error.facts if isinstance(error, FlowError) else {}
         result = facts.get("result")
         partly = result.to_dict() if result is not None and hasattr(result, "to_dict") else {}
@@ -126,15 +129,21 @@ class Watch:
         self._emit_lineage(ending, record.finished_at or now())
         if not self._interrupted:  # whoever stopped it knows
             with watchers.complaints.isolated("the alerters"):
-                watchers.alerts.tell(self._alert(record))
+                for event in self._events(record):
+                    watchers.alerts.tell(event)
 
-    def _alert(self, record: RunRecord) -> AlertEvent:
+    def _events(self, record: RunRecord) -> Iterator[AlertEvent]:
+        """What the run is news of; refused data first, because a recovery with it would be none."""
         option = self._observers.run_log_option
         command = f"flow runs show {record.run_id[:8]}{option}" if option else ""
-        if record.status == "succeeded":
-            return recovery_of(record, command=command)
-        attempts = self.spec.retry.max_attempts
-        return failure_of(record, max_attempts=attempts, gave_up=self.gave_up, command=command)
+        if record.status != "succeeded":
+            attempts = self.spec.retry.max_attempts
+            yield failure_of(record, max_attempts=attempts, gave_up=self.gave_up, command=command)
+            return
+        refused = refused_checks(record)
+        if is_told(record):
+            yield refusal(record, checks="\n".join(refused or ()), where=str(self.spec.where or ""), command=command)
+        yield recovery_of(record, quality_passed=refused == [], command=command)
 
     def _made(self, status: str, result: Mapping[str, Any], error: BaseException | None) -> RunRecord:
         facts = error.facts if isinstance(error, FlowError) else {}

@@ -142,7 +142,7 @@ def _retried(
         if not policy.explicit:
             return None
         return Skip(job.name, f"gave up after {tried} retry attempts (max_attempts={policy.max_attempts})")
-    eligible = state.last_attempt_at + timedelta(seconds=policy.wait_after(tried))
+    eligible = state.last_attempt_at + timedelta(seconds=policy.wait_after(tried, of=job.name))
     if now < eligible:
         told = f"retry backoff (attempt {tried}/{policy.max_attempts}; next eligible at {to_text(eligible)[:19]}Z)"
         return Skip(job.name, told)

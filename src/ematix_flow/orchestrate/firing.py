@@ -1,20 +1,22 @@
-"""Fires what is due, one after the other: upstreams first, children as soon as theirs have succeeded."""
+"""One tick in this process: what is due is queued, and whatever is queued is carried out, upstreams first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.foundation.clock import now as clock_now
-from ematix_flow.foundation.errors import FlowError, LeaseHeld
+from ematix_flow.foundation.errors import LeaseHeld
 from ematix_flow.foundation.redact import mask
-from ematix_flow.orchestrate.due import CRON, RETRY, WAIT, Fire, Job, Known, Skip, decide
-from ematix_flow.orchestrate.known import known_by
+from ematix_flow.orchestrate.due import Job, Skip
+from ematix_flow.orchestrate.lost import WORKER_GONE, lost_runs
+from ematix_flow.orchestrate.queueing import Queueing
+from ematix_flow.orchestrate.settling import gives_up
+from ematix_flow.runlog.agenda import Action
 from ematix_flow.runlog.protocol import RunLog
-from ematix_flow.runlog.records import AttemptState
-from ematix_flow.runlog.worker import this_worker
+from ematix_flow.runlog.records import AttemptState, RunRecord
 
 
 @dataclass(frozen=True)
@@ -53,85 +55,77 @@ class RunDueResult:
     skipped: list[SkippedEvent] = field(default_factory=list)
 
 
-Work = Callable[[str, int], Any]
-"""Runs a job by name; the attempt counts from 1."""
+Work = Callable[[RunRecord], Any]
+"""Carries out a requested run, and settles its job."""
 
 
 class Firing:
-    """One tick in this process."""
+    """Fires until nothing that is due can run; independent jobs side by side."""
 
     def __init__(self, jobs: Sequence[Job], run_log: RunLog, work: Work, *, now: datetime, interval: float,
-                 say: Callable[[str], None] = lambda _: None) -> None:  # fmt: skip
-        self.jobs = jobs
+                 say: Callable[[str], None] = lambda _: None, parallel: int = 1) -> None:  # fmt: skip
         self.run_log = run_log
         self.work = work
         self.now = now
-        self.interval = interval
         self.say = say
+        self.parallel = parallel
         self.result = RunDueResult()
+        self._queue = Queueing(jobs, run_log, interval, say=say)
         self._policies = {job.name: job.retry for job in jobs}
 
     def go(self) -> RunDueResult:
-        """Fire until nothing that is due can run."""
-        known, handled = known_by(self.run_log, self.jobs), set[str]()
+        """Each job at most once; what it leaves behind is for the next tick."""
+        handled = set[str]()
+        for record, state in lost_runs(self.run_log, self._policies):
+            self._tell_failed(record.pipeline, WORKER_GONE, "WorkerLost", state)
+            handled.add(record.pipeline)
+        self._queue.recover()
         while True:
-            decisions = decide(self.jobs, known, now=self.now, interval=self.interval)
-            fire = next((item for item in decisions if isinstance(item, Fire) and item.name not in handled), None)
-            if fire is None:
+            ticked = self._queue.tick(self.now, leave=handled)
+            waiting = [record for record in self._waiting() if record.pipeline not in handled]
+            if not waiting:
                 break
-            handled.add(fire.name)
-            known = self._fire(fire, known)
-        for item in decisions:
-            if isinstance(item, Skip) and item.name not in handled:
-                self._skip(item)
+            handled |= {record.pipeline for record in waiting}
+            self._carry_out(waiting)
+        self._tell_skipped(item for item in ticked.skipped if item.name not in handled)
         return self.result
 
-    def _fire(self, fire: Fire, known: Known) -> Known:
-        taken = self.run_log.take_slot(fire.name, fire.slot, this_worker())
-        kind = fire.slot.partition(":")[0]
-        if kind in (CRON, RETRY):
-            slot = fire.slot if kind == CRON else known.fired.get(fire.name, "")
-            known = replace(known, fired={**known.fired, fire.name: slot})
-        else:
-            known = replace(known, triggered={**known.triggered, fire.name: fire.slot})
-        if not taken:  # somebody else was quicker
-            return known
-        if fire.clears_attempts:
-            self.run_log.clear_attempt_state(fire.name)
-            known = replace(known, attempts=_without(known.attempts, fire.name))
-        self.say(f"firing: {fire.name} ({fire.slot})")
+    def _waiting(self) -> list[RunRecord]:
+        """Requested runs of these jobs, one each; the oldest first."""
+        paused = self.run_log.paused()
+        found = dict[str, RunRecord]()
+        for record in self.run_log.pending_actions():
+            name = record.pipeline
+            if name in self._policies and name not in paused and Action.of(record).starts_a_run:
+                found.setdefault(name, record)
+        return list(found.values())
+
+    def _carry_out(self, records: Sequence[RunRecord]) -> None:
+        if self.parallel == 1 or len(records) == 1:
+            for record in records:
+                self._one(record)
+            return
+        with ThreadPoolExecutor(self.parallel, thread_name_prefix="run") as pool:
+            list(pool.map(self._one, records))
+
+    def _one(self, record: RunRecord) -> None:
+        name = record.pipeline
         try:
-            done = self.work(fire.name, fire.attempt)
+            done = self.work(record)
         except LeaseHeld as error:
-            self.result.skipped.append(SkippedEvent(fire.name, error.what))
-            return known
+            self.result.skipped.append(SkippedEvent(name, error.what))
         except Exception as error:
-            return replace(known, attempts={**known.attempts, fire.name: self._failed(fire, error)})
-        self.run_log.clear_attempt_state(fire.name)
-        self.result.fired.append(FiredEvent(fire.name, done))
-        return replace(
-            known,
-            succeeded={**known.succeeded, fire.name: clock_now()},
-            attempts=_without(known.attempts, fire.name),
-        )
+            said = mask(str(getattr(error, "what", error)))
+            gave_up = gives_up(self._policies[name], record.attempt, error)
+            self._tell_failed(name, said, type(error).__name__, AttemptState(record.attempt, self.now, gave_up))
+        else:
+            self.result.fired.append(FiredEvent(name, done))
 
-    def _failed(self, fire: Fire, error: Exception) -> AttemptState:
-        policy = self._policies[fire.name]
-        heals = not isinstance(error, FlowError) or error.retryable
-        gave_up = policy.explicit and (fire.attempt >= policy.max_attempts or not heals)
-        state = AttemptState(fire.attempt, self.now, gave_up)
-        self.run_log.record_attempt(fire.name, state)
-        said = mask(str(getattr(error, "what", error)))
-        self.result.failed.append(FailedEvent(fire.name, said, type(error).__name__, fire.attempt, gave_up))
-        self.say(f"failed: {fire.name}: {said}")
-        return state
+    def _tell_failed(self, name: str, said: str, kind: str, state: AttemptState) -> None:
+        self.result.failed.append(FailedEvent(name, said, kind, state.attempt_count, state.gave_up))
+        self.say(f"failed: {name}: {said}")
 
-    def _skip(self, item: Skip) -> None:
-        if item.waits_for is not None and item.waits_for.startswith(CRON):
-            self.run_log.take_slot(item.name, f"{WAIT}:{item.waits_for}", this_worker())
-        self.result.skipped.append(SkippedEvent(item.name, item.reason))
-        self.say(f"skipping: {item.name}: {item.reason}")
-
-
-def _without(states: Any, name: str) -> dict[str, AttemptState]:
-    return {key: value for key, value in states.items() if key != name}
+    def _tell_skipped(self, skipped: Iterable[Skip]) -> None:
+        for item in skipped:
+            self.result.skipped.append(SkippedEvent(item.name, item.reason))
+            self.say(f"skipping: {item.name}: {item.reason}")

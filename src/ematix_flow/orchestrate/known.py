@@ -7,6 +7,7 @@ from datetime import datetime
 
 from ematix_flow.declare.workflow import Workflow, workflows
 from ematix_flow.orchestrate.due import AFTER, CRON, WAIT, Job, Known
+from ematix_flow.runlog.agenda import Action
 from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.records import LastRun, RunRecord
 from ematix_flow.runlog.worker import is_dead
@@ -22,7 +23,7 @@ def known_by(run_log: RunLog, jobs: Sequence[Job]) -> Known:
         triggered={name: slot.slot for name, slot in run_log.last_slots(AFTER).items()},
         attempts=run_log.attempt_states(),
         paused={name: pause.by for name, pause in run_log.paused().items()},
-        running=frozenset(name for name, record in run_log.latest_runs().items() if _is_running(record)),
+        running=_running(run_log) | _asked_for(run_log),
     )
 
 
@@ -48,6 +49,18 @@ def _with_workflows(succeeded: dict[str, datetime], flows: Mapping[str, Workflow
     return succeeded
 
 
-def _is_running(record: RunRecord) -> bool:
+def _running(run_log: RunLog) -> frozenset[str]:
+    return frozenset(name for name, record in run_log.latest_runs().items() if is_running(record))
+
+
+def _asked_for(run_log: RunLog) -> frozenset[str]:
+    """A run that waits for its worker is as good as running."""
+    return frozenset(record.pipeline for record in run_log.pending_actions() if Action.of(record).starts_a_run)
+
+
+def is_running(record: RunRecord) -> bool:
+    """Whether somebody who may be alive carries it out, and nobody else may run the same pipeline meanwhile."""
+    if record.extras.get("backfill"):  # windows of the past are loaded beside the live runs
+        return False
     worker = record.extras.get("worker")
     return record.status == "running" and not (worker and is_dead(str(worker)))

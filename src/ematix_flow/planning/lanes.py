@@ -15,7 +15,8 @@ DIRECT = "direct"
 SPARK = "spark"
 INSIDE = "database"
 WITHOUT_SPARK = (DIRECT, INSIDE)
-DIRECT_ROWS = 200_000
+DIRECT_ROWS = 5_000_000
+SMALL_ROWS = 200_000
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ def choose_lane(
         return LaneChoice(force, "forced")
     reason = needs_spark or too_many
     if reason is None:
-        return LaneChoice(DIRECT, "few rows, read, cast and written here: Spark is not started for them")
+        return LaneChoice(DIRECT, "read, cast and written here, part by part: Spark is not started for so few rows")
     return LaneChoice(ARROW, f"read, cast and written row by row; {reason}")
 
 
@@ -50,6 +51,11 @@ def few_rows(estimated: int | None) -> str | None:
     if estimated is None:
         return "nobody knows how many rows"
     return f"more than {DIRECT_ROWS:,} rows" if estimated > DIRECT_ROWS else None
+
+
+def is_small(estimated: int) -> bool:
+    """Whether so little is to be done that a session is better started for a short life."""
+    return estimated <= SMALL_ROWS
 
 
 def shape_obstacle(given: Carried, columns: Sequence[Column]) -> str | None:

@@ -32,6 +32,8 @@ class Slot:
     slot: str
     fired_at: datetime
     worker_id: str
+    run_id: str = ""
+    """The run that was asked for when the slot was taken."""
 
     @property
     def kind(self) -> str:

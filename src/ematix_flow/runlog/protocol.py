@@ -9,6 +9,7 @@ from typing import Protocol
 
 from ematix_flow.foundation.errors import LeaseLost, UnknownName
 from ematix_flow.runlog.agenda import CRON, Action, Interval, Pause, Slot
+from ematix_flow.runlog.changes import Change
 from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord
 
 
@@ -111,8 +112,13 @@ class RunLog(RunHistoryStore, Protocol):
     def sweep_expired_leases(self, now: datetime) -> list[ExpiredClaim]:
         """Remove and return the claims that nobody holds any more."""
 
-    def take_slot(self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None) -> bool:
+    def take_slot(
+        self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
+    ) -> bool:
         """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
+
+    def offer_run(self, record: RunRecord, *, leader: str | None = None) -> bool:
+        """Remember a run unless one of this id is known; True for exactly one caller."""
 
     def slots(self, pipeline: str, *, limit: int = 50) -> list[Slot]:
         """What a pipeline fired, the latest first."""
@@ -128,6 +134,9 @@ class RunLog(RunHistoryStore, Protocol):
 
     def enqueue(self, action: Action) -> str:
         """Ask for something; the id under which it is found."""
+
+    def change_run(self, run_id: str, change: Change, *, leader: str | None = None) -> bool:
+        """Replace or remove the record of that whole id, with nobody in between; False when it stays as it is."""
 
     def take_action(self, action_id: str, worker_id: str, *, leader: str | None = None) -> bool:
         """True for exactly one caller: a run that was asked for is then running in this worker's name,

@@ -4,28 +4,17 @@ from __future__ import annotations
 
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import replace
-from enum import Enum
 from typing import Any
 
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import UnknownName
 from ematix_flow.runlog.agenda import Action
+from ematix_flow.runlog.changes import Change, Fate
 from ematix_flow.runlog.records import FINISHED, RunRecord
 from ematix_flow.runlog.worker import this_worker
 
 _MOST_PENDING = 10_000
-
-
-class Fate(Enum):
-    """What happens to a record that is not replaced."""
-
-    KEPT = "kept"
-    REMOVED = "removed"
-
-
-Change = Callable[[RunRecord], "RunRecord | Fate"]
 
 
 class RequestedRuns(ABC):

@@ -55,6 +55,9 @@ class SqliteDialect(Dialect):
         found = session.one("PRAGMA user_version")
         return int(found[0]) if found else 0
 
+    def has_column(self, session: Session, table: str, column: str) -> bool:
+        return session.one("SELECT 1 FROM pragma_table_info(?) WHERE name = ?", table, column) is not None
+
     def set_version(self, session: Session, version: int) -> None:
         session.run(f"PRAGMA user_version = {version}")
 

@@ -33,7 +33,8 @@ def test_every_command_has_help_with_the_output_options(flow: Any, project: Path
 
 def test_the_documented_commands_are_all_there() -> None:
     assert {" ".join(words) for words in every_command()} == {
-        "list", "run", "run-due", "preview", "dry-run", "validate", "status", "runs", "runs list", "runs show", "runs compare",
+        "list", "run", "run-due", "backfill", "gaps", "freshness-check", "preview", "dry-run", "validate", "status", "runs", "runs list", "runs show", "runs compare",
+        "runs tail", "runs restart", "runs resume", "runs cancel", "scheduler", "send", "retry", "pause", "unpause", "logs",
         "connections", "connections list", "connections check", "connections set", "secrets",
         "secrets test", "transform", "transform list", "transform run",
         "backends", "engine", "engine start", "engine status", "engine stop", "cluster", "cluster start", "cluster status",

@@ -27,8 +27,9 @@ def record(run_id: str, *, status: str = "succeeded", minute: int = 0, **more: A
 def test_status_before_the_first_run_says_never_and_makes_no_file(flow: Any, shop: Path) -> None:
     answer = flow("status")
     header, names, people = answer.out.splitlines()
-    assert header.split() == ["NAME", "SCHEDULE", "NEXT", "DUE", "LAST", "RUN", "OUTCOME", "RETRY", "DEPENDS", "ON"]
-    assert names.split() == ["names", "(unscheduled)", "-", "never", "-", "no", "retry", "people"]
+    told = "NAME SCHEDULE NEXT DUE LAST RUN OUTCOME RETRY LAG FRESHNESS DEPENDS ON"
+    assert header.split() == told.split()
+    assert names.split() == ["names", "(unscheduled)", "-", "never", "-", "no", "retry", "-", "-", "people"]
     assert people.startswith("people  */5 * * * *")
     assert not default_log(shop).exists()
 

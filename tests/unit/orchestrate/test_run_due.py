@@ -131,3 +131,44 @@ def test_a_declaration_that_cannot_work_is_refused_before_anything_runs(
     assert "pipelines.py" in said
     assert "Traceback" not in said
     assert project.ran() == []
+
+
+MESSAGES = """
+import pathlib
+from ematix_flow import ematix
+from ematix_flow.pipeline import register
+
+@register(name="load", schedule=None)
+def load():
+    with pathlib.Path("ran.txt").open("a") as out:
+        out.write("load\\n")
+
+@register(name="report", schedule=None, depends_on=["load"])
+def report():
+    with pathlib.Path("ran.txt").open("a") as out:
+        out.write("report\\n")
+
+ematix.workflow(name="arrivals", jobs=["load", "report"], on_message="orders_arrived")
+"""
+
+
+def test_a_message_fires_its_workflow_once(tmp_path: Path) -> None:
+    project = Project(tmp_path, pipelines=MESSAGES)
+    assert project.run_due("2026-11-16T03:00:10Z")[1]["ran"] == []
+
+    def send(name: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "ematix_flow.cli", "send", name]
+        return subprocess.run(
+            command, cwd=tmp_path, env=project.environment, capture_output=True, text=True, timeout=60, check=False
+        )
+
+    assert send("orders_arived").returncode == 2
+    assert "orders_arrived" in send("orders_arived").stderr
+    assert send("orders_arrived").returncode == 0
+    assert send("orders_arrived").returncode == 0
+    project.run_due("2026-11-16T03:01:10Z")
+    assert project.ran() == ["load", "report"]
+    assert project.run_due("2026-11-16T03:02:10Z")[1]["ran"] == []
+    send("orders_arrived")
+    project.run_due("2026-11-16T03:03:10Z")
+    assert project.ran() == ["load", "report", "load", "report"]

@@ -82,6 +82,13 @@ class DeltaSink(LakeSink):
         schema = spark_schema(pairs(job.shape.declared.columns))
         return active().read.schema(schema).parquet(uri(self.stage_folder(job) / _ROWS))
 
+    def staged(self, job: WriteJob) -> DataFrame:
+        return self._staged(job)
+
+    def published(self, job: WriteJob) -> DataFrame | None:
+        table = self._target(job)
+        return table.read() if table.exists else None
+
     def _lay_out(self, job: WriteJob) -> None:
         """A new table takes the partitions the target asks for; one that holds data keeps its own."""
         wanted = list(job.write_options.get("partition_by") or ())

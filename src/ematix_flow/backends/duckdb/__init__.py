@@ -24,6 +24,7 @@ backend = Backend(
     identity=identity,
     tasks_reading=TaskUse(folders=lambda _: (parquet_stage.root(),)),
     tasks_writing=TaskUse(folders=lambda _: (parquet_stage.root(),)),
+    one_writer=True,
     notes=(
         "one process at a time may write the file; a run opens it late and closes it early",
         "DuckDB keeps no length of a text: String[n] is checked at every load",

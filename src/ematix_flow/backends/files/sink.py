@@ -117,6 +117,17 @@ class FilesSink(LakeSink):
             return read_files(noted_layout(folder / "batch") or layout, folder / "batch")
         return active().read.schema(spark_schema(pairs(job.shape.declared.columns))).parquet(uri(folder / "rows"))
 
+    def staged(self, job: WriteJob) -> DataFrame:
+        return self._staged(job, self._layout(job))
+
+    def published(self, job: WriteJob) -> DataFrame | None:
+        layout = self._layouts.read((job.shape.table.schema, job.shape.table.name))
+        return read_table(layout, self._folder(job)) if layout is not None else None
+
+    def files_of(self, job: WriteJob) -> tuple[Sequence[Path], Sequence[Path]]:
+        there = [file for batch in batches_of(self._folder(job)) for file in batch.glob("*.parquet")]
+        return sorted((self.stage_folder(job) / "batch").glob("*.parquet")), there
+
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
         with translating("the rehearsal"), exactly(active()):
             return self._planned(job, facts, opening, self._layout(job)).counts

@@ -19,6 +19,7 @@ from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.attempt import attempt_number
 from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import pairs
+from ematix_flow.families.small_arrow import row_batch
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation import fault
@@ -155,8 +156,6 @@ def _writer(who: Access, relation: str, columns: list[tuple[str, ColumnType]], *
     driver = os.getpid()
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
         attempt = attempt_number()
         kind = Loading if from_files else Inserting
         counted = 0
@@ -166,6 +165,6 @@ def _writer(who: Access, relation: str, columns: list[tuple[str, ColumnType]], *
                 counted += batch.num_rows
                 fault.point("mid_stage", victim=driver)
             filling.finish()
-        yield pa.RecordBatch.from_pydict({"attempt": [attempt], "rows": [counted]})
+        yield row_batch({"attempt": attempt, "rows": counted})
 
     return write

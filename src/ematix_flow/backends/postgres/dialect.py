@@ -28,6 +28,8 @@ from ematix_flow.declare.types import (
 )
 from ematix_flow.families.sql.dialect import SqlDialect
 
+_BYTES_A_KEY = 200
+_MOST_BYTES = 256 * 1024 * 1024
 _TYPES = {
     "small_int": "smallint", "integer": "integer", "big_int": "bigint", "float": "real", "double": "double precision",
     "boolean": "boolean", "text": "text", "date": "date", "timestamp": "timestamp", "timestamp_tz": "timestamptz",
@@ -93,6 +95,13 @@ class PostgresDialect(SqlDialect):
         if column.type.kind == "json":  # json has no equality of its own
             left, right = f"({left})::text", f"({right})::text"
         return f"{left} IS DISTINCT FROM {right}"
+
+    def for_a_publish(self, rows: int) -> Sequence[str]:
+        """Room to compare keys in memory: the usual 4 MB send a million of them to disk, several times."""
+        wanted = min(rows * _BYTES_A_KEY, _MOST_BYTES)
+        return (
+            f"SELECT set_config('work_mem', GREATEST(pg_size_bytes(current_setting('work_mem')), {wanted}) / 1024 || 'kB', true)",
+        )
 
     def truncate(self, relation: str) -> str:
         return f"TRUNCATE TABLE {relation}"

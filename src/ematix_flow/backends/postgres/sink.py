@@ -16,6 +16,7 @@ from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.attempt import attempt_number
 from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_type, pairs
+from ematix_flow.families.small_arrow import repeated, row_batch
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation import fault
@@ -118,8 +119,6 @@ def _writer(url: str, schema: str, table: str, columns: list[tuple[str, ColumnTy
     driver = os.getpid()
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
-
         attempt = attempt_number()
         counted = 0
 
@@ -134,7 +133,7 @@ def _writer(url: str, schema: str, table: str, columns: list[tuple[str, ColumnTy
         first = next(found, None)
         if first is not None:
             _ingest(url, schema, table, first, found)
-        yield pa.RecordBatch.from_pydict({"attempt": [attempt], "rows": [counted]})
+        yield row_batch({"attempt": attempt, "rows": counted})
 
     return write
 
@@ -166,7 +165,7 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
         elif array.type != arrow_type(column_type):
             array = array.cast(arrow_type(column_type))
         arrays.append(array)
-    arrays.append(pa.array([attempt] * batch.num_rows, pa.int64()))
+    arrays.append(repeated(attempt, pa.int64(), batch.num_rows))
     names = [name for name, _ in columns]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, _ATTEMPT])
 

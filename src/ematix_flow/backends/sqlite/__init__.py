@@ -24,6 +24,7 @@ backend = Backend(
     identity=identity,
     tasks_reading=TaskUse(("adbc_driver_sqlite",), lambda connection: (database_path(connection).parent,)),
     tasks_writing=TaskUse(folders=lambda _: (parquet_stage.root(),)),
+    one_writer=True,
     notes=(
         "a schema is a prefix: analytics.events is the table analytics_events",
         "dates, timestamps and long decimals are text that other programs can read and sort",

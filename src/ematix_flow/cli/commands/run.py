@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from ematix_flow.cli import module as modules
 from ematix_flow.cli import report
+from ematix_flow.cli.carrying import carry
 from ematix_flow.cli.choose import chosen
 from ematix_flow.cli.flags import (
     accept_deletes_option,
@@ -20,12 +23,15 @@ from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.outcome import Outcome, walk
 from ematix_flow.cli.output import Output
-from ematix_flow.cli.runner import Runner
+from ematix_flow.cli.runner import Runner, Work
 from ematix_flow.cli.watchers import Watchers, WatchWishes
+from ematix_flow.cli.working import Worker, stopped_by_sigterm, worker_options
 from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.foundation.errors import FlowError
 
 if TYPE_CHECKING:
     from ematix_flow.engine.result import Listener, Result
+    from ematix_flow.runlog.protocol import RunLog
 
 
 @click.command("run", cls=FlowCommand)
@@ -34,11 +40,12 @@ if TYPE_CHECKING:
 @module_option
 @accept_deletes_option
 @force_path_option
+@worker_options
 @observing_options
 @run_log_options
 @click.pass_obj
 def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None, accept_deletes: int | None,
-            force_path: str | None, wishes: WatchWishes, run_log_choice: RunLogChoice) -> int:  # fmt: skip
+            force_path: str | None, worker: Worker, wishes: WatchWishes, run_log_choice: RunLogChoice) -> int:  # fmt: skip
     """Run pipelines now.
 
     With several names, or --all, pipelines run in the order of their depends_on. After a failure, those that do not
@@ -46,28 +53,13 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     """
     loaded = modules.load(module)
     specs = chosen(names, everything=everything)
-    from ematix_flow.engine import batch, context, session
+    from ematix_flow.engine import context, session
 
     context.expect(specs)
-
     run_log = run_log_choice.for_writing(output)
     watchers = Watchers(wishes, output, run_log, run_log_choice.option)
-    overrides = {"force_path": force_path} if force_path else {}
-
-    def work(spec: PipelineSpec, listener: Listener) -> Result:
-        return watchers.run(
-            spec,
-            listener,
-            lambda heard, run_id: batch.run(
-                spec,
-                overrides=overrides,
-                run_log=run_log,
-                accept_deletes=accept_deletes,
-                listener=heard,
-                run_id=run_id,
-            ),
-        )
-
+    options = {"overrides": {"force_path": force_path} if force_path else {}, "accept_deletes": accept_deletes}
+    work = _asked_for(worker, specs, run_log, run_log_choice, watchers) or _at_once(worker, run_log, watchers, options)
     runner = Runner(
         work,
         output=output,
@@ -77,7 +69,8 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
         width=report.widest([spec.name for spec in specs]),
     )
     try:
-        outcome = walk(specs, attempt=runner.attempt, skip=runner.skipped)
+        with stopped_by_sigterm():
+            outcome = walk(specs, attempt=runner.attempt, skip=runner.skipped)
     finally:
         watchers.close()
         if run_log is not None:
@@ -85,6 +78,34 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     history = f"flow runs list{run_log_choice.option}" if run_log is not None else ""
     _conclude(outcome, output, engine_seconds=session.start_seconds(), history=history)
     return outcome.exit_code
+
+
+def _asked_for(worker: Worker, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogChoice,
+               watchers: Watchers) -> Work | None:  # fmt: skip
+    """The run that a scheduler names; None when there is no such name."""
+    if worker.run_id is None:
+        return None
+    record = worker.requested(specs, run_log, choice)
+    log: Any = run_log
+    return lambda _, listener: carry(record, log, watchers, listener=listener, claim_token=worker.claim_token)
+
+
+def _at_once(worker: Worker, run_log: RunLog | None, watchers: Watchers, options: Mapping[str, Any]) -> Work:
+    """A run that begins here."""
+    from ematix_flow.engine import batch
+
+    def work(spec: PipelineSpec, listener: Listener) -> Result:
+        def watched(heard: Listener, run_id: str | None) -> Result:
+            return batch.run(spec, run_log=run_log, listener=heard, run_id=run_id, claim_token=worker.claim_token,
+                             **options)  # fmt: skip
+
+        done = watchers.run(spec, listener, watched)
+        if run_log is not None:
+            with suppress(FlowError):  # the load is done; its history is worth no failure
+                run_log.clear_attempt_state(spec.name)  # whatever failed before, a person has seen to it
+        return done
+
+    return work
 
 
 def _conclude(outcome: Outcome, output: Output, *, engine_seconds: float | None, history: str) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ematix_flow.cli import module as modules
+from ematix_flow.cli.carrying import carry
 from ematix_flow.cli.flags import module_option, observing_options, run_log_options
 from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand
@@ -21,6 +22,7 @@ from ematix_flow.runlog.records import in_utc
 
 if TYPE_CHECKING:
     from ematix_flow.orchestrate.firing import RunDueResult
+    from ematix_flow.runlog.records import RunRecord
 
 
 @click.command("run-due", cls=FlowCommand)
@@ -28,39 +30,36 @@ if TYPE_CHECKING:
               help="the time to go by, else the clock's")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(min=1), default=60.0, show_default=True,
               help="seconds that a schedule may have fired ago")  # fmt: skip
+@click.option("--parallel", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
+              help="run so many independent pipelines side by side")  # fmt: skip
 @module_option
 @observing_options
 @run_log_options
 @click.pass_obj
-def command(output: Output, moment: datetime | None, interval: float, module: str | None, wishes: WatchWishes,
-            run_log_choice: RunLogChoice) -> int:  # fmt: skip
+def command(output: Output, moment: datetime | None, interval: float, parallel: int, module: str | None,
+            wishes: WatchWishes, run_log_choice: RunLogChoice) -> int:  # fmt: skip
     """Run what is due: schedules that fired within the last interval, triggers, retries.
 
     Call it every minute from cron, a CronJob or a CI schedule. A slot is fired once, however often and on however many
     hosts it is called.
     """
     modules.load(module)
-    from ematix_flow.engine import batch, context
+    from ematix_flow.engine import context
     from ematix_flow.orchestrate.firing import Firing
     from ematix_flow.orchestrate.jobs import declared_jobs
 
-    jobs = declared_jobs()
+    jobs, now = declared_jobs(), in_utc(moment) if moment else clock_now()
     run_log = run_log_choice.for_writing(output) or InMemoryRunLog()
     watchers = Watchers(wishes, output, run_log, run_log_choice.option)
 
-    def work(name: str, attempt: int) -> dict[str, Any]:
-        spec = registry.get_pipeline(name).spec
-        context.expect([spec])
-        done = watchers.run(
-            spec,
-            lambda _: None,
-            lambda heard, run_id: batch.run(spec, run_log=run_log, listener=heard, run_id=run_id, attempt=attempt),
-        )
-        return {**done.to_dict(), "_pipeline": name}
+    def work(record: RunRecord) -> dict[str, Any]:
+        context.expect([registry.get_pipeline(record.pipeline).spec])
+        done = carry(record, run_log, watchers, keeps_output=parallel == 1, now=now)
+        return {**done.to_dict(), "_pipeline": record.pipeline}
 
     try:
-        firing = Firing(jobs, run_log, work, now=in_utc(moment) if moment else clock_now(), interval=interval,
-                        say=output.talk)  # fmt: skip
+        firing = Firing(jobs, run_log, work, now=now, interval=interval,
+                        say=output.talk, parallel=parallel)  # fmt: skip
         result = firing.go()
     finally:
         watchers.close()

@@ -29,6 +29,10 @@ _COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_closed", "rows_de
     lazy={
         "list": Lazy(_HERE, "recent runs, the newest first", attribute="list_command"),
         "show": Lazy(_HERE, "everything about one run, and why it took so long", attribute="show_command"),
+        "tail": Lazy(f"{_HERE}_control", "runs as they come and end", attribute="tail_command"),
+        "restart": Lazy(f"{_HERE}_control", "run again as a run did, from a step", attribute="restart_command"),
+        "resume": Lazy(f"{_HERE}_control", "go on where a run ended", attribute="resume_command"),
+        "cancel": Lazy(f"{_HERE}_control", "stop a run", attribute="cancel_command"),
         "compare": Lazy(f"{_HERE}_compare", "what changed from one run to another", attribute="compare_command"),
     },
 )
@@ -116,12 +120,13 @@ def _details(record: RunRecord, *, verbose: bool) -> list[str]:
         ("finished", local(record.finished_at) if record.finished_at else "-"),
         ("took", duration(record.duration_ms)),
         ("failed at", record.failed_step or ""),
+        ("window", str(record.extras.get("window") or "")),
         ("watermark", record.failed_watermark or ""),
         ("error", record.error_summary or ""),
         *_error_facts(record),
         *fact_lines(figures, failed=record.status == "failed", verbose=verbose),
     ]
-    lines = [f"{name:<10}{text}" for name, text in facts if text]
+    lines = [f"{name:<10}{text}".replace("\n", f"\n{'':<10}") for name, text in facts if text]
     for target in figures.targets:
         counted = ", ".join(f"{target[word]:,} {word.removeprefix('rows_')}" for word in _COUNTS if target.get(word))
         lines.append(f"{'target':<10}{target.get('table')} on {target.get('connection')}: {target.get('mode')}, "

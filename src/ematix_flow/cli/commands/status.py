@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -15,12 +16,14 @@ from ematix_flow.cli.output import Output
 from ematix_flow.cli.vital import shown_status
 from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import ConnectionFailed
+from ematix_flow.observe.alerts.text import span
 from ematix_flow.runlog.memory import InMemoryRunLog
 from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord, from_text, to_text
 
-_HEADER = ("NAME", "SCHEDULE", "NEXT DUE", "LAST RUN", "OUTCOME", "RETRY", "DEPENDS ON")
+_HEADER = ("NAME", "SCHEDULE", "NEXT DUE", "LAST RUN", "OUTCOME", "RETRY", "LAG", "FRESHNESS", "DEPENDS ON")
 
 
 @click.command("status", cls=FlowCommand)
@@ -28,7 +31,7 @@ _HEADER = ("NAME", "SCHEDULE", "NEXT DUE", "LAST RUN", "OUTCOME", "RETRY", "DEPE
 @run_log_options
 @click.pass_obj
 def command(output: Output, module: str | None, run_log_choice: RunLogChoice) -> None:
-    """Each pipeline's last run, next due time and attempts."""
+    """Each pipeline's last run, next due time and attempts, and how old its last success is (LAG)."""
     loaded = modules.load(module)
     snapshot = _snapshot(_opened(run_log_choice, output))
     if output.json:
@@ -48,12 +51,22 @@ def _opened(choice: RunLogChoice, output: Output) -> RunLog:
 
 
 def _snapshot(run_log: RunLog) -> list[dict[str, Any]]:
+    from ematix_flow.orchestrate.freshness import evaluate_freshness, last_success_in, registered_slas
+
     runs, attempts, newest = run_log.last_runs(), run_log.attempt_states(), run_log.latest_runs()
+    paused, succeeded, slas = run_log.paused(), last_success_in(run_log), registered_slas()
+    found = []
+    for name, declared in sorted(registry.pipelines().items()):
+        entry = _entry(declared.spec, runs.get(name), attempts.get(name), newest.get(name))
+        entry["paused_by"] = (paused[name].by or "somebody") if name in paused else None
+        success, sla = succeeded(name), slas.get(name)
+        entry["lag_seconds"] = max(0, round((now() - success).total_seconds())) if success is not None else None
+        state = evaluate_freshness(pipeline=name, last_success=success, sla=sla.sla_seconds) if sla else None
+        entry["freshness_sla_seconds"] = sla.sla_seconds if sla else None
+        entry["freshness"] = state.state if state else None
+        found.append(entry)
     run_log.close()
-    return [
-        _entry(declared.spec, runs.get(name), attempts.get(name), newest.get(name))
-        for name, declared in sorted(registry.pipelines().items())
-    ]
+    return found
 
 
 def _entry(
@@ -81,7 +94,7 @@ def _entry(
 def _retry_at(spec: PipelineSpec, attempts: AttemptState | None) -> Any:
     if attempts is None or attempts.gave_up or attempts.attempt_count >= spec.retry.max_attempts:
         return None
-    return retry_at(attempts.last_attempt_at, spec.retry.wait_after(attempts.attempt_count))
+    return retry_at(attempts.last_attempt_at, spec.retry.wait_after(attempts.attempt_count, of=spec.name))
 
 
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
@@ -89,10 +102,14 @@ def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     due = _moment(entry["next_due_at"]) if entry["next_due_at"] else ("-" if not entry["schedule"] else "unreadable")
     last = _moment(entry["last_run_at"]) if entry["last_run_at"] else "never"
     depends = ", ".join(entry["depends_on"]) or "-"
-    return entry["name"], schedule, due, last, _outcome(entry), _retry(entry), depends
+    lag = "-" if entry["lag_seconds"] is None else span(timedelta(seconds=entry["lag_seconds"])) or "0 s"
+    fresh = entry["freshness"] or "-"
+    return entry["name"], schedule, due, last, _outcome(entry), _retry(entry), lag, fresh, depends
 
 
 def _outcome(entry: dict[str, Any]) -> str:
+    if entry["paused_by"] and entry["last_status"] != "running":
+        return f"paused by {entry['paused_by']}"
     if entry["last_status"] in ("running", "died"):
         return str(entry["last_status"])
     return {True: "ok", False: "fail", None: "-"}[entry["last_success"]]

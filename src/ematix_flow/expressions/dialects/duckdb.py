@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.declare.patterns import Pattern
 from ematix_flow.expressions import tree
 from ematix_flow.expressions.cannot_render import CannotRender
 from ematix_flow.expressions.dialects.regexes import with_backslashes
@@ -23,6 +24,12 @@ class DuckDBRenderer(Renderer):
     def matches(self, x: str, pattern: str) -> str:
         """Native."""
         return f"REGEXP_FULL_MATCH({x}, {self.literal(pattern)})"
+
+    def searches(self, x: str, pattern: Pattern) -> str:
+        """RE2 cannot look around."""
+        if pattern.looks_around:
+            raise CannotRender("regex", self.dialect, f"it cannot look around as {pattern.source!r} does")
+        return f"REGEXP_MATCHES({x}, {self.literal(pattern.write('re2'))})"
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
         """RE2 cannot look around."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.declare.patterns import Replacement
+from ematix_flow.declare.patterns import Pattern, Replacement
 from ematix_flow.expressions import tree
 from ematix_flow.expressions.cannot_render import CannotRender
 from ematix_flow.expressions.dialects.regexes import first_only, whole, with_backslashes, with_dollars
@@ -51,6 +51,16 @@ class MySQLRenderer(Renderer):
     def matches(self, x: str, pattern: str) -> str:
         """Both servers search, so the pattern is anchored."""
         return f"({x} REGEXP {self.literal(whole(pattern))})"
+
+    def searches(self, x: str, pattern: Pattern) -> str:
+        """Native."""
+        return f"({x} REGEXP {self.literal(pattern.write('icu_pcre'))})"
+
+    def compare(self, left: Expression, operator: str, right: Expression) -> str:
+        """Texts as bytes: in UTF-8 these have the order of the characters."""
+        if isinstance(right, tree.Literal) and isinstance(right.value, str):
+            return f"{_bytes(self.render(left))} {operator} {_bytes(self.render(right))}"
+        return super().compare(left, operator, right)
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
         """Both servers replace all matches, so a single one is searched with all around it.

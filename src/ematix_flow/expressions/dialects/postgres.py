@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.declare.patterns import Pattern
 from ematix_flow.expressions import tree
 from ematix_flow.expressions.cannot_render import CannotRender
 from ematix_flow.expressions.dialects.regexes import with_backslashes
@@ -31,6 +32,16 @@ class PostgresRenderer(Renderer):
     def matches(self, x: str, pattern: str) -> str:
         """`$` is only the very end here."""
         return f"{x} ~ {self.literal(f'^(?:{pattern})$')}"
+
+    def searches(self, x: str, pattern: Pattern) -> str:
+        """Native: whether there is a match does not depend on which one is found."""
+        return f"{x} ~ {self.literal(pattern.write('postgres'))}"
+
+    def compare(self, left: Expression, operator: str, right: Expression) -> str:
+        """Texts by their characters, whatever the locale of the database."""
+        if isinstance(right, tree.Literal) and isinstance(right.value, str):
+            return f'{self.render(left)} COLLATE "C" {operator} {self.render(right)}'
+        return super().compare(left, operator, right)
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
         """Native, unless the longest match is another one than the first."""

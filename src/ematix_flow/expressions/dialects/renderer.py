@@ -8,6 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
+from ematix_flow.declare.patterns import Pattern
 from ematix_flow.expressions import tree
 from ematix_flow.expressions.literals import literal
 from ematix_flow.expressions.tree import Condition, Expression
@@ -95,6 +96,12 @@ class Renderer(ABC):
                 return self.compare(left, operator, right)
             case tree.AndNot(holds, fails):
                 return f"({self.condition(holds)} AND NOT {self.condition(fails)})"
+            case tree.Searches(of, pattern):
+                return self.searches(self.render(of), pattern)
+            case tree.Not(of):
+                return f"NOT ({self.condition(of)})"
+            case tree.Either(parts):
+                return f"({' OR '.join(self.condition(part) for part in parts)})"
 
     def literal(self, value: tree.Value) -> str:
         """A value written down."""
@@ -145,6 +152,10 @@ class Renderer(ABC):
     @abstractmethod
     def matches(self, x: str, pattern: str) -> str:
         """Whether the whole text matches."""
+
+    @abstractmethod
+    def searches(self, x: str, pattern: Pattern) -> str:
+        """Whether the pattern is found in the text."""
 
     @abstractmethod
     def regex_replace(self, expression: tree.RegexReplace) -> str:

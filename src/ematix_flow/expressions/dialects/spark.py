@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.declare.patterns import Pattern
 from ematix_flow.expressions import tree
 from ematix_flow.expressions.dialects.regexes import first_only, whole, with_dollars
 from ematix_flow.expressions.dialects.renderer import Renderer
@@ -23,6 +24,10 @@ class SparkRenderer(Renderer):
     def matches(self, x: str, pattern: str) -> str:
         """Java searches, so the pattern is anchored."""
         return f"RLIKE({x}, {self.literal(whole(pattern))})"
+
+    def searches(self, x: str, pattern: Pattern) -> str:
+        """Native."""
+        return f"RLIKE({x}, {self.literal(pattern.write('java'))})"
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
         """Java replaces all matches, so a single one is searched with all around it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import date, datetime
 
+from ematix_flow.declare.patterns import Pattern
 from ematix_flow.expressions import tree
 from ematix_flow.expressions.dialects.renderer import Renderer
 from ematix_flow.expressions.tree import Expression, kind_of
@@ -30,6 +31,8 @@ class SQLiteRenderer(Renderer):
         """By meaning, as far as the bound is a value."""
         if not isinstance(right, tree.Literal):
             return super().compare(left, operator, right)
+        if isinstance(right.value, str):
+            return f"{self.render(left)} COLLATE BINARY {operator} {self.render(right)}"
         return f"FLOW_COMPARE({self.render(left)}, {self.render(right)}, '{_meaning(right.value)}') {operator} 0"
 
     def lower(self, x: str) -> str:
@@ -47,6 +50,10 @@ class SQLiteRenderer(Renderer):
     def matches(self, x: str, pattern: str) -> str:
         """The whole text."""
         return f"FLOW_MATCHES({x}, {self.literal(pattern)})"
+
+    def searches(self, x: str, pattern: Pattern) -> str:
+        """By Python."""
+        return f"FLOW_SEARCHES({x}, {self.literal(pattern.write('python'))})"
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
         """Python's notation of a replacement, 0 for all matches."""

@@ -23,6 +23,7 @@ from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_schema, pairs
 from ematix_flow.families.lake.checks import SAMPLES, Facts, keys_of
 from ematix_flow.families.lake.place import explained
+from ematix_flow.families.small_arrow import repeated, row_batch
 from ematix_flow.families.sql.sink import later
 from ematix_flow.foundation import fault
 
@@ -52,12 +53,12 @@ def write_rows(tasks: Tasks, job: WriteJob, folder: Path, *, options: Mapping[st
         rows.mkdir(parents=True, exist_ok=True)
         work = _work(job, attempts, options or {})
         outcome = tasks.mapInArrow(staging(_writer(work), parquet_stage.translate), _OUTCOME).collect()
-        for row in outcome:
-            if row["rows"]:
-                (attempts / row["file"]).rename(rows / row["file"])
-        if not any(row["rows"] for row in outcome):
+        for told in outcome:
+            if told["rows"]:
+                (attempts / told["file"]).rename(rows / told["file"])
+        if not any(told["rows"] for told in outcome):
             _write_empty(rows, work)
-    return _merged([json.loads(row["facts"]) for row in outcome], work)
+    return _merged([json.loads(told["facts"]) for told in outcome], work)
 
 
 def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
@@ -86,7 +87,6 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
 
 def _writer(work: _Work) -> Any:
     def write(batches: Iterator[Any]) -> Iterator[Any]:
-        import pyarrow as pa
         import pyarrow.parquet as pq
 
         name = f"part-{attempt_number()}.parquet"
@@ -102,7 +102,7 @@ def _writer(work: _Work) -> Any:
                 writer.write_table(_whole(group, schema, work))
                 fault.point("mid_stage", victim=work.driver)
         facts = json.dumps(found.to_dict())
-        yield pa.RecordBatch.from_pydict({"file": [name], "rows": [found.rows], "facts": [facts]})
+        yield row_batch({"file": name, "rows": found.rows, "facts": facts})
 
     return write
 
@@ -117,7 +117,7 @@ def _whole(group: Any, schema: Any, work: _Work) -> Any:
         if field.name in there:
             columns.append(group.column(field.name))
         elif field.name in work.constants:
-            columns.append(pa.repeat(pa.scalar(work.constants[field.name], field.type), group.num_rows))
+            columns.append(repeated(work.constants[field.name], field.type, group.num_rows))
         else:
             columns.append(pa.nulls(group.num_rows, field.type))
     return pa.table(columns, schema=schema)
@@ -154,8 +154,8 @@ class _Found:
         rows = group.filter(broken)
         self.broken[name] = self.broken.get(name, 0) + rows.num_rows
         examples = self.samples.setdefault(name, [])
-        for row in rows.select(list(self._work.keys)).slice(0, SAMPLES - len(examples)).to_pylist():
-            examples.append([str(value) for value in row.values()])
+        for found in rows.select(list(self._work.keys)).slice(0, SAMPLES - len(examples)).to_pylist():
+            examples.append([str(value) for value in found.values()])
 
     def to_dict(self) -> dict[str, Any]:
         return {

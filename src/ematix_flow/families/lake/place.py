@@ -24,6 +24,8 @@ _LONGEST_NAME = 180
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
 _ASIDE = "replaced"
+_FEW_BYTES = 8 * 1024 * 1024
+_FEW_FILES = 500
 
 
 @dataclass(frozen=True)
@@ -206,3 +208,17 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(handle)
         finally:
             os.close(handle)
+
+
+def weighs_little(root: Path) -> bool:
+    """Whether everything below a folder is little; a large folder is not looked through for that."""
+    files = size = 0
+    for folder, _, names in os.walk(root):
+        files += len(names)
+        if files > _FEW_FILES:
+            return False
+        with suppress(OSError):
+            size += sum(os.path.getsize(os.path.join(folder, name)) for name in names)
+        if size > _FEW_BYTES:
+            return False
+    return True

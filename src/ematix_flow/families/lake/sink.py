@@ -7,16 +7,21 @@ its commit is finished by the next one, a run that died before it is forgotten.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.contract.checks import Finding
 from ematix_flow.contract.write import Commit, Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.declare.checks import Check
+from ematix_flow.families.lake.checking import in_duckdb, in_spark
 from ematix_flow.families.lake.checks import Facts
+from ematix_flow.families.lake.errors import translating
 from ematix_flow.families.lake.place import Place, remove
+from ematix_flow.families.lake.session import active, exactly
 from ematix_flow.families.lake.state import LakeState, Load, WriterState
 from ematix_flow.families.sql.sink import later
 from ematix_flow.foundation.errors import FlowError, LeaseHeld
@@ -40,6 +45,18 @@ class LakeSink(ABC):
     @abstractmethod
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Fill a stage from Spark; nothing is visible yet."""
+
+    @abstractmethod
+    def staged(self, job: WriteJob) -> DataFrame:
+        """The rows of the stage, in the declared types."""
+
+    @abstractmethod
+    def published(self, job: WriteJob) -> DataFrame | None:
+        """The rows of the table as it is, None when there is none."""
+
+    def files_of(self, job: WriteJob) -> tuple[Sequence[Path], Sequence[Path]]:
+        """Parquet files of the stage and of the table, where a load may do without Spark."""
+        return (), ()
 
     @abstractmethod
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
@@ -79,6 +96,8 @@ class LakeSink(ABC):
         if job.rehearsal:
             return _opening(job, state, None)
         state, recovered = self._settle_dead(job, state)
+        if job.once and recovered is None and state.last is not None:
+            recovered = state.last.result(job.writer)
         opening = _opening(job, state, recovered)
         table = job.shape.declared
         pending = Load(job.run_id, opening.commit.sequence, table.schema, table.name, job.started_at.isoformat())
@@ -102,6 +121,14 @@ class LakeSink(ABC):
         result = found.result(job.writer)
         self.state.finished(dead.run_id, job.writer, counts=result.counts, error=None)
         return replace(state, pending=found).settled(), result
+
+    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
+        """Look at the staged files: in the session that wrote them, or in this process where none runs."""
+        if not job.has_engine:
+            files, there = self.files_of(job)
+            return in_duckdb(job, checks, stage=files, table=there)
+        with translating("checking the rows"), exactly(active()):
+            return in_spark(job, checks, stage=self.staged(job), table=lambda: self.published(job))
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """One commit of the table; the same token twice changes nothing."""

@@ -95,6 +95,10 @@ class SqlDialect(ABC):
         """Characters of a text."""
         return f"LENGTH({expression})"
 
+    def for_a_publish(self, rows: int) -> Sequence[str]:
+        """What a transaction that publishes so many rows is told first, and no other."""
+        return ()
+
     def truncate(self, relation: str) -> str:
         """Remove every row, inside the transaction."""
         return f"DELETE FROM {relation}"

@@ -95,16 +95,23 @@ class Meta:
 
     def published(self, run_id: str) -> WriteResult | None:
         """What a run published, None when it did not."""
+        return self._commit_where("run_id", run_id)
+
+    def published_by(self, writer: str) -> WriteResult | None:
+        """What a writer published, None when it never did."""
+        return self._commit_where("writer", writer)
+
+    def _commit_where(self, column: str, value: str) -> WriteResult | None:
         found = self.session.rows(
-            f"SELECT writer, {self.d.quote('sequence')}, outcome FROM {self.name(COMMITS)} "
-            f"WHERE run_id = {self.d.text_literal(run_id)}"
+            f"SELECT writer, {self.d.quote('sequence')}, run_id, outcome FROM {self.name(COMMITS)} "
+            f"WHERE {column} = {self.d.text_literal(value)}"
         )
         if not found:
             return None
-        writer, sequence, outcome = found[0]
+        writer, sequence, run_id, outcome = found[0]
         kept = json.loads(outcome) if outcome else {}
         return WriteResult(
-            run_id=run_id,
+            run_id=str(run_id),
             commit=Commit(writer, int(sequence)),
             counts=Counts(**kept.get("counts", {})),
             watermark=kept.get("watermark"),

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from ematix_flow.contract.checks import Finding
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.declare.checks import Check
 from ematix_flow.declare.strategy import Append, Merge, Scd2, Truncate
+from ematix_flow.families.checking import StagedRows, examine
 from ematix_flow.families.sql.append import append, truncate
 from ematix_flow.families.sql.checks import check_rows
 from ematix_flow.families.sql.ddl import SqlDdl
@@ -64,6 +68,8 @@ class SqlSink(ABC):
             meta = Meta(session, self.dialect)
             meta.ensure()
             recovered = None if job.rehearsal else self._settle_dead(session, meta, job)
+            if job.once and not job.rehearsal:
+                recovered = recovered or meta.published_by(job.writer)
             commit = meta.next_commit(job.writer)
             watermark = meta.watermark(job.writer, job.incremental.column) if job.incremental else None
             if not job.rehearsal:
@@ -81,6 +87,14 @@ class SqlSink(ABC):
                 meta.finish(run_id, counts=None, error="the process ended before the load was published")
             self.drop_stage(session, run_id)
         return recovered
+
+    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
+        """The database looks at the stage; nobody waits for the target meanwhile."""
+        with self.connect() as session:
+            writing = Writing(self.dialect, job, self.open_stage(session, stage))
+            table = None if job.pending else writing.target  # a rehearsal has neither made nor changed it
+            staged = StagedRows(job, session.rows, self.dialect.name, writing.stage, lambda _: table)
+            return examine(staged, checks)
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """Rows, token and watermark in one transaction; the same token twice changes nothing."""
@@ -121,6 +135,8 @@ class SqlSink(ABC):
     def _write(self, session: SqlSession, meta: Meta, writing: Writing, opening: Opening) -> WriteResult:
         job = writing.job
         staged = check_rows(session, writing)
+        for setting in self.dialect.for_a_publish(staged):
+            session.execute(setting)
         counts = self._apply(session, writing, opening, staged)
         watermark = opening.watermark
         if job.incremental is not None:

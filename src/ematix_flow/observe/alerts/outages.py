@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.observe.alerts.event import FAILED, KINDS, RECOVERED, AlertEvent
-from ematix_flow.observe.alerts.sources import failure_of
+from ematix_flow.observe.alerts.event import FAILED, KINDS, QUALITY_FAILED, RECOVERED, AlertEvent
+from ematix_flow.observe.alerts.sources import failure_of, is_told
 from ematix_flow.runlog.records import RunRecord, from_text, to_text
 
 
@@ -69,15 +69,31 @@ def from_history(records: Iterable[RunRecord]) -> dict[str, Outage]:
             by_pipeline.setdefault(record.pipeline, []).append(record)
     found = {}
     for name, runs in by_pipeline.items():
-        failures: list[RunRecord] = []
-        for record in sorted(runs, key=lambda run: run.started_at, reverse=True):
-            if record.status == "succeeded":
-                break
-            failures.insert(0, record)
-        if failures:
-            told = tuple(dict.fromkeys(failure_of(record).kind for record in failures))
-            found[name] = Outage(failures[0].finished_at or failures[0].started_at, told)
+        outage = _open_outage(sorted(runs, key=lambda run: run.started_at, reverse=True))
+        if outage is not None:
+            found[name] = outage
     return found
+
+
+def _open_outage(newest_first: Iterable[RunRecord]) -> Outage | None:
+    """Until a run that left nothing to tell; one that loaded what its checks refuse ends only the failures before it."""
+    still: list[str] = []
+    told: list[str] = []
+    since: datetime | None = None
+    has_loaded = False
+    for record in newest_first:
+        succeeded = record.status == "succeeded"
+        if succeeded and not is_told(record):
+            break
+        kind = QUALITY_FAILED if succeeded else failure_of(record).kind
+        told.insert(0, kind)
+        if not has_loaded:
+            still.insert(0, kind)
+        has_loaded = has_loaded or succeeded
+        since = record.finished_at or record.started_at
+    if since is None:
+        return None
+    return Outage(since, tuple(dict.fromkeys(still)), tuple(dict.fromkeys(told)))
 
 
 def to_plain(known: Outages) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def timeliness(pipeline: str, *, now: datetime) -> AlertEvent:
     return AlertEvent(kind=RECOVERED, pipeline=pipeline, timestamp=now, recovers=(SLA_BREACHED,))
 
 
-def refusal(record: RunRecord, *, checks: str, where: str = "") -> AlertEvent:
+def refusal(record: RunRecord, *, checks: str, where: str = "", command: str = "") -> AlertEvent:
     """The alert of a run that loaded, and whose data does not pass its checks."""
     return AlertEvent(
         kind=QUALITY_FAILED,
@@ -89,7 +89,38 @@ def refusal(record: RunRecord, *, checks: str, where: str = "") -> AlertEvent:
         attempt_count=record.attempt,
         run_id=record.run_id,
         where=where,
+        command=command,
     )
+
+
+def refused_checks(record: RunRecord) -> list[str] | None:
+    """What the checks of a load said that went on all the same; none when all is well, None when nobody knows."""
+    found = _outcomes(record)
+    if any(outcome.get("verdict") == "skipped" for outcome in found):
+        return None
+    return [
+        f"{item.get('name')}: {item.get('message')}"
+        for outcome in found
+        for item in outcome.get("assertions") or ()
+        if isinstance(item, Mapping) and item.get("verdict") in ("fail", "error")
+    ]
+
+
+def is_told(record: RunRecord) -> bool:
+    """Whether somebody heard of the checks of a load that went on all the same."""
+    quality = record.extras.get("quality")
+    wants = isinstance(quality, Mapping) and bool(quality.get("alert"))
+    return wants and record.status == "succeeded" and bool(refused_checks(record))
+
+
+def _outcomes(record: RunRecord) -> list[Mapping[str, Any]]:
+    """The outcomes of all targets."""
+    quality = record.extras.get("quality")
+    if not isinstance(quality, Mapping):
+        return []
+    several = quality.get("targets")
+    found = several.values() if isinstance(several, Mapping) else [quality]
+    return [outcome for outcome in found if isinstance(outcome, Mapping)]
 
 
 def _kind(error: str, gave_up: bool) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from ematix_flow.config.resolve import known_names, resolve
@@ -94,7 +96,7 @@ def _traced(spec: PipelineSpec, asked: SourceText) -> Lineage:
     query: QueryLineage | None = None
     try:
         known = {**_declared_columns(spec, places.own), **asked.columns}
-        query = QueryLineage(asked.query, dialect=places.dialect, known=known)
+        query = QueryLineage(_of_any_window(asked.query, places.dialect), dialect=places.dialect, known=known)
         inputs = tuple(dict.fromkeys(places.dataset(table) for table in query.tables))
     except Untraceable as error:
         inputs, notes = (), (f"the source's SQL cannot be taken apart: {error}",)
@@ -104,6 +106,16 @@ def _traced(spec: PipelineSpec, asked: SourceText) -> Lineage:
     outputs = tuple(target.output() for target in targets)
     notes += tuple(note for target in targets for note in target.notes)
     return Lineage(spec.name, inputs, outputs, asked.query, places.dialect, notes)
+
+
+def _of_any_window(query: str, dialect: str) -> str:
+    """The SQL with some instant for `{start}` and `{end}`: which one makes no difference to where columns come from."""
+    from ematix_flow.expressions import bound, marks_in
+
+    edges = dict.fromkeys(marks_in(query), datetime(2026, 1, 1))
+    with suppress(FlowError, ValueError):  # a query that cannot be read is told as such
+        return bound(query, edges, dialect) if edges else query
+    return query
 
 
 @dataclass(frozen=True)

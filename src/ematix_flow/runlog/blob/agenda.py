@@ -19,10 +19,18 @@ class BlobAgenda:
 
     _objects: Objects
 
-    def take_slot(self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None) -> bool:
+    def take_slot(
+        self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
+    ) -> bool:
         """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
-        fired = Slot(pipeline, slot, clock_now(), worker_id)
-        told = {"pipeline": pipeline, "slot": slot, "fired_at": to_text(fired.fired_at), "worker_id": worker_id}
+        fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
+        told = {
+            "pipeline": pipeline,
+            "slot": slot,
+            "fired_at": to_text(fired.fired_at),
+            "worker_id": worker_id,
+            "run_id": run_id,
+        }
         still_leads(self._objects, leader)
         if not self._objects.create(f"slots/{encode(pipeline)}/{fired.digest}.json", told):
             return False
@@ -101,7 +109,9 @@ class BlobAgenda:
 
 
 def _slot(told: Document) -> Slot:
-    return Slot(told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"])
+    return Slot(
+        told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"], told.get("run_id", "")
+    )
 
 
 def _stamp(moment: datetime) -> str:

@@ -8,9 +8,10 @@ from itertools import islice
 from ematix_flow.runlog.blob.claims import still_leads
 from ematix_flow.runlog.blob.keys import RunKeys, encode
 from ematix_flow.runlog.blob.objects import Document, Objects
+from ematix_flow.runlog.changes import Change, Fate
 from ematix_flow.runlog.protocol import the_only_one
 from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord, from_text, to_text
-from ematix_flow.runlog.requests import Change, Fate, RequestedRuns
+from ematix_flow.runlog.requests import RequestedRuns
 
 _SEVERAL = 6
 
@@ -67,6 +68,16 @@ class BlobHistory(RequestedRuns):
         for old in known:
             if old != keys:
                 self._remove(old)
+
+    def offer_run(self, record: RunRecord, *, leader: str | None = None) -> bool:
+        """Remember a run unless one of this id is known; True for exactly one caller."""
+        keys = RunKeys.of(record)
+        still_leads(self._objects, leader)
+        if any(known != keys for known in self._keys_of(record.run_id)):
+            return False
+        # Its keys come first: a record that nobody finds would be offered in vain.
+        self._objects.mark(keys.id, keys.all, *([keys.requested] if record.status == "requested" else []))
+        return self._objects.create(keys.record, record.to_detail_dict())
 
     def list_runs(
         self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0

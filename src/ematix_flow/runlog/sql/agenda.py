@@ -16,16 +16,25 @@ from ematix_flow.runlog.sql.dialect import Session
 _COLUMNS = ("pipeline", "start_at", "end_at", "status", "run_id", "attempt", "error", "worker_id", "expires_at")
 _KEY = ("pipeline", "start_at", "end_at")
 _INTERVAL = ", ".join(_COLUMNS)
+_SLOT = "pipeline, slot, fired_at, worker_id, run_id"
 
 
 class SqlAgenda(SqlStore):
     """What is to be done, and who has it."""
 
     @retried
-    def take_slot(self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None) -> bool:
+    def take_slot(
+        self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
+    ) -> bool:
         """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
-        fired = Slot(pipeline, slot, clock_now(), worker_id)
-        told = {"pipeline": pipeline, "slot": slot, "fired_at": to_text(fired.fired_at), "worker_id": worker_id}
+        fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
+        told = {
+            "pipeline": pipeline,
+            "slot": slot,
+            "fired_at": to_text(fired.fired_at),
+            "worker_id": worker_id,
+            "run_id": run_id,
+        }
         with self._transaction() as sql:
             still_leads(sql, leader)
             if not sql.add("fired_slots", {**told, "digest": fired.digest}):
@@ -37,7 +46,7 @@ class SqlAgenda(SqlStore):
         """What a pipeline fired, the latest first."""
         with self._transaction(write=False) as sql:
             rows = sql.rows(
-                "SELECT pipeline, slot, fired_at, worker_id FROM $fired_slots WHERE pipeline = ? "
+                f"SELECT {_SLOT} FROM $fired_slots WHERE pipeline = ? "
                 "ORDER BY fired_at DESC, digest DESC LIMIT ?",
                 pipeline,
                 max(limit, 0),
@@ -47,7 +56,7 @@ class SqlAgenda(SqlStore):
     def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
         """The slot of this kind that each pipeline fired last."""
         with self._transaction(write=False) as sql:
-            rows = sql.rows("SELECT pipeline, slot, fired_at, worker_id FROM $last_slots WHERE kind = ?", kind)
+            rows = sql.rows(f"SELECT {_SLOT} FROM $last_slots WHERE kind = ?", kind)
         return {row[0]: _slot(row) for row in rows}
 
     @retried
@@ -104,8 +113,8 @@ class SqlAgenda(SqlStore):
 
 
 def _slot(row: tuple[Any, ...]) -> Slot:
-    pipeline, slot, fired_at, worker_id = row
-    return Slot(pipeline, slot, from_text(fired_at), worker_id)
+    pipeline, slot, fired_at, worker_id, run_id = row
+    return Slot(pipeline, slot, from_text(fired_at), worker_id, run_id or "")
 
 
 def _intervals(sql: Session, pipeline: str, *, locked: bool = False) -> list[Interval]:

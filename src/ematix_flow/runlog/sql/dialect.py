@@ -120,6 +120,17 @@ class Dialect(ABC):
         return found is not None and bool(found[0])
 
 
+    def has_column(self, session: Session, table: str, column: str) -> bool:
+        """Whether a table of ours has this column."""
+        found = session.one(
+            f"SELECT count(*) FROM information_schema.columns "
+            f"WHERE table_schema = {self.schema} AND table_name = ? AND column_name = ?",
+            self.table_prefix + table,
+            column,
+        )
+        return found is not None and bool(found[0])
+
+
 @dataclass(frozen=True)
 class Session:
     """An open connection that speaks the common spelling."""

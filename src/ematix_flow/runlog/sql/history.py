@@ -6,9 +6,10 @@ import json
 from datetime import datetime
 from typing import Any
 
+from ematix_flow.runlog.changes import Change, Fate
 from ematix_flow.runlog.protocol import the_only_one
 from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord, from_text, to_text
-from ematix_flow.runlog.requests import Change, Fate, RequestedRuns
+from ematix_flow.runlog.requests import RequestedRuns
 from ematix_flow.runlog.sql.base import SqlStore, retried
 from ematix_flow.runlog.sql.claims import still_leads
 from ematix_flow.runlog.sql.dialect import Session
@@ -66,6 +67,13 @@ class SqlHistory(SqlStore, RequestedRuns):
         """Remember a run, or replace what was known of it."""
         with self._transaction() as sql:
             sql.put("run_records", _row(record), key=["run_id"])
+
+    @retried
+    def offer_run(self, record: RunRecord, *, leader: str | None = None) -> bool:
+        """Remember a run unless one of this id is known; True for exactly one caller."""
+        with self._transaction() as sql:
+            still_leads(sql, leader)
+            return sql.add("run_records", _row(record))
 
     def list_runs(
         self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ematix_flow.foundation.errors import ConnectionFailed
-from ematix_flow.runlog.sql.dialect import Session
+from ematix_flow.runlog.sql.dialect import Dialect, Session
 
 
 @dataclass(frozen=True)
@@ -17,8 +17,17 @@ class Index:
     columns: str
 
 
+@dataclass(frozen=True)
+class Column:
+    """A column that an earlier version did not have."""
+
+    table: str
+    name: str
+    type: str
+
+
 # Times are text of one width in UTC, so that sorting the text sorts the time in every database.
-VERSIONS: tuple[tuple[str | Index, ...], ...] = (
+VERSIONS: tuple[tuple[str | Index | Column, ...], ...] = (
     (
         """CREATE TABLE IF NOT EXISTS $run_log (
             pipeline_name {key} PRIMARY KEY, last_run_at {time} NOT NULL, success INTEGER NOT NULL)""",
@@ -55,6 +64,7 @@ VERSIONS: tuple[tuple[str | Index, ...], ...] = (
             run_id {key}, attempt INTEGER NOT NULL, error {text}, worker_id {key}, expires_at {time},
             PRIMARY KEY (pipeline, start_at, end_at))""",
     ),
+    (Column("fired_slots", "run_id", "{word}"), Column("last_slots", "run_id", "{word}")),
 )  # fmt: skip
 
 
@@ -85,10 +95,16 @@ def _known(session: Session) -> int:
     return found
 
 
-def _take(session: Session, step: str | Index) -> None:
+def _take(session: Session, step: str | Index | Column) -> None:
     dialect = session.dialect
     if isinstance(step, Index):
         dialect.create_index(session, step.name, step.table, step.columns)
-    else:
-        session.run(step.format(key=dialect.key_type, word=dialect.word_type, time=dialect.word_type,
-                                text=dialect.text_type))  # fmt: skip
+    elif isinstance(step, str):
+        session.run(_typed(dialect, step))
+    # Where a change of tables cannot be taken back, an interrupted migration has left it behind.
+    elif not dialect.has_column(session, step.table, step.name):
+        session.run(f"ALTER TABLE ${step.table} ADD COLUMN {step.name} {_typed(dialect, step.type)}")
+
+
+def _typed(dialect: Dialect, text: str) -> str:
+    return text.format(key=dialect.key_type, word=dialect.word_type, time=dialect.word_type, text=dialect.text_type)

@@ -1,0 +1,47 @@
+"""What happens to a run that a person asks for: a scheduler takes it over if one is at work, else it runs here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.module import Loaded
+from ematix_flow.cli.output import Output
+from ematix_flow.orchestrate.leading import leader_of
+from ematix_flow.runlog.protocol import RunLog
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+queue_option: Callable[[_F], _F] = click.option(
+    "--queue", is_flag=True, help="only ask for it: the next scheduler or `flow run-due` carries it out"
+)
+
+
+def carried_or_queued(
+    ctx: click.Context,
+    run_log: RunLog,
+    run_id: str,
+    name: str,
+    loaded: Loaded,
+    choice: RunLogChoice,
+    *,
+    queue: bool,
+) -> int:
+    """Leave the run to whoever leads, or carry it out; the exit code."""
+    output: Output = ctx.obj
+    leader = leader_of(run_log, loaded.name)
+    run_log.close()
+    if not queue and leader is None:
+        from ematix_flow.cli.commands import run
+
+        given = {"run_log_url": choice.url, "run_log_path": choice.path, "no_run_log": False}
+        return int(ctx.invoke(run.command, names=(name,), module=loaded.asked, run_id=run_id, **given) or 0)
+    who = f"{leader} will carry it out" if leader else "the next scheduler or `flow run-due` carries it out"
+    if output.json:
+        output.document({"run_id": run_id, "pipeline": name, "status": "requested", "leader": leader})
+    else:
+        output.data(f"run {run_id[:8]} of {name} is asked for; {who}: flow runs show {run_id[:8]}{choice.option}")
+    return 0

@@ -1,0 +1,70 @@
+"""`flow retry`, `flow pause`, `flow unpause`: a person's word about a pipeline."""
+
+from __future__ import annotations
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.asking import carried_or_queued, queue_option
+from ematix_flow.cli.flags import module_option, run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.declare import registry, workflow
+from ematix_flow.orchestrate import wishes
+
+
+@click.command("retry", cls=FlowCommand)
+@click.argument("name", metavar="NAME")
+@queue_option
+@module_option
+@run_log_options
+@click.pass_context
+def retry_command(ctx: click.Context, name: str, queue: bool, module: str | None, run_log_choice: RunLogChoice) -> int:
+    """Try a pipeline again, whatever failed before: a job that gave up comes back.
+
+    A scheduler takes it over if one is at work, else it runs here and now.
+    """
+    loaded = modules.load(module)
+    registry.get_pipeline(name)
+    run_log = run_log_choice.for_changing()
+    run_id = wishes.retry(run_log, name)
+    return carried_or_queued(ctx, run_log, run_id, name, loaded, run_log_choice, queue=queue)
+
+
+@click.command("pause", cls=FlowCommand)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@module_option
+@run_log_options
+@click.pass_obj
+def pause_command(output: Output, names: tuple[str, ...], module: str | None, run_log_choice: RunLogChoice) -> None:
+    """Do not fire pipelines until somebody says so; `flow run` still runs them."""
+    _set(output, names, module, run_log_choice, paused=True)
+
+
+@click.command("unpause", cls=FlowCommand)
+@click.argument("names", metavar="NAME...", nargs=-1, required=True)
+@module_option
+@run_log_options
+@click.pass_obj
+def unpause_command(output: Output, names: tuple[str, ...], module: str | None, run_log_choice: RunLogChoice) -> None:
+    """Fire pipelines again that were paused."""
+    _set(output, names, module, run_log_choice, paused=False)
+
+
+def _set(output: Output, names: tuple[str, ...], module: str | None, choice: RunLogChoice, *, paused: bool) -> None:
+    modules.load(module)
+    jobs: list[str] = []
+    for name in names:
+        flow = workflow.workflows().get(name)
+        jobs += flow.jobs if flow is not None else [registry.get_pipeline(name).spec.name]
+    run_log = choice.for_changing()
+    for name in jobs:
+        (wishes.pause if paused else wishes.unpause)(run_log, name)
+    known = run_log.paused()
+    run_log.close()
+    if output.json:
+        output.document({"paused": [{"name": item.name, "at": item.at, "by": item.by} for item in known.values()]})
+        return
+    for name in jobs:
+        output.data(f"{name} is {'paused' if paused else 'no longer paused'}")

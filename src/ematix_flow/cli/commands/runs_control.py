@@ -1,0 +1,126 @@
+"""`flow runs restart | resume | cancel | tail`: a person's word about one run, and a look at all of them as they come."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.advice import short
+from ematix_flow.cli.asking import carried_or_queued, queue_option
+from ematix_flow.cli.flags import module_option, run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.moments import duration, local
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.vital import shown_status
+from ematix_flow.orchestrate import wishes
+
+if TYPE_CHECKING:
+    from ematix_flow.runlog.records import RunRecord
+
+_LOOK = 1.0
+_RECENT = 200
+
+
+@click.command("restart", cls=FlowCommand)
+@click.argument("run", metavar="RUN")
+@click.option("--from-step", metavar="STEP", help="begin here, for example transform[1]; else where it failed")
+@queue_option
+@module_option
+@run_log_options
+@click.pass_context
+def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: bool, module: str | None,
+                    run_log_choice: RunLogChoice) -> int:  # fmt: skip
+    """Run a pipeline again as one of its runs did.
+
+    A run that failed in a transform begins with that transform: its load is committed. Any other begins anew. A
+    scheduler takes it over if one is at work, else it runs here and now.
+    """
+    loaded = modules.load(module)
+    run_log = run_log_choice.for_changing()
+    run_id = wishes.restart(run_log, run, from_step=from_step)
+    name = _pipeline(run_log.get_run(run_id))
+    return carried_or_queued(ctx, run_log, run_id, name, loaded, run_log_choice, queue=queue)
+
+
+@click.command("resume", cls=FlowCommand)
+@click.argument("run", metavar="RUN")
+@queue_option
+@module_option
+@run_log_options
+@click.pass_context
+def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None, run_log_choice: RunLogChoice) -> int:
+    """Go on where a run ended: from the last watermark that was committed, or with the transform that failed."""
+    loaded = modules.load(module)
+    run_log = run_log_choice.for_changing()
+    run_id = wishes.resume(run_log, run)
+    name = _pipeline(run_log.get_run(run_id))
+    return carried_or_queued(ctx, run_log, run_id, name, loaded, run_log_choice, queue=queue)
+
+
+@click.command("cancel", cls=FlowCommand)
+@click.argument("run", metavar="RUN")
+@run_log_options
+@click.pass_obj
+def cancel_command(output: Output, run: str, run_log_choice: RunLogChoice) -> None:
+    """Stop a run: one that waits is taken out of the queue, one that works rolls back."""
+    run_log = run_log_choice.for_changing()
+    done = wishes.cancel(run_log, run)
+    run_log.close()
+    said = {
+        wishes.NEVER_BEGUN: "had not begun, and will not",
+        wishes.STOPPED: "is told to stop (SIGTERM); it rolls back",
+        wishes.ASKED: "works elsewhere: its scheduler is asked to stop it",
+    }[done.how]
+    if output.json:
+        output.document({"run_id": done.record.run_id, "pipeline": done.record.pipeline, "cancelled": done.how})
+    else:
+        output.data(f"run {short(done.record.run_id)} of {done.record.pipeline} {said}")
+
+
+@click.command("tail", cls=FlowCommand)
+@click.option("-p", "--pipeline", help="only runs of this pipeline")
+@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="begin with so many")
+@click.option(
+    "--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="look for so long, else until Ctrl-C"
+)
+@run_log_options
+@click.pass_obj
+def tail_command(output: Output, pipeline: str | None, limit: int, seconds: float | None,
+                 run_log_choice: RunLogChoice) -> None:  # fmt: skip
+    """Runs as they come and end, one line each; with --json one document a line."""
+    until = time.monotonic() + seconds if seconds is not None else None
+    run_log = run_log_choice.for_reading()
+    told: dict[str, str] = {}
+    most = limit
+    while True:
+        records, _ = run_log.list_runs(pipeline=pipeline, limit=max(most, 1))
+        for record in reversed(records[:most]):
+            status = shown_status(record)
+            if told.get(record.run_id) != status:
+                told[record.run_id] = status
+                _tell(output, record, status)
+        if not told:
+            told[""] = ""
+        most = _RECENT
+        if until is not None and time.monotonic() >= until:
+            break
+        time.sleep(_LOOK)
+    run_log.close()
+
+
+def _tell(output: Output, record: RunRecord, status: str) -> None:
+    if output.json:
+        output.data(json.dumps({**record.to_summary_dict(), "status": status}, ensure_ascii=False))
+        return
+    about = record.error_summary.splitlines()[0] if record.error_summary else duration(record.duration_ms)
+    at = record.finished_at or record.started_at
+    output.data(f"{local(at)}  {short(record.run_id)}  {status:<10} {record.pipeline}  {about}")
+
+
+def _pipeline(record: RunRecord | None) -> str:
+    return record.pipeline if record is not None else ""

@@ -1,0 +1,193 @@
+"""`flow scheduler`: fire what is due, from a process that stays."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.carrying import carry
+from ematix_flow.cli.flags import module_option, observing_options, run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.watchers import Watchers, WatchWishes
+from ematix_flow.declare import registry
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.foundation.errors import ConfigError, LeaseHeld, RunCancelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ematix_flow.executors.protocol import DispatchSpec
+    from ematix_flow.orchestrate.scheduler import Scheduler
+    from ematix_flow.runlog.protocol import RunLog
+    from ematix_flow.runlog.records import RunRecord
+
+_HANDED_ON = "EMATIX_FLOW_METRICS_URL"
+
+
+@click.command("scheduler", cls=FlowCommand)
+@click.option("--executor", "executor_url", metavar="URL", default="subprocess://", show_default=True,
+              help="who carries runs out: subprocess://, inprocess://, k8s://<ns>?image=…, lambda://<fn>, "
+              "spark-submit://<master>")  # fmt: skip
+@click.option("--max-concurrent", type=click.IntRange(min=1), default=lambda: os.cpu_count() or 2, metavar="N",
+              help="runs at the same time  [default: the cores of this machine]")  # fmt: skip
+@click.option("--poll-interval", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
+              help="how often to look at the clock")  # fmt: skip
+@click.option("--interval", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS",
+              help="how long ago a schedule may have fired")  # fmt: skip
+@click.option("--lease-seconds", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
+              help="how long a worker may be silent")  # fmt: skip
+@click.option("--leader-lease-seconds", type=click.FloatRange(min=1), default=60.0, show_default=True,
+              metavar="SECONDS", help="how long a leader may be silent")  # fmt: skip
+@click.option("--worker-id", metavar="NAME", default="", help="this scheduler's name in the run log")
+@click.option("--max-iterations", type=click.IntRange(min=1), metavar="N", help="stop after so many looks")
+@module_option
+@observing_options
+@run_log_options
+@click.pass_obj
+def command(output: Output, /, executor_url: str, module: str | None, wishes: WatchWishes, run_log_choice: RunLogChoice,
+            max_iterations: int | None, **given: Any) -> int:  # fmt: skip
+    """Fire what is due, from a process that stays: schedules, triggers, retries, and what people asked for.
+
+    Start as many as you like on one run log: one leads, the others wait to take over. SIGTERM hands over; runs of
+    inprocess:// are finished first.
+    """
+    loaded = modules.load(module)
+    from ematix_flow.executors.urls import executor_from_url
+    from ematix_flow.orchestrate.jobs import declared_jobs
+    from ematix_flow.orchestrate.scheduler import Scheduler, Settings
+    from ematix_flow.runlog.urls import from_url
+
+    jobs, executor = declared_jobs(), executor_from_url(executor_url)
+    _check(run_log_choice, executor_url)
+    run_log = from_url(run_log_choice.address)
+    watchers = Watchers(wishes, output, run_log, run_log_choice.option)
+    settings = Settings(
+        poll_interval=given["poll_interval"],
+        lease_seconds=given["lease_seconds"],
+        leader_lease_seconds=given["leader_lease_seconds"],
+        interval=given["interval"],
+        most=given["max_concurrent"],
+        worker_id=given["worker_id"],
+    )
+    scheduler = Scheduler(
+        jobs,
+        run_log,
+        executor,
+        _specs(loaded.name, run_log_choice, wishes, settings.lease_seconds),
+        settings=settings,
+        group=loaded.name,
+        hear=_Ear(output, run_log, watchers),
+        every_minute=lambda: watchers.check_freshness(run_log),
+    )
+    if hasattr(executor, "carry_with"):
+        executor.carry_with(_in_this_process(run_log, watchers, output))
+    _stop_on_signals(scheduler, output)
+    output.talk(f"scheduling {len(jobs)} pipelines of {loaded.name} by {executor_url} · {run_log_choice.shown()}")
+    try:
+        scheduler.run(max_iterations=max_iterations)
+    finally:
+        watchers.close()
+        run_log.close()
+    return 0
+
+
+def _check(choice: RunLogChoice, executor_url: str) -> None:
+    if choice.off:
+        raise click.UsageError("a scheduler keeps its slots in the run log", ctx=click.get_current_context(silent=True))
+    if choice.address.startswith("memory:") and not executor_url.startswith("inprocess"):
+        raise ConfigError("memory:// is gone with this process, and its workers are others", hint="use a file")
+
+
+def _specs(module: str, choice: RunLogChoice, wishes: WatchWishes,
+           lease_seconds: int) -> Callable[[RunRecord], DispatchSpec]:  # fmt: skip
+    from ematix_flow.executors.protocol import DispatchSpec
+
+    metrics = os.environ.get(_HANDED_ON) or (wishes.metrics if not _has_a_port(wishes.metrics) else None)
+
+    def spec_of(record: RunRecord) -> DispatchSpec:
+        return DispatchSpec(
+            pipeline_name=record.pipeline,
+            module=module,
+            lease_seconds=lease_seconds,
+            run_log_url=choice.address,
+            alerter_urls=wishes.alerters,
+            metrics_url=metrics,
+            run_id=record.run_id,
+        )
+
+    return spec_of
+
+
+def _has_a_port(metrics: str | None) -> bool:
+    """A port that this process listens on; it counts the runs of its workers itself, when they end."""
+    return bool(metrics and metrics.startswith("prometheus"))
+
+
+class _Ear:
+    """Tells people, metrics and alerters what the scheduler does."""
+
+    def __init__(self, output: Output, run_log: RunLog, watchers: Watchers) -> None:
+        self._output = output
+        self._run_log = run_log
+        self._watchers = watchers
+
+    def __call__(self, kind: str, name: str, text: str) -> None:
+        record = None
+        if kind in ("ended", "lost", "gave_up"):
+            record = self._run_log.get_run(text)
+            text = f"run {text[:8]} {record.status if record else ''}".rstrip()
+            if record is not None and record.error_summary:
+                text += f": {record.error_summary.splitlines()[0]}"
+        self._watchers.hear(kind, name, record)
+        moment = clock_now()
+        if self._output.json:
+            self._output.data(json.dumps({"at": moment.isoformat(), "event": kind, "pipeline": name, "text": text}))
+        else:
+            self._output.talk(f"{moment.astimezone():%H:%M:%S}  {kind:<15} {name}  {text}")
+
+
+def _in_this_process(run_log: RunLog, watchers: Watchers, output: Output) -> Any:
+    from ematix_flow.engine import context
+
+    context.expect([declared.spec for declared in registry.pipelines().values()])
+
+    def carried(spec: DispatchSpec, is_stopped: Callable[[], bool]) -> None:
+        def listener(_: object) -> None:
+            if is_stopped():
+                raise RunCancelled("somebody cancelled the run; nothing more was loaded")
+
+        record = run_log.get_run(spec.run_id)
+        if record is None:
+            return
+        # Whoever cancels it must not end the process that it shares with others.
+        record = replace(record, extras={**record.extras, "inprocess": True})
+        try:
+            carry(record, run_log, watchers, listener=listener, keeps_output=False)
+        except (LeaseHeld, RunCancelled):
+            return
+        except Exception as error:
+            output.talk(f"failed: {spec.pipeline_name}: {getattr(error, 'what', error)}")
+
+    return carried
+
+
+def _stop_on_signals(scheduler: Scheduler, output: Output) -> None:
+    """The first signal lets it end in order, the second one ends it."""
+
+    def stop(number: int, _frame: object) -> None:
+        output.talk("stopping: no run is fired any more")
+        scheduler.stop()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with suppress(ValueError):  # not the main thread
+            signal.signal(number, stop)

@@ -1,0 +1,143 @@
+"""Hands a command over to a process that has everything imported already, where a warm engine keeps one.
+
+That process forks for each command: the child gets this one's arguments, folder, variables, path and streams, so that
+nothing differs but the time that imports take. Whatever is not as expected is no error: the command then runs here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import struct
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+COMMANDS = ("run", "run-due", "preview", "validate", "dry-run")
+FOLDER_VARIABLE = "EMATIX_FLOW_ENGINE_DIR"
+ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else ()
+_SECONDS = 2.0
+
+
+def hand_over(arguments: Sequence[str]) -> int | None:
+    """The exit code of the command; None when nobody took it."""
+    if sys.platform != "linux" or not arguments or arguments[0] not in COMMANDS:
+        return None
+    if os.environ.get(ENGINE_VARIABLE, "auto").strip() not in ("", "auto"):
+        return None
+    for path in _sockets():
+        with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(_SECONDS)
+            asked.connect(str(path))
+            send(asked, _request(arguments), descriptors=(0, 1, 2))
+            answer = receive(asked)
+            if answer is not None and "pid" in answer:
+                asked.settimeout(None)
+                return _waited_for(asked, int(answer["pid"]))
+    return None
+
+
+def build() -> dict[str, object]:
+    """What both sides must have in common: interpreter and the very files of this package."""
+    package = Path(__file__).resolve().parent.parent
+    newest = max(entry.stat().st_mtime_ns for entry in _files(package))
+    return {"python": sys.executable, "version": sys.version, "package": str(package), "newest": newest}
+
+
+def send(channel: socket.socket, told: dict[str, Any], *, descriptors: Sequence[int] = ()) -> None:
+    """One message, with open files if there are any."""
+    body = json.dumps(told).encode()
+    if descriptors:
+        socket.send_fds(channel, [struct.pack("!I", len(body))], list(descriptors))
+        channel.sendall(body)
+    else:
+        channel.sendall(struct.pack("!I", len(body)) + body)
+
+
+def receive(channel: socket.socket) -> dict[str, Any] | None:
+    """One message without files; None when the other side has left."""
+    head = _exactly(channel, 4)
+    body = _exactly(channel, struct.unpack("!I", head)[0]) if head is not None else None
+    return json.loads(body) if body is not None else None
+
+
+def receive_with_files(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
+    """One message and the files that came with it."""
+    head, files, _, _ = socket.recv_fds(channel, 4, 3)
+    body = _exactly(channel, struct.unpack("!I", head)[0]) if len(head) == 4 else None
+    if body is None:
+        for file in files:
+            os.close(file)
+        return None
+    return json.loads(body), files
+
+
+def _request(arguments: Sequence[str]) -> dict[str, Any]:
+    umask = os.umask(0)
+    os.umask(umask)
+    return {
+        "arguments": list(arguments),
+        "folder": os.getcwd(),
+        "variables": dict(os.environ),
+        "path": sys.path,
+        "umask": umask,
+        "build": build(),
+    }
+
+
+def _waited_for(asked: socket.socket, pid: int) -> int:
+    with _signals_forwarded(pid):
+        answer = receive(asked)
+    if answer is None:
+        sys.stderr.write("the warm engine's process ended before this command; look: flow runs list\n")
+        return 1
+    return int(answer["exit"])
+
+
+@contextmanager
+def _signals_forwarded(pid: int) -> Iterator[None]:
+    def forward(number: int, _frame: object) -> None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+    before = {number: signal.signal(number, forward) for number in _FORWARDED}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _sockets() -> list[Path]:
+    """Of this user only."""
+    own = os.environ.get(FOLDER_VARIABLE)
+    folder = Path(own) if own else Path.home() / ".ematix-flow" / "engine"
+    found = []
+    with suppress(OSError):
+        found = [path for path in sorted(folder.glob("*.sock")) if path.stat().st_uid == os.getuid()]
+    return found
+
+
+def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                if entry.name != "__pycache__":
+                    yield from _files(Path(entry.path))
+            elif entry.name.endswith(".py"):
+                yield entry
+
+
+def _exactly(channel: socket.socket, size: int) -> bytes | None:
+    parts = bytearray()
+    while len(parts) < size:
+        found = channel.recv(size - len(parts))
+        if not found:
+            return None
+        parts += found
+    return bytes(parts)

@@ -1,0 +1,197 @@
+"""The process that a warm engine keeps beside it: everything is imported, and each command is a fork of it.
+
+`python -m ematix_flow.cli.ready SOCKET`, started by the engine and ended with it. It has one thread and no connection, so
+that a fork is a process like any other.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import selectors
+import signal
+import socket
+import struct
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.cli.handover import build, receive_with_files, send
+from ematix_flow.cli.main import in_this_process
+
+_IMPORTED = (
+    "pyarrow.compute", "pyarrow.parquet", "pandas", "sqlglot", "psycopg", "adbc_driver_postgresql.dbapi",
+    "pyspark.sql.connect.session", "pyspark.sql.connect.functions", "pyspark.sql.types",
+    "ematix_flow.engine.batch", "ematix_flow.engine.preview", "ematix_flow.observe.watching",
+    "ematix_flow.backends.postgres", "ematix_flow.backends.mysql", "ematix_flow.backends.sqlite",
+    "ematix_flow.backends.duckdb", "ematix_flow.backends.delta", "ematix_flow.backends.files",
+    "ematix_flow.cli.commands.run", "ematix_flow.cli.commands.preview", "ematix_flow.cli.commands.run_due",
+)  # fmt: skip
+_LOOK = 2.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)
+_PEER = struct.Struct("3i")
+
+
+def main(words: list[str]) -> int:
+    """Serve until the engine is gone."""
+    for name in _IMPORTED:
+        with suppress(Exception):  # what is not installed is not needed
+            importlib.import_module(name)
+    path = Path(words[0])
+    waiting = _Waiting(path, os.getppid(), build())
+    command = waiting.serve()
+    return command() if command is not None else 0
+
+
+class _Waiting:
+    """Listens, forks, and tells each client how its command ended."""
+
+    def __init__(self, path: Path, parent: int, own: dict[str, object]) -> None:
+        self._path = path
+        self._parent = parent
+        self._build = own
+        self._clients: dict[int, socket.socket] = {}
+        self._ended = False
+
+    def serve(self) -> Callable[[], int] | None:
+        """None when it is over; in a child, the command to run."""
+        with suppress(FileNotFoundError):
+            self._path.unlink()
+        listening = socket.socket(socket.AF_UNIX)
+        before = os.umask(0o177)
+        listening.bind(str(self._path))
+        os.umask(before)
+        listening.listen(32)
+        awake, wakes = socket.socketpair()
+        for end in (awake, wakes):
+            end.setblocking(False)
+        signal.set_wakeup_fd(wakes.fileno(), warn_on_full_buffer=False)
+        for number in _SIGNALS:
+            signal.signal(number, self._heard)
+        with selectors.DefaultSelector() as selector:
+            selector.register(listening, selectors.EVENT_READ)
+            selector.register(awake, selectors.EVENT_READ)
+            while not self._ended and os.getppid() == self._parent:
+                for key, _ in selector.select(_LOOK):
+                    if key.fileobj is awake:
+                        with suppress(BlockingIOError):
+                            awake.recv(4096)
+                    elif key.fileobj is listening:
+                        command = self._accepted(listening, selector)
+                        if command is not None:
+                            for end in (listening, awake, wakes):
+                                end.close()
+                            return command
+                    else:
+                        self._left(key.fileobj, selector)
+                self._reap(selector)
+        listening.close()
+        self._path.unlink(missing_ok=True)
+        return None
+
+    def _heard(self, number: int, _frame: object) -> None:
+        self._ended = self._ended or number != signal.SIGCHLD
+
+    def _accepted(self, listening: socket.socket, selector: selectors.BaseSelector) -> Callable[[], int] | None:
+        client, _ = listening.accept()
+        client.settimeout(2)
+        try:
+            asked = receive_with_files(client) if _is_of_this_user(client) else None
+        except (OSError, ValueError):
+            asked = None
+        if asked is None:
+            client.close()
+            return None
+        request, files = asked
+        if request.get("build") != self._build or len(files) != 3:
+            with suppress(OSError):
+                send(client, {"refused": "of another build"})
+            _close(client, files)
+            return None
+        pid = os.fork()
+        if pid == 0:
+            signal.set_wakeup_fd(-1)
+            for number in _SIGNALS:
+                signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+            client.close()
+            return lambda: _carry_out(request, files)
+        self._clients[pid] = client
+        selector.register(client, selectors.EVENT_READ)
+        with suppress(OSError):
+            send(client, {"pid": pid})
+        for file in files:
+            os.close(file)
+        return None
+
+    def _left(self, client: Any, selector: selectors.BaseSelector) -> None:
+        """A client says nothing after its request: if it is gone, so is whoever wanted the command."""
+        selector.unregister(client)
+        for pid, known in self._clients.items():
+            if known is client:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
+
+    def _reap(self, selector: selectors.BaseSelector) -> None:
+        while self._clients:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            client = self._clients.pop(pid, None)
+            if client is None:
+                continue
+            with suppress(KeyError, ValueError):
+                selector.unregister(client)
+            code = os.waitstatus_to_exitcode(status)
+            with suppress(OSError):
+                send(client, {"exit": code if code >= 0 else 128 - code})
+            client.close()
+
+
+def _carry_out(request: dict[str, Any], files: list[int]) -> int:
+    """Become the process that asked."""
+    os.setpgid(0, 0)
+    for target, file in enumerate(files):
+        os.dup2(file, target)
+        os.close(file)
+    _open_streams()
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["variables"])
+    time.tzset()
+    os.umask(request["umask"])
+    sys.path[:] = request["path"]
+    sys.argv = ["flow", *request["arguments"]]
+    return in_this_process(request["arguments"])
+
+
+def _open_streams() -> None:
+    """Python's streams as they would be, had the process begun with these files."""
+    encoding = sys.stdout.encoding
+    sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        by_line = number == 2 or os.isatty(number)
+        stream = open(number, "w", encoding=encoding, buffering=1 if by_line else -1, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _close(client: socket.socket, files: list[int]) -> None:
+    client.close()
+    for file in files:
+        os.close(file)
+
+
+def _is_of_this_user(client: socket.socket) -> bool:
+    """The kernel says who is on the other side."""
+    _, user, _ = _PEER.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    return bool(user == os.getuid())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

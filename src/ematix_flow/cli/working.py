@@ -1,0 +1,83 @@
+"""What makes `flow run` a scheduler's worker: the run it is to take, the lease it is given, the signal that ends it."""
+
+from __future__ import annotations
+
+import functools
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.foundation.errors import ConnectionFailed, RunCancelled
+
+if TYPE_CHECKING:
+    from ematix_flow.runlog.protocol import RunLog
+    from ematix_flow.runlog.records import RunRecord
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Worker:
+    """What a scheduler tells its worker."""
+
+    run_id: str | None = None
+    claim_token: str | None = None
+
+    def requested(self, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogChoice) -> RunRecord:
+        """The run to take."""
+        from ematix_flow.orchestrate.worker import requested_run
+
+        if len(specs) != 1:
+            raise click.UsageError("--run-id is one run of one pipeline", ctx=click.get_current_context(silent=True))
+        if run_log is None:
+            raise ConnectionFailed(
+                f"run {self.run_id} cannot be taken: {choice.shown()} does not answer", hint="see the warning above"
+            )
+        return requested_run(run_log, str(self.run_id), specs[0])
+
+
+def worker_options(function: _F) -> _F:
+    """Options that schedulers use; the command gets one `worker`."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, run_id: str | None, claim_token: str | None, lease_seconds: float,
+                heartbeat_interval: float, **kwargs: Any) -> Any:  # fmt: skip
+        from ematix_flow.engine import lease
+
+        lease.renew_every(lease_seconds, heartbeat_interval)
+        return function(*args, worker=Worker(run_id, claim_token), **kwargs)
+
+    for option in (
+        click.option("--heartbeat-interval", type=click.FloatRange(min=0.1), default=40.0, show_default=True,
+                     metavar="SECONDS", help="how often the claim is renewed"),
+        click.option("--lease-seconds", type=click.FloatRange(min=1), default=120.0, show_default=True,
+                     metavar="SECONDS", help="how long the claim outlives its last renewal"),
+        click.option("--claim-token", metavar="TOKEN", help="the pipeline's claim, held already (for schedulers)"),
+        click.option("--run-id", metavar="RUN", help="take this requested run (for schedulers)"),
+    ):  # fmt: skip
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
+
+
+@contextmanager
+def stopped_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the run as an error would: rolled back, with its record."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(_number: int, _frame: Any) -> None:
+        raise RunCancelled("stopped by SIGTERM; nothing more was loaded", hint="run it again: it goes on where it was")
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,0 +1,243 @@
+"""The checks of a load between its stage and its publish: asked, told, and obeyed where the pipeline says so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from ematix_flow.contract.checks import Finding
+from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.declare.checks import (
+    Between,
+    Check,
+    Fresh,
+    Matches,
+    NotNull,
+    OneOf,
+    RowCount,
+    Unique,
+    shown_duration,
+)
+from ematix_flow.declare.expectations import FAIL, QualitySpec
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.engine.context import LoadContext
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import FlowError, QualityCheckFailed, QualityUnrunnable
+from ematix_flow.foundation.redact import mask
+from ematix_flow.observe.alerts.text import span
+
+SKIP_VARIABLE = "EMATIX_SKIP_QUALITY"
+PASSED, WARNED, FAILED, ERRED, SKIPPED, EMPTY = "pass", "warn", "fail", "error", "skipped", "empty"
+_OFF = ("", "0", "false", "no", "off")
+_LONGEST_LIST = 60
+
+
+@dataclass(frozen=True)
+class QualityAssertion:
+    """What came of one check: pass, fail or error; keys of some rows that fail it, and how many do."""
+
+    name: str
+    verdict: str
+    message: str | None = None
+    failing: int = 0
+    samples: tuple[str, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {**asdict(self), "samples": list(self.samples)}
+
+    def __str__(self) -> str:
+        examples = f" (for example {'; '.join(self.samples)})" if self.samples else ""
+        return f"{self.name}: {self.message or self.verdict}{examples}"
+
+
+@dataclass(frozen=True)
+class QualityOutcome:
+    """What came of the checks of one load.
+
+    The verdict is `pass`, `fail` when rows break a check, `warn` when a check could not be asked, `skipped` or `empty`.
+    """
+
+    pipeline: str
+    table: str
+    schema: str | None
+    verdict: str
+    assertions: tuple[QualityAssertion, ...] = ()
+    duration_seconds: float = 0.0
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    policy: str = "warn"
+    alert: bool = False
+    """Whether somebody is told although the load went on."""
+
+    @property
+    def qualified_table(self) -> str:
+        """`schema.table`."""
+        return f"{self.schema}.{self.table}" if self.schema else self.table
+
+    @property
+    def checks_total(self) -> int:
+        """All checks."""
+        return len(self.assertions)
+
+    @property
+    def checks_failed(self) -> int:
+        """Those that rows break."""
+        return sum(item.verdict == FAILED for item in self.assertions)
+
+    @property
+    def checks_errored(self) -> int:
+        """Those that could not be asked."""
+        return sum(item.verdict == ERRED for item in self.assertions)
+
+    @property
+    def wrong(self) -> tuple[QualityAssertion, ...]:
+        """Everything that did not pass."""
+        return tuple(item for item in self.assertions if item.verdict in (FAILED, ERRED))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "verdict": self.verdict,
+            "pipeline": self.pipeline,
+            "schema": self.schema,
+            "table": self.table,
+            "policy": self.policy,
+            "alert": self.alert,
+            "checks_total": self.checks_total,
+            "checks_failed": self.checks_failed,
+            "checks_errored": self.checks_errored,
+            "assertions": [item.to_dict() for item in self.assertions],
+            "duration_seconds": self.duration_seconds,
+            "started_at": self.started_at.isoformat() if self.started_at else None,
+            "finished_at": self.finished_at.isoformat() if self.finished_at else None,
+        }
+
+    def __str__(self) -> str:
+        number = len(self.wrong)
+        said = f"{number} of {self.checks_total} checks {'refuses' if number == 1 else 'refuse'} the rows for {self.qualified_table}"
+        if not self.checks_failed and self.checks_errored:
+            said = f"{self.checks_errored} of {self.checks_total} checks of {self.qualified_table} could not be asked"
+        return "\n".join([f"{said}; nothing was loaded", *map(str, self.wrong)])
+
+
+def examine(pipeline: str, quality: QualitySpec, target: LoadContext, job: WriteJob, stage: Stage) -> QualityOutcome:
+    """Ask the stage about the checks of its load."""
+    checks, began = target.load.checks, now()
+    if is_skipped():
+        assertions: tuple[QualityAssertion, ...] = ()
+        verdict = SKIPPED
+    else:
+        assertions = _asked(target, job, stage, checks)
+        verdict = verdict_of(assertions)
+    made = outcome_of(pipeline, target.load.table, verdict, assertions, began)
+    return replace(made, policy=quality.on_failure, alert=quality.alert_on_warn)
+
+
+def outcome_of(
+    pipeline: str, table: TableSpec, verdict: str, assertions: tuple[QualityAssertion, ...], began: datetime
+) -> QualityOutcome:
+    """The outcome of checks that end now."""
+    ended = now()
+    took = round((ended - began).total_seconds(), 3)
+    return QualityOutcome(pipeline, table.name, table.schema or None, verdict, assertions, took, began, ended)
+
+
+def obey(outcome: QualityOutcome, checks: Sequence[Check]) -> None:
+    """Stop the load when its pipeline does not want such rows."""
+    if outcome.policy != FAIL:
+        return
+    names = {item.name for item in outcome.wrong}
+    where = next((check.where for check in checks if check.name in names), None)
+    if outcome.verdict == FAILED:
+        raise QualityCheckFailed(
+            outcome,
+            where=where,
+            hint='correct the source, or load such rows all the same: on_quality_failure="warn"',
+            checks=len(outcome.wrong),
+        )
+    if outcome.verdict == WARNED:
+        raise QualityUnrunnable(
+            str(outcome), where=where, hint=f'correct the check, or load without: {SKIP_VARIABLE}=1 or "warn"'
+        )
+
+
+def notes(outcome: QualityOutcome) -> tuple[str, ...]:
+    """What a run says about checks that did not pass."""
+    if outcome.verdict == SKIPPED:
+        return (f"quality: the checks were skipped, because {SKIP_VARIABLE} is set",)
+    return tuple(f"quality: {item}" for item in outcome.wrong)
+
+
+def is_skipped() -> bool:
+    """Whether the environment says that no checks are asked."""
+    return os.environ.get(SKIP_VARIABLE, "").strip().lower() not in _OFF
+
+
+def verdict_of(assertions: Sequence[QualityAssertion]) -> str:
+    """The verdict over several checks."""
+    found = {item.verdict for item in assertions}
+    if not found:
+        return EMPTY
+    return FAILED if FAILED in found else WARNED if ERRED in found else PASSED
+
+
+def _asked(target: LoadContext, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> tuple[QualityAssertion, ...]:
+    sink: Any = target.sink
+    try:
+        if not hasattr(sink, "check"):
+            raise QualityUnrunnable(f"{target.backend.title} cannot check the rows of a load")
+        findings: Sequence[Finding] = sink.check(job, stage, checks)
+    except FlowError as exc:
+        if exc.retryable:  # the load itself would meet the same trouble
+            raise
+        said = mask(exc.what.splitlines()[0])
+        return tuple(QualityAssertion(check.name, ERRED, f"it could not be asked: {said}") for check in checks)
+    return tuple(_assertion(finding, job) for finding in findings)
+
+
+def _assertion(finding: Finding, job: WriteJob) -> QualityAssertion:
+    name = finding.check.name
+    if finding.passed:
+        return QualityAssertion(name, PASSED)
+    return QualityAssertion(name, FAILED, _refusal(finding, job), finding.failing, finding.samples)
+
+
+def _refusal(finding: Finding, job: WriteJob) -> str:
+    """What is wrong, in words."""
+    rows = "1 row" if finding.failing == 1 else f"{finding.failing:,} rows"
+    match finding.check:
+        case NotNull():
+            return f"{rows} without a value"
+        case Between() as check:
+            return f"{rows} {_beyond(check)}"
+        case Matches(_, pattern):
+            return f"{rows} without a match of {pattern.source!r}"
+        case OneOf(_, values):
+            listed = ", ".join(map(repr, values))
+            shown = listed if len(listed) <= _LONGEST_LIST else f"{listed[:_LONGEST_LIST]} …"
+            return f"{rows} with another value than {shown}"
+        case Unique():
+            several = "1 value comes" if finding.repeated == 1 else f"{finding.repeated:,} values come"
+            return f"{several} more than once, in {rows}"
+        case RowCount() as count:
+            return f"the load has {finding.rows:,}, expected are {count}"
+        case Fresh() as wanted:
+            return _stale(wanted, finding, job.started_at)
+
+
+def _beyond(check: Between) -> str:
+    if check.low is None or check.high is None:
+        return f"below {check.low}" if check.high is None else f"above {check.high}"
+    return f"outside of {check.low} … {check.high}"
+
+
+def _stale(check: Fresh, finding: Finding, at: datetime) -> str:
+    allowed = f"at most {shown_duration(check.within)} is allowed"
+    if finding.newest is None:
+        return f"there is no value at all, and {allowed}"
+    age: timedelta = at - finding.newest
+    return f"the newest value is {span(age) or 'less than 1 s'} old, and {allowed}"

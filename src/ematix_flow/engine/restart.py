@@ -1,0 +1,64 @@
+"""A run that was asked for: it is taken once, remembers who asked, and may begin at a later step."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.foundation.errors import LeaseHeld, PlanError
+from ematix_flow.runlog.agenda import Action
+from ematix_flow.runlog.worker import this_worker
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.pipeline import PipelineSpec
+    from ematix_flow.runlog.protocol import RunLog
+    from ematix_flow.runlog.records import RunRecord
+
+_TRANSFORM = re.compile(r"transform\[(\d+)\]")
+_OF_WORKER = ("worker",)
+
+
+class AlreadyTaken(LeaseHeld):
+    """Somebody else carries out this run."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a run comes from."""
+
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What its record keeps: the slot, who asked, the run it repeats."""
+    parent: str = ""
+    """The run whose load its transforms follow, when it begins with a transform."""
+    first_transform: int | None = None
+
+
+def origin_of(requested: RunRecord | None, spec: PipelineSpec) -> Origin:
+    """What a requested run asks for; a load begins anew at whichever step it failed, because its stage is gone."""
+    if requested is None:
+        return Origin()
+    told = {name: value for name, value in requested.extras.items() if name not in _OF_WORKER}
+    step = Action.of(requested).from_step
+    found = _TRANSFORM.match(step or "")
+    if found is None:
+        return Origin(told)
+    number = int(found[1])
+    if number >= len(spec.transforms_post):
+        raise PlanError(
+            f"{spec.name} has no step {step}: it has {len(spec.transforms_post)} transforms now",
+            where=spec.where,
+            hint="restart it from its beginning: leave out --from-step",
+        )
+    return Origin(told, Action.of(requested).run_id or requested.run_id, number)
+
+
+def take(run_log: RunLog | None, requested: RunRecord | None) -> None:
+    """From here on the run is this process's; whoever comes second is told so."""
+    if run_log is None or requested is None or run_log.take_action(requested.run_id, this_worker()):
+        return
+    raise AlreadyTaken(
+        f"run {requested.run_id[:8]} of {requested.pipeline} is carried out by somebody else, or was cancelled",
+        hint=f"look: flow runs show {requested.run_id[:8]}",
+    )

@@ -1,0 +1,68 @@
+"""A process that spark-submit started: its session is that application's, with the settings it was submitted with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.engine import DISTRIBUTED, LOCAL
+from ematix_flow.engine import peers, shipping
+from ematix_flow.engine.choice import Choice, stay_in
+from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REASON = "spark-submit"
+
+
+def describe(choice: Choice, shown: Mapping[str, str]) -> dict[str, Any]:
+    """What the driver of an application has to know of its own submission; no secret, because it stands on its
+    command line: `shown` are the user's settings without their values where these are secret."""
+    return {
+        "engine": choice.engine,
+        "master": choice.address,
+        "settings": dict(shown),
+        "jars": sorted(choice.submitted_with or ()),
+        "wait": choice.wait_seconds,
+    }
+
+
+def enter(described: Mapping[str, Any]) -> None:
+    """This process is the driver of the application that is described; all its runs happen there."""
+    stay_in(
+        Choice(
+            engine=DISTRIBUTED if described["engine"] == DISTRIBUTED else LOCAL,
+            address=described["master"],
+            may_join=False,
+            settings=described["settings"],
+            reason=f"{REASON} says so",
+            origin=REASON,
+            wait_seconds=float(described["wait"]),
+            submitted_with=frozenset(described["jars"]),
+        )
+    )
+
+
+def open_session(wanted: set[str], choice: Choice) -> SparkSession:
+    """The application's session; its JVM is there already."""
+    from pyspark.sql import SparkSession
+
+    missing = sorted(wanted - (choice.submitted_with or frozenset()))
+    if missing:
+        raise RunFailed(
+            f"this application was submitted without the jars of {', '.join(missing)}",
+            hint="let the scheduler load the same module as the worker, and run it again",
+        )
+    try:
+        session = SparkSession.builder.getOrCreate()
+    except Exception as error:
+        first = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+        raise RunFailed(
+            f"no session on {peers.shown(choice.address)}: {mask(first[:300])}",
+            hint="Spark's own words are in the output of spark-submit",
+        ) from None
+    if choice.engine == DISTRIBUTED:
+        shipping.ship(session)
+    return session

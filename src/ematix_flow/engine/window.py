@@ -1,0 +1,212 @@
+"""Which window a run loads: one that it is given, or the next one of the ledger; decided when the pipeline asks for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.windows import Window, moment, said
+from ematix_flow.engine.result import TargetResult
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, PlanError, RunFailed
+from ematix_flow.foundation.redact import mask
+from ematix_flow.runlog.ledger import Hold, planning
+
+if TYPE_CHECKING:
+    from ematix_flow.runlog.agenda import Interval
+    from ematix_flow.runlog.protocol import RunLog
+    from ematix_flow.runlog.records import RunRecord
+
+_CRON_SLOT = re.compile(r"cron:(\S+?Z)")
+
+
+class WindowChoice:
+    """A window for a look at the plan: the last whole one; nothing is taken in the ledger."""
+
+    is_backfill = False
+    """Whether somebody else holds what is needed, so that the run claims nothing."""
+    _at: datetime | None = None
+    is_behind = False
+    """Whether the window was left open by an earlier run, so that a later one follows it."""
+
+    def __init__(self, spec: PipelineSpec) -> None:
+        self.spec = spec
+        self._hold: Hold | None = None
+        self._told: dict[str, Any] = {}
+
+    def tell_in(self, told: dict[str, Any]) -> None:
+        """What the run's record keeps: its window, as soon as one is taken."""
+        self._told = told
+        if self._hold is not None:
+            told["window"] = str(self._hold.window)
+
+    def take(self) -> Window | None:
+        """The window to load; None when everything until now is loaded."""
+        check_windowed(self.spec)
+        end = live_end(self.spec, now())
+        size = self.spec.window_size
+        start = size.floor(end - timedelta(microseconds=1), zone=self.spec.timezone) if size else end - timedelta(1)
+        return Window(start, end)
+
+    @property
+    def window(self) -> Window | None:
+        """The window that was taken, if any was."""
+        return self._hold.window if self._hold is not None else None
+
+    @property
+    def text(self) -> str | None:
+        """The same for people and programs."""
+        return str(self._hold.window) if self._hold is not None else None
+
+    @property
+    def stream(self) -> str:
+        """The taken window as commit tokens know it."""
+        if self._hold is None:
+            return ""
+        return f"{self._hold.window}#{self._hold.again}" if self._hold.again else str(self._hold.window)
+
+    def marked(self, target: TargetResult) -> TargetResult:
+        """The target's outcome with the watermark that the ledger gives, where there is one."""
+        return target
+
+    def nothing_new(self) -> dict[str, Any]:
+        """What a run tells that has nothing to load."""
+        until = said(live_end(self.spec, self._at or now()), zone=self.spec.timezone)
+        return {"note": f"nothing new: loaded until {until}", "loaded_until": until}
+
+    @contextmanager
+    def settled(self, run_id: str) -> Iterator[None]:
+        """The ledger learns how the block ended, if a window was taken inside."""
+        try:
+            yield
+        except BaseException as error:
+            if self._hold is not None:
+                if isinstance(error, FlowError):
+                    error.facts.setdefault("window", str(self._hold.window))
+                told = "interrupted" if isinstance(error, KeyboardInterrupt) else str(getattr(error, "what", error))
+                self._hold.failed(mask(told) or type(error).__name__, run_id)
+            raise
+        self.done(run_id)
+
+    def done(self, run_id: str) -> None:
+        """The window is loaded; another one may be taken after it."""
+        if self._hold is not None:
+            self._hold.done(run_id)
+            self._hold, self.is_behind = None, False
+
+
+class GivenWindow(WindowChoice):
+    """A window that a backfill has taken."""
+
+    is_backfill = True
+
+    def __init__(self, spec: PipelineSpec, hold: Hold) -> None:
+        super().__init__(spec)
+        self._hold = hold
+
+    def take(self) -> Window | None:
+        return self.window
+
+
+class LiveWindow(WindowChoice):
+    """The window from where the ledger ends until now."""
+
+    def __init__(self, spec: PipelineSpec, run_log: RunLog | None, *, at: datetime | None = None) -> None:
+        super().__init__(spec)
+        self._run_log = run_log
+        self._at = at
+
+    def take(self) -> Window | None:
+        if self._hold is None:
+            check_windowed(self.spec)
+            self._hold = self._next()
+            self.tell_in(self._told)
+        return self.window
+
+    def marked(self, target: TargetResult) -> TargetResult:
+        if self._hold is None or target.error:
+            return target
+        return replace(target, watermark=self._hold.window.end.isoformat(sep=" "))
+
+    def _next(self) -> Hold | None:
+        log, name = self._run_log, self.spec.name
+        if log is None:
+            raise RunFailed(
+                f"{name} takes its window from the ledger in the run log, and there is no run log",
+                hint="leave out --no-run-log, or make the run log reachable",
+            )
+        with planning(log, name):
+            at = now()
+            end, begin = live_end(self.spec, self._at or at), self.spec.window_start
+            window, self.is_behind = next_live(log.intervals(name), begin=begin, end=end, moment=at)
+            if window is None:
+                return None
+            hold = Hold(log, name, window)
+            if not hold.take():
+                raise LeaseHeld(f"the window {window} of {name} is being loaded", hint="wait for it: flow gaps " + name)
+        return hold
+
+
+def fired_at(requested: RunRecord | None) -> datetime | None:
+    """The time that a requested run stands for: that of its cron slot, whenever a worker gets to it."""
+    found = _CRON_SLOT.search(str(requested.extras.get("slot", ""))) if requested is not None else None
+    return moment(found[1]) if found is not None else None
+
+
+def live_end(spec: PipelineSpec, at: datetime) -> datetime:
+    """Where the window of a live run ends: at the last multiple of `window_size`, else at this second."""
+    if spec.window_size is not None:
+        return spec.window_size.floor(at, zone=spec.timezone)
+    return at.replace(microsecond=0)
+
+
+def next_live(
+    known: Sequence[Interval], *, begin: datetime | None, end: datetime, moment: datetime
+) -> tuple[Window | None, bool]:
+    """The next window of a live run, and whether it is one that an earlier run left open.
+
+    Whatever the ledger holds is loaded or a backfill's business, so it goes on where the ledger ends. Only the last
+    window is taken up again when its run has failed or died: it must keep its edges, because the target may have it.
+    """
+    last = max(known, key=lambda interval: interval.end, default=None)
+    if last is not None:
+        is_dead = last.status == "running" and not last.is_held(moment)
+        if last.status == "failed" or is_dead:
+            return Window(last.start, last.end), True
+        begin = max(last.end, begin) if begin is not None else last.end
+    if begin is None:
+        raise PlanError(
+            "nothing says where the first window begins",
+            hint='declare window_start="2026-01-31", or begin with flow backfill NAME --from 2026-01-31',
+        )
+    return (Window(begin, end) if begin < end else None), False
+
+
+def check_windowed(spec: PipelineSpec) -> None:
+    """Keywords that mean the whole source, where only a window of it is read."""
+    if spec.incremental is not None:
+        raise PlanError(
+            f"{spec.name} reads by windows and from a watermark",
+            where=spec.where,
+            hint="leave out watermark_column: the ledger knows what is loaded",
+        )
+    if any(getattr(load.strategy, "deletes", None) is not None for load in spec.loads):
+        raise PlanError(
+            f"{spec.name} reads by windows, and handle_deletes would delete all rows of other windows",
+            where=spec.where,
+            hint="leave out handle_deletes",
+        )
+
+
+def not_windowed(spec: PipelineSpec) -> PlanError:
+    """The error for a pipeline that would read everything for each window."""
+    return PlanError(
+        f"{spec.name} does not read by windows: every window would be the whole source",
+        where=spec.where,
+        hint="write WHERE at >= {start} AND at < {end} into its SQL, or let its function take start and end",
+    )

@@ -1,0 +1,162 @@
+"""Jobs of a Kubernetes API server, by the official client, with its refusals in words."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any
+
+from ematix_flow.executors.protocol import DispatchError
+from ematix_flow.executors.refused import DispatchRefused
+from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.redact import mask
+from ematix_flow.observe.packages import need
+
+CONNECT_SECONDS, ANSWER_SECONDS = 5, 30
+LOOK_SECONDS = 3.0
+"""A scheduler asks several times a second how its workers are; the API server is asked less often."""
+_TIMEOUT = (CONNECT_SECONDS, ANSWER_SECONDS)
+_ENDED = ("Complete", "Failed")
+_CONFLICT, _MISSING = 409, 404
+_NEXT = {
+    400: "look at the options of k8s://… (docs/executors.md)",
+    401: "log in again: kubectl cluster-info; inside a pod, its service account needs a token",
+    403: "let the scheduler's service account create, get and delete jobs there: deploy/kubernetes/scheduler.yaml",
+    404: "create the namespace, or correct it in k8s://<namespace>?image=…",
+    422: "look at the options of k8s://… (docs/executors.md)",
+}
+_TRY_AGAIN = "the API server is busy or restarts; the next round of the scheduler tries again"
+_NO_CONTACT = "check the address and the network: kubectl cluster-info"
+
+
+def need_client() -> Any:
+    """The client's module; a sentence with the extra that brings it when it is not installed."""
+    return need("kubernetes.client", what="k8s://", extra="executor-k8s")
+
+
+class Jobs:
+    """The jobs of one namespace; the API server is found when it is first asked."""
+
+    def __init__(self, namespace: str, api_client: Any = None) -> None:
+        self._namespace = namespace
+        self._given = api_client
+        self._found: Any = None
+        self._looked: dict[str, tuple[float, bool | None]] = {}
+        self._silent_until = 0.0
+
+    def create(self, manifest: dict[str, Any]) -> None:
+        """Let the job be: one of that name that still runs will do, one that has ended makes room."""
+        name = manifest["metadata"]["name"]
+        if self._created(manifest) or not self._has_ended_now(name):
+            return
+        self.delete(name)
+        if not self._created(manifest):
+            raise DispatchError(
+                f"the ended job {name} in {self._namespace} is still being deleted",
+                hint=f"the next round tries again; if it stays: kubectl delete job {name} -n {self._namespace}",
+            )
+
+    def has_ended(self, name: str) -> bool | None:
+        """Whether the job is complete, has failed or is gone, as it was a moment ago; None when nobody answers."""
+        now = time.monotonic()
+        asked, answer = self._looked.get(name, (-LOOK_SECONDS, None))
+        if now - asked < LOOK_SECONDS:
+            return answer
+        if now < self._silent_until:
+            return None
+        answer = self._has_ended_now(name)
+        if answer is None:  # others would have to wait for the same silence
+            self._silent_until = time.monotonic() + LOOK_SECONDS
+        elif answer:
+            self._looked.pop(name, None)
+        else:
+            self._looked[name] = (now, answer)
+        return answer
+
+    def _has_ended_now(self, name: str) -> bool | None:
+        try:
+            job = self._api.read_namespaced_job(name, self._namespace, _request_timeout=_TIMEOUT)
+        except FlowError:
+            raise
+        except Exception as error:
+            return True if _status(error) == _MISSING else None
+        conditions = getattr(job.status, "conditions", None) or ()
+        return any(condition.type in _ENDED and condition.status == "True" for condition in conditions)
+
+    def delete(self, name: str) -> None:
+        """End the job and its pod; the pod is asked first, with SIGTERM."""
+        self._looked.pop(name, None)
+        try:
+            self._api.delete_namespaced_job(
+                name, self._namespace, propagation_policy="Background", _request_timeout=_TIMEOUT
+            )
+        except FlowError:
+            raise
+        except Exception as error:
+            if _status(error) != _MISSING:
+                raise self._meaning(error, f"the job {name} was not deleted") from error
+
+    def _created(self, manifest: dict[str, Any]) -> bool:
+        try:
+            self._api.create_namespaced_job(self._namespace, manifest, _request_timeout=_TIMEOUT)
+        except FlowError:
+            raise
+        except Exception as error:
+            if _status(error) == _CONFLICT:
+                return False
+            raise self._meaning(error, f"the job {manifest['metadata']['name']} was not created") from error
+        return True
+
+    @property
+    def _api(self) -> Any:
+        if self._found is None:
+            given = self._given if self._given is not None else _client()
+            is_batch = hasattr(given, "create_namespaced_job")
+            self._found = given if is_batch else need_client().BatchV1Api(given)
+        return self._found
+
+    def _meaning(self, error: Exception, what: str) -> DispatchError:
+        status = _status(error)
+        if status is None:
+            said = mask(str(getattr(error, "reason", None) or error))
+            return DispatchError(f"{what}: the Kubernetes API server does not answer: {said}", hint=_NO_CONTACT)
+        told = f"{what} in {self._namespace}: {_said(error)}"
+        if status in _NEXT:
+            return DispatchRefused(told, hint=_NEXT[status])
+        return DispatchError(told, hint=_TRY_AGAIN)
+
+
+def _status(error: Exception) -> int | None:
+    """What the API server answered with; None when it did not."""
+    status = getattr(error, "status", None)
+    return status if isinstance(status, int) and status else None
+
+
+def _said(error: Exception) -> str:
+    """The server's own sentence, which is inside a JSON document."""
+    try:
+        message = json.loads(getattr(error, "body", None) or "{}")["message"]
+    except (ValueError, KeyError, TypeError):
+        message = getattr(error, "reason", None) or type(error).__name__
+    return mask(str(message))
+
+
+def _client() -> Any:
+    """A client for the cluster this process is a pod of, else for the one that the kubeconfig names."""
+    client = need_client()
+    config = need("kubernetes.config", what="k8s://", extra="executor-k8s")
+    found = client.Configuration()
+    try:
+        if os.environ.get("KUBERNETES_SERVICE_HOST"):
+            config.load_incluster_config(client_configuration=found)
+        else:
+            # Named here, because the client reads the variable once, when it is imported.
+            config.load_kube_config(config_file=os.environ.get("KUBECONFIG") or None, client_configuration=found)
+    except (config.ConfigException, OSError) as error:
+        raise DispatchError(
+            f"no Kubernetes cluster is known here: {mask(str(error))}",
+            hint="set KUBECONFIG, or run the scheduler in the cluster (deploy/kubernetes/scheduler.yaml)",
+        ) from None
+    found.retries = 1  # the next round of the scheduler is the retry
+    return client.ApiClient(found)

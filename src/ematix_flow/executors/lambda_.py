@@ -1,0 +1,132 @@
+"""Workers as invocations of an AWS Lambda function."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ematix_flow.executors.protocol import (
+    DispatchError,
+    DispatchHandle,
+    DispatchSpec,
+    worker_arguments,
+    worker_environment,
+)
+from ematix_flow.executors.refused import DispatchRefused
+from ematix_flow.executors.secrecy import refuse_plain_secrets
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.redact import mask
+from ematix_flow.observe.packages import need
+
+ACCEPTED = 202
+_CREDENTIALS = "give credentials that may lambda:InvokeFunction: AWS_ACCESS_KEY_ID …, a profile or a role"
+_NEXT = {
+    401: _CREDENTIALS,
+    403: _CREDENTIALS,
+    404: "look at its name, qualifier and region: aws lambda get-function --function-name …",
+    413: "an event holds 256 KB; hand the worker fewer variables",
+}
+_NO_LOGIN = ("NoCredentialsError", "PartialCredentialsError")
+_TRY_AGAIN = "the next round of the scheduler tries again"
+
+
+def need_client() -> Any:
+    """AWS's own package; a sentence with the extra that brings it when it is not installed."""
+    return need("boto3", what="lambda://", extra="executor-lambda")
+
+
+class LambdaExecutor:
+    """One event per run; the function's handler is `ematix_flow.executors.lambda_handler.handler`."""
+
+    def __init__(
+        self,
+        *,
+        function_name: str,
+        client: Any = None,
+        qualifier: str | None = None,
+        region: str | None = None,
+        endpoint: str | None = None,
+    ) -> None:
+        if not function_name.strip():
+            raise ConfigError("lambda:// names no function", hint="write lambda://my-function")
+        self._function = function_name
+        self._qualifier = qualifier
+        self._client = client
+        self._region, self._endpoint = region, endpoint
+
+    def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
+        """Hand the event over; Lambda says that it has it, and nothing more."""
+        event = json.dumps(self.build_event_payload(spec)).encode()
+        asked = {"FunctionName": self._function, "InvocationType": "Event", "Payload": event}
+        if self._qualifier:
+            asked["Qualifier"] = self._qualifier
+        answer = self._invoked(asked, spec)
+        status = answer.get("StatusCode")
+        if status != ACCEPTED:
+            raise DispatchError(
+                f"Lambda did not take {spec.pipeline_name}: it answered {status} and not {ACCEPTED}",
+                hint=f"look at the function {self._function} and at its limits; {_TRY_AGAIN}",
+            )
+        request = answer.get("ResponseMetadata", {}).get("RequestId", "")
+        return DispatchHandle(spec.pipeline_name, "lambda", request, spec.run_id)
+
+    def cancel(self, handle: DispatchHandle) -> None:
+        """Nothing: an invocation cannot be ended from outside. A cancelled run is seen by its worker, in the run log."""
+
+    def has_ended(self, handle: DispatchHandle) -> bool | None:
+        """None: Lambda tells nobody; the run log does."""
+        return None
+
+    def close(self, *, wait: bool) -> None:
+        """Invocations live on: whoever leads next finds their runs in the run log."""
+
+    @staticmethod
+    def build_event_payload(spec: DispatchSpec) -> dict[str, Any]:
+        """What the function gets: the run to carry out, the words behind `flow`, and the variables to set."""
+        told = worker_environment(spec)
+        refuse_plain_secrets(told, seen_in="the event", give="give the function that variable")
+        return {
+            "pipeline_name": spec.pipeline_name,
+            "module": spec.module,
+            "claim_token": spec.claim_token,
+            "lease_seconds": spec.lease_seconds,
+            "run_log_url": spec.run_log_url,
+            "alerter_urls": list(spec.alerter_urls),
+            "metrics_url": spec.metrics_url,
+            "run_id": spec.run_id,
+            "env": told,
+            "argv": worker_arguments(spec),
+        }
+
+    def _invoked(self, asked: dict[str, Any], spec: DispatchSpec) -> dict[str, Any]:
+        client = self._connected()
+        try:
+            answer: dict[str, Any] = client.invoke(**asked)
+        except Exception as error:
+            raise self._meaning(error, spec) from error
+        return answer
+
+    def _connected(self) -> Any:
+        """A client of our own, made when it is first needed."""
+        if self._client is None:
+            boto3 = need_client()
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
+
+            settings = Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 2, "mode": "standard"})
+            try:
+                self._client = boto3.session.Session().client(
+                    "lambda", region_name=self._region, endpoint_url=self._endpoint, config=settings
+                )
+            except (BotoCoreError, ValueError) as error:
+                raise DispatchRefused(
+                    f"Lambda cannot be reached: {mask(str(error))}",
+                    hint="name the region: lambda://function?region=eu-central-1, or AWS_REGION",
+                ) from error
+        return self._client
+
+    def _meaning(self, error: Exception, spec: DispatchSpec) -> DispatchError:
+        answer = getattr(error, "response", None) or {}
+        status = 401 if type(error).__name__ in _NO_LOGIN else answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        what = f"Lambda did not take {spec.pipeline_name}: {mask(str(error))}"
+        return DispatchRefused(what, hint=_NEXT[status]) if status in _NEXT else DispatchError(what, hint=_TRY_AGAIN)

@@ -1,0 +1,73 @@
+"""What runs inside AWS Lambda: `handler` carries out the run that a LambdaExecutor's event names."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any
+
+from ematix_flow.foundation.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+GRACE_SECONDS = 20.0
+"""So long before Lambda ends the invocation, the worker is asked to end by itself."""
+_LAST_SECONDS = 3.0
+
+
+def handler(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
+    """Run the event's words behind `flow`, in a process of its own; its exit code.
+
+    A run that failed is no error of the function: the run log has it, and the pipeline's own retries decide.
+    """
+    words, told = _read(event)
+    process = subprocess.Popen(  # noqa: S603  this very interpreter, no shell
+        [sys.executable, "-m", "ematix_flow.cli", *words],
+        env={**_environment(), **told},
+        stdin=subprocess.DEVNULL,
+    )
+    code = _awaited(process, context)
+    return {"pipeline": event.get("pipeline_name", ""), "run_id": event.get("run_id", ""), "exit_code": code}
+
+
+def _read(event: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    words, told = event.get("argv"), event.get("env") or {}
+    if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
+        raise ConfigError(
+            "the event has no argv", hint="only `flow scheduler --executor lambda://…` writes such events"
+        )
+    if words[0] != "run":
+        raise ConfigError(f"the event asks for `flow {words[0]}`", hint="a worker only runs pipelines: `flow run`")
+    return words, {str(name): str(value) for name, value in dict(told).items()}
+
+
+def _environment() -> dict[str, str]:
+    """This process's own, with a home that can be written to, and what Lambda put on the Python path."""
+    found = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    if not os.access(os.path.expanduser("~"), os.W_OK):
+        found["HOME"] = tempfile.gettempdir()
+    return found
+
+
+def _awaited(process: subprocess.Popen[bytes], context: Any) -> int:
+    """Wait; shortly before time is up the worker rolls back and leaves its record, instead of vanishing."""
+    left = _seconds_left(context)
+    try:
+        return process.wait(None if left is None else max(0.0, left - GRACE_SECONDS))
+    except subprocess.TimeoutExpired:
+        _log.warning("Lambda's time limit comes near: the run is asked to end")
+        process.send_signal(signal.SIGTERM)
+    try:
+        return process.wait(max(0.0, (_seconds_left(context) or 0.0) - _LAST_SECONDS))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        return process.wait()
+
+
+def _seconds_left(context: Any) -> float | None:
+    ask = getattr(context, "get_remaining_time_in_millis", None)
+    return ask() / 1000 if callable(ask) else None

@@ -1,0 +1,35 @@
+"""Keeps passwords out of what others can read: a job's manifest, an event, the settings of an application."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from ematix_flow.executors.refused import DispatchRefused
+from ematix_flow.foundation.redact import is_secret_name, mask
+
+_REFERENCES_ONLY = re.compile(r"(?:\$\{[^{}]*\})+")
+# Addresses that are a secret by themselves: whoever knows them can write there.
+_BEARER = re.compile(r"(?:slack|pagerduty)://(?!\s*$)|https://hooks\.slack\.com/", re.IGNORECASE)
+
+
+def refuse_plain_secrets(told: Mapping[str, str], *, seen_in: str, give: str) -> None:
+    """An error when a variable tells a secret; `${VAR}` tells none, it is filled in by the worker.
+
+    >>> refuse_plain_secrets({"RUN_LOG": "postgres://flow:${PW}@db/flow"}, seen_in="the job", give="give it to the pod")
+    """
+    for name, value in told.items():
+        if _tells_a_secret(name, value):
+            raise DispatchRefused(
+                f"{name} holds a secret in plain text, and everybody who may read {seen_in} would see it",
+                hint=f"write the secret part as ${{VAR}} (on a command line in single quotes, such as "
+                f"'postgres://flow:${{RUN_LOG_PASSWORD}}@db/flow') and {give}",
+            )
+
+
+def _tells_a_secret(name: str, value: str) -> bool:
+    if mask(value) != value:
+        return True
+    if is_secret_name(name):
+        return bool(value) and not _REFERENCES_ONLY.fullmatch(value)
+    return any(_BEARER.match(part.strip()) and "${" not in part for part in value.split(","))

@@ -1,0 +1,111 @@
+"""Workers as applications of Spark, started by its own spark-submit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+from ematix_flow.executors.application.main import PID_FILE, SETTINGS_FILE
+from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchSpec
+from ematix_flow.executors.refused import DispatchRefused
+from ematix_flow.executors.submission import CLIENT, Application, spark_home
+from ematix_flow.foundation.errors import FlowError
+
+
+@dataclass(frozen=True)
+class _Submitted:
+    """spark-submit's process, and the folder that it shares with its driver."""
+
+    process: subprocess.Popen[bytes]
+    folder: Path
+
+    def driver(self) -> int | None:
+        """The driver's process, once it runs on this machine."""
+        with suppress(OSError, ValueError):
+            return int((self.folder / PID_FILE).read_text(encoding="ascii"))
+        return None
+
+    def has_ended(self) -> bool:
+        if self.process.poll() is None:
+            return False
+        shutil.rmtree(self.folder, ignore_errors=True)
+        return True
+
+
+class SparkSubmitExecutor:
+    """One application per run: the worker is its driver, and the worker's session is the application's."""
+
+    def __init__(
+        self,
+        *,
+        master: str,
+        deploy_mode: str = CLIENT,
+        conf: Mapping[str, str] | None = None,
+        py_files: Sequence[str] = (),
+        inherit_stdio: bool = True,
+    ) -> None:
+        self._application = Application(master, deploy_mode, dict(conf or {}), tuple(py_files))
+        self._program = str(spark_home() / "bin" / "spark-submit")
+        self._inherits = inherit_stdio
+
+    def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
+        """Start spark-submit in a session of its own, so that what ends the scheduler does not end the run."""
+        folder = Path(tempfile.mkdtemp(prefix="ematix-flow-submission-"))  # readable by this user only
+        try:
+            process = self._started(spec, folder)
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return DispatchHandle(spec.pipeline_name, "spark-submit", _Submitted(process, folder), spec.run_id)
+
+    def cancel(self, handle: DispatchHandle) -> None:
+        """SIGTERM to the driver: it rolls back and leaves its record, and the application ends with it."""
+        submitted = cast("_Submitted", handle.ref)
+        if submitted.has_ended():
+            return
+        driver = submitted.driver()
+        with suppress(ProcessLookupError):
+            if driver is not None:
+                os.kill(driver, signal.SIGTERM)
+            else:
+                os.killpg(submitted.process.pid, signal.SIGTERM)
+
+    def has_ended(self, handle: DispatchHandle) -> bool | None:
+        """Whether spark-submit has ended, which waits for its application."""
+        return cast("_Submitted", handle.ref).has_ended()
+
+    def close(self, *, wait: bool) -> None:
+        """Applications live on: whoever leads next finds their runs in the run log."""
+
+    def _started(self, spec: DispatchSpec, folder: Path) -> subprocess.Popen[bytes]:
+        try:
+            submission = self._application.submission(spec, folder)
+        except DispatchError:
+            raise
+        except FlowError as error:
+            kind = DispatchError if error.retryable else DispatchRefused
+            raise kind(f"{spec.pipeline_name} was not submitted: {error.what}", hint=error.hint) from error
+        quiet = None if self._inherits else subprocess.DEVNULL
+        try:
+            (folder / SETTINGS_FILE).write_text(submission.settings, encoding="ascii")
+            return subprocess.Popen(  # noqa: S603  Spark's own launcher, no shell
+                ["bash", self._program, *submission.words],  # noqa: S607  as its own first line says
+                env=dict(submission.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=quiet,
+                stderr=quiet,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DispatchError(
+                f"spark-submit could not be started for {spec.pipeline_name}: {error.strerror or error}",
+                hint="see memory, the limit of processes and the room for temporary files",
+            ) from error

@@ -1,0 +1,189 @@
+"""What is handed to spark-submit: its words, the settings it reads from a file, and the variables of its process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ematix_flow.config.spark import is_secret_setting
+from ematix_flow.executors.application.main import FOLDER_VARIABLE, SETTINGS_FILE
+from ematix_flow.executors.protocol import DispatchSpec, worker_arguments, worker_environment
+from ematix_flow.executors.refused import DispatchRefused
+from ematix_flow.executors.secrecy import refuse_plain_secrets
+from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.redact import remember
+from ematix_flow.foundation.secrets import expand
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.choice import Choice
+
+CLIENT, CLUSTER = "client", "cluster"
+DEPLOY_MODES = (CLIENT, CLUSTER)
+_MAIN = Path(__file__).with_name("application") / "main.py"
+_DRIVER_PYTHON, _JAVA_OPTIONS = "spark.pyspark.driver.python", "spark.driver.extraJavaOptions"
+# Where a driver is told its variables, when it runs inside the cluster.
+_VARIABLE_OF = {"yarn": "spark.yarn.appMasterEnv.{}", "k8s": "spark.kubernetes.driverEnv.{}"}
+# True of this machine only.
+_OF_THIS_MACHINE = ("spark.driver.", "spark.sql.warehouse.dir")
+# Left by a Spark that this process may itself be part of.
+_NOT_FOR_IT = (
+    "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One application, ready to be started; its settings may hold secrets, so only a file of this user gets them."""
+
+    words: tuple[str, ...]
+    settings: str = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Application:
+    """How runs become applications: at which master, where their driver is, and with which settings over ours."""
+
+    master: str
+    deploy_mode: str = CLIENT
+    conf: Mapping[str, str] = field(default_factory=dict, repr=False)
+    py_files: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        kind = self.master.partition(":")[0]
+        if not self.master or kind in ("sc", "dns"):
+            raise ConfigError(
+                f"spark-submit:// names no master{f', and {kind}:// is none' if self.master else ''}",
+                hint="write spark-submit://spark://host:7077, spark-submit://yarn or spark-submit://local[2]",
+            )
+        if self.deploy_mode not in DEPLOY_MODES:
+            raise ConfigError(
+                f"there is no deploy-mode {self.deploy_mode!r}", hint=did_you_mean(self.deploy_mode, DEPLOY_MODES)
+            )
+        if self.deploy_mode == CLUSTER and kind not in _VARIABLE_OF:
+            raise ConfigError(
+                f"{self.master} runs no Python drivers: deploy-mode=cluster is for YARN and Kubernetes",
+                hint="leave deploy-mode out; the driver then runs beside the scheduler",
+            )
+
+    def submission(self, spec: DispatchSpec, folder: Path) -> Submission:
+        """The run as an application whose file of settings is in this folder."""
+        from ematix_flow.engine import jars, peers, profile
+        from ematix_flow.engine.launch import properties
+
+        choice = self._choice(spec)
+        if not choice.is_local:
+            peers.require_answer(choice.address)
+        sets = choice.submitted_with or frozenset()
+        ours = profile.configuration(sets, choice=choice)
+        brought = [*map(str, jars.ensure(sets) if sets else []), *ours.pop("spark.jars", "").split(",")]
+        environment = _environment(ours)
+        if self.deploy_mode == CLUSTER:
+            ours = {**_portable(ours, choice.settings), **self._for_the_driver(spec)}
+        else:
+            ours.setdefault(_DRIVER_PYTHON, sys.executable)
+            environment |= {**worker_environment(spec), FOLDER_VARIABLE: str(folder)}
+        ours.pop("spark.master", None)
+        words = (
+            *("--master", choice.address, "--deploy-mode", self.deploy_mode, "--name", f"flow {spec.pipeline_name}"),
+            *("--properties-file", str(folder / SETTINGS_FILE), "--load-spark-defaults"),
+            *_listed("--jars", brought),
+            *_listed("--py-files", [*self._package(), *self.py_files]),
+            *(str(_MAIN), self._described(choice), *worker_arguments(spec)),
+        )
+        return Submission(words, properties(ours), environment)
+
+    def _choice(self, spec: DispatchSpec) -> Choice:
+        from ematix_flow.engine.choice import choose_master
+        from ematix_flow.engine.submitted import REASON
+
+        found = choose_master(self.master, settings=dict(map(_filled, self.conf.items())), reason=REASON)
+        return replace(found, submitted_with=frozenset(jar_sets(spec.pipeline_name)))
+
+    def _described(self, choice: Choice) -> str:
+        """For the driver; everybody can read it."""
+        from ematix_flow.engine.submitted import describe
+
+        shown = {name: "" if is_secret_setting(name) else value for name, value in choice.settings.items()}
+        first = self.deploy_mode == CLUSTER and self.master.startswith("yarn")
+        return json.dumps({**describe(choice, shown), "session_first": first})
+
+    def _for_the_driver(self, spec: DispatchSpec) -> dict[str, str]:
+        told = worker_environment(spec)
+        refuse_plain_secrets(told, seen_in="the application's settings", give="give the driver that variable")
+        pattern = _VARIABLE_OF[self.master.partition(":")[0]]
+        return {pattern.format(name): value for name, value in told.items()}
+
+    def _package(self) -> list[str]:
+        """This very package, where the driver is on another machine; what it stands on must be there."""
+        from ematix_flow.engine.shipping import package_zip
+
+        return [str(package_zip())] if self.deploy_mode == CLUSTER else []
+
+
+def spark_home() -> Path:
+    """SPARK_HOME, else the Spark inside the installed pyspark."""
+    own = os.environ.get("SPARK_HOME")
+    found = importlib.util.find_spec("pyspark") if not own else None
+    home = Path(own) if own else Path(found.origin).parent if found and found.origin else None
+    if home is None or not (home / "bin" / "spark-submit").is_file():
+        raise DispatchRefused(
+            f"there is no spark-submit in {home / 'bin' if home else 'this Python'}",
+            hint="set SPARK_HOME to a Spark of this version (flow version), or unset it and install pyspark",
+        )
+    return home
+
+
+def jar_sets(pipeline: str) -> set[str]:
+    """What a pipeline that is declared here needs beside Spark's own jars; everything for one that is not known."""
+    from ematix_flow.backends.catalog import backend_for
+    from ematix_flow.config.resolve import resolve
+    from ematix_flow.declare import registry
+    from ematix_flow.declare.pipeline import several
+    from ematix_flow.engine import jars
+
+    with suppress(FlowError):
+        spec = registry.get_pipeline(pipeline).spec
+        named = (*several(spec.source_connection), *(load.connection for load in spec.loads))
+        return {jar for name in named for jar in backend_for(resolve(name).connection).jars}
+    return set(jars.read_lock())
+
+
+def _filled(setting: tuple[str, str]) -> tuple[str, str]:
+    name, value = setting
+    is_secret = is_secret_setting(name)
+    text = expand(value, secret=is_secret)
+    if is_secret:
+        remember(text)
+    return name, text
+
+
+def _environment(settings: Mapping[str, str]) -> dict[str, str]:
+    from ematix_flow.engine.java import find_java
+    from ematix_flow.engine.launch import variables
+
+    kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_IT}
+    places = {"SPARK_HOME": str(spark_home()), "JAVA_HOME": str(find_java().parent.parent)}
+    return {**kept, **variables(settings), **places}
+
+
+def _portable(settings: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
+    """What is right on any machine, and what the user says of the driver's."""
+    from ematix_flow.engine.profile import IN_UTC
+
+    kept = {name: value for name, value in settings.items() if not name.startswith(_OF_THIS_MACHINE)}
+    own = {name: value for name, value in users.items() if name.startswith(_OF_THIS_MACHINE)}
+    return {**kept, **own, _JAVA_OPTIONS: f"{IN_UTC} {own.get(_JAVA_OPTIONS, '')}".strip()}
+
+
+def _listed(option: str, items: Iterable[str]) -> tuple[str, ...]:
+    found = ",".join(dict.fromkeys(filter(None, items)))
+    return (option, found) if found else ()

@@ -1,0 +1,75 @@
+"""Workers as processes of this machine."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from typing import cast
+
+from ematix_flow.executors.protocol import (
+    DispatchError,
+    DispatchHandle,
+    DispatchSpec,
+    worker_arguments,
+    worker_environment,
+)
+
+
+class SubprocessExecutor:
+    """One `flow run` per run; a worker outlives the scheduler that started it."""
+
+    def __init__(
+        self, *, flow_binary: str | None = None, python: str | None = None, inherit_stdio: bool = True
+    ) -> None:
+        self._command = _command(flow_binary, python)
+        self._inherits = inherit_stdio
+
+    def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
+        """Start `flow run` in a session of its own, so that what ends the scheduler does not end the run."""
+        quiet = None if self._inherits else subprocess.DEVNULL
+        try:
+            process = subprocess.Popen(  # noqa: S603  our own program, no shell
+                [*self._command, *worker_arguments(spec)],
+                env={**os.environ, **worker_environment(spec)},
+                stdin=subprocess.DEVNULL,
+                stdout=quiet,
+                stderr=quiet,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DispatchError(
+                f"no worker could be started for {spec.pipeline_name}: {error.strerror or error}",
+                hint="see memory and the limit of processes",
+            ) from error
+        return DispatchHandle(spec.pipeline_name, "subprocess", process, spec.run_id)
+
+    def cancel(self, handle: DispatchHandle) -> None:
+        """SIGTERM: the worker rolls back and leaves its record."""
+        process = cast("subprocess.Popen[bytes]", handle.ref)
+        if process.poll() is None:
+            process.send_signal(signal.SIGTERM)
+
+    def has_ended(self, handle: DispatchHandle) -> bool | None:
+        """Whether the process has ended; that also lets the system forget it."""
+        return cast("subprocess.Popen[bytes]", handle.ref).poll() is not None
+
+    def close(self, *, wait: bool) -> None:
+        """Workers live on: whoever leads next finds them in the run log."""
+
+
+def python_subprocess_executor() -> SubprocessExecutor:
+    """Workers by this Python's `-m ematix_flow.cli`, where no `flow` is on the PATH."""
+    return SubprocessExecutor(python=sys.executable)
+
+
+def _command(flow_binary: str | None, python: str | None) -> list[str]:
+    if python is not None:
+        return [python, "-m", "ematix_flow.cli"]
+    beside = os.path.join(os.path.dirname(sys.executable), "flow")
+    found = flow_binary or (beside if os.access(beside, os.X_OK) else shutil.which("flow"))
+    if found is None:
+        raise DispatchError("there is no `flow` on the PATH", hint="use --executor subprocess+python://")
+    return [found]

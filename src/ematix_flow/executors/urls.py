@@ -1,0 +1,188 @@
+"""Executors from their addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from urllib.parse import unquote
+
+from ematix_flow.executors.protocol import Executor
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.names import did_you_mean, nearest
+from ematix_flow.foundation.redact import is_secret_name, mask, remember
+
+EXAMPLES = {
+    "subprocess": "subprocess://",
+    "subprocess+python": "subprocess+python://",
+    "inprocess": "inprocess://",
+    "k8s": "k8s://etl?image=registry/flow:1",
+    "lambda": "lambda://flow-worker",
+    "spark-submit": "spark-submit://spark://host:7077",
+}
+_CONF = "conf."
+
+
+@dataclass(frozen=True)
+class _Address:
+    """`scheme://place?name=value&name=value`; a name may come several times."""
+
+    scheme: str
+    place: str
+    params: tuple[tuple[str, str], ...]
+
+    def only(self, *known: str, anything_below: str = "") -> None:
+        """An error for a parameter that is not one of these."""
+        for name, _ in self.params:
+            if name not in known and not (anything_below and name.startswith(anything_below)):
+                hint = did_you_mean(name, known) if known else f"write {EXAMPLES[self.scheme]}"
+                raise ConfigError(f"{self.scheme}:// has no parameter {name!r}", hint=hint)
+
+    def no_place(self) -> None:
+        """An error when something stands where nothing belongs."""
+        if self.place:
+            raise ConfigError(
+                f"nothing belongs behind {self.scheme}://, and there is {mask(self.place)!r}",
+                hint=f"write {self.scheme}://",
+            )
+
+    def one(self, *names: str) -> str | None:
+        """The parameter of any of these names; one that comes twice is an error."""
+        found = [value for name, value in self.params if name in names]
+        if len(found) > 1:
+            raise ConfigError(f"{self.scheme}:// has {names[0]} twice", hint="keep one of them")
+        return (found[0] or None) if found else None
+
+    def all(self, name: str) -> tuple[str, ...]:
+        """Every value of a parameter."""
+        return tuple(value for known, value in self.params if known == name and value)
+
+    def number(self, name: str) -> int | None:
+        """A parameter that is a whole number."""
+        said = self.one(name)
+        if said is not None and not said.isdigit():
+            raise ConfigError(f"{name}={said} is no whole number", hint=f"for example {name}=60")
+        return int(said) if said is not None else None
+
+
+def executor_from_url(url: str) -> Executor:
+    """The executor at this address; see docs/executors.md.
+
+    >>> executor_from_url("lambda://flow-worker?qualifier=prod").has_ended(None) is None
+    True
+    """
+    scheme, separator, rest = url.strip().partition("://")
+    scheme = scheme.lower()
+    if not separator or scheme not in EXAMPLES:
+        raise _unknown(scheme, has_scheme=bool(separator))
+    place, _, query = rest.partition("?")
+    pairs = tuple(
+        (unquote(name), unquote(value)) for name, _, value in (p.partition("=") for p in query.split("&") if p)
+    )
+    for name, value in pairs:
+        if is_secret_name(name) and "${" not in value:
+            remember(value)
+    return _MAKERS[scheme](_Address(scheme, unquote(place), pairs))
+
+
+def _subprocess(address: _Address) -> Executor:
+    from ematix_flow.executors.subprocess import SubprocessExecutor
+
+    address.only()
+    address.no_place()
+    return SubprocessExecutor()
+
+
+def _python(address: _Address) -> Executor:
+    from ematix_flow.executors.subprocess import python_subprocess_executor
+
+    address.only()
+    address.no_place()
+    return python_subprocess_executor()
+
+
+def _inprocess(address: _Address) -> Executor:
+    from ematix_flow.executors.inprocess import InprocessExecutor
+
+    address.only()
+    address.no_place()
+    return InprocessExecutor()
+
+
+def _kubernetes(address: _Address) -> Executor:
+    from ematix_flow.executors.kubernetes import KubernetesJobExecutor, PodOptions
+    from ematix_flow.executors.kubernetes_jobs import need_client
+
+    address.only(
+        "image", "service-account", "sa", "env-from-secret", "image-pull-policy", "image-pull-secret", "cpu", "memory",
+        "label", "backoff-limit", "ttl",
+    )  # fmt: skip
+    need_client()
+    ttl = address.number("ttl")
+    return KubernetesJobExecutor(
+        namespace=address.place.strip("/"),
+        image=address.one("image") or "",
+        service_account=address.one("service-account", "sa"),
+        labels=dict(_labels(address.all("label"))),
+        backoff_limit=address.number("backoff-limit") or 0,
+        ttl_seconds_after_finished=3600 if ttl is None else ttl,
+        pod=PodOptions(
+            env_from_secrets=address.all("env-from-secret"),
+            image_pull_policy=address.one("image-pull-policy"),
+            image_pull_secret=address.one("image-pull-secret"),
+            cpu=address.one("cpu"),
+            memory=address.one("memory"),
+        ),
+    )
+
+
+def _labels(said: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for label in said:
+        name, separator, value = label.partition("=")
+        if not separator:
+            raise ConfigError(f"label={label} has no value", hint="write label=team=data")
+        yield name, value
+
+
+def _lambda(address: _Address) -> Executor:
+    from ematix_flow.executors.lambda_ import LambdaExecutor, need_client
+
+    address.only("qualifier", "region", "endpoint")
+    need_client()
+    return LambdaExecutor(
+        function_name=address.place.strip("/"),
+        qualifier=address.one("qualifier"),
+        region=address.one("region"),
+        endpoint=address.one("endpoint"),
+    )
+
+
+def _spark_submit(address: _Address) -> Executor:
+    from ematix_flow.executors.spark_submit import SparkSubmitExecutor
+
+    address.only("deploy-mode", "py-files", "conf.spark.…", anything_below=f"{_CONF}spark.")
+    conf = {name: address.one(name) or "" for name, _ in address.params if name.startswith(_CONF)}
+    return SparkSubmitExecutor(
+        master=address.place.rstrip("/"),
+        deploy_mode=address.one("deploy-mode") or "client",
+        conf={name.removeprefix(_CONF): value for name, value in conf.items()},
+        py_files=[file for listed in address.all("py-files") for file in listed.split(",")],
+    )
+
+
+_MAKERS: dict[str, Callable[[_Address], Executor]] = {
+    "subprocess": _subprocess,
+    "subprocess+python": _python,
+    "inprocess": _inprocess,
+    "k8s": _kubernetes,
+    "lambda": _lambda,
+    "spark-submit": _spark_submit,
+}
+
+
+def _unknown(said: str, *, has_scheme: bool) -> ConfigError:
+    every = f"use one of {', '.join(EXAMPLES.values())}"
+    if not said:
+        return ConfigError("the executor has an empty address", hint=every)
+    near = nearest("k8s" if said == "kubernetes" else said, EXAMPLES)
+    what = f"no executor has the address {mask(said)}://" if has_scheme else f"{mask(said)!r} has no scheme://"
+    return ConfigError(what, hint=f"did you mean {EXAMPLES[near]}?" if near else every)

@@ -1,0 +1,77 @@
+"""`{start}` and `{end}` in a query: found outside of texts and comments, replaced by instants the dialect compares."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from ematix_flow.expressions.literals import known_dialect, literal
+from ematix_flow.foundation.errors import SqlError
+
+_MARK = re.compile(r"\{(start|end)\}")
+
+
+def marks_in(query: str) -> frozenset[str]:
+    """The names that stand in braces somewhere in the text: a quick look.
+
+    >>> sorted(marks_in("SELECT * FROM t WHERE at >= {start} AND at < {end}"))
+    ['end', 'start']
+    """
+    return frozenset(_MARK.findall(query))
+
+
+def bound(query: str, values: Mapping[str, datetime], dialect: str) -> str:
+    """The query with an instant for each name in braces; one inside quotes is refused, one in a comment stays.
+
+    >>> from datetime import datetime
+    >>> bound("at < {end} -- not {end}", {"end": datetime(2026, 1, 2)}, "sqlite")
+    "at < '2026-01-02' -- not {end}"
+    """
+    dialect = known_dialect(dialect)
+    for start, end, name in reversed(_places(query, dialect)):
+        query = query[:start] + instant(values[name], dialect) + query[end:]
+    return query
+
+
+def instant(value: datetime, dialect: str) -> str:
+    """An instant in the dialect's own type; in SQLite the shortest text, which sorts right before any longer spelling.
+
+    >>> instant(datetime(2026, 1, 2), "sqlite"), instant(datetime(2026, 1, 2, 6), "sqlite")
+    ("'2026-01-02'", "'2026-01-02 06:00:00'")
+    """
+    if dialect != "sqlite":
+        return literal(value, dialect)
+    utc = value.astimezone(timezone.utc).replace(tzinfo=None) if value.tzinfo else value
+    is_midnight = (utc.hour, utc.minute, utc.second, utc.microsecond) == (0, 0, 0, 0)
+    return f"'{utc.date().isoformat()}'" if is_midnight else f"'{utc.isoformat(sep=' ')}'"
+
+
+def _places(query: str, dialect: str) -> list[tuple[int, int, str]]:
+    """Where the names in braces begin and end, in the order of the text."""
+    found: list[tuple[int, int, str]] = []
+    tokens = _tokens(query, dialect)
+    for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):
+        span = query[first.start : third.end + 1]
+        mark = _MARK.fullmatch(span)
+        if mark is not None and second.text == mark[1]:
+            found.append((first.start, third.end + 1, mark[1]))
+    for token in tokens:
+        quoted = _MARK.search(token.text)
+        if quoted is not None:
+            raise SqlError(
+                f"{quoted[0]} stands inside quotes: {token.text[:60]!r}",
+                hint=f"write {quoted[0]} without quotes; it becomes a timestamp by itself",
+            )
+    return found
+
+
+def _tokens(query: str, dialect: str) -> list[Any]:
+    import sqlglot
+    from sqlglot.errors import SqlglotError
+
+    try:
+        return list(sqlglot.tokenize(query, read=dialect))
+    except SqlglotError as exc:
+        raise SqlError(f"the query cannot be read: {str(exc).splitlines()[0]}", hint="check its quotes") from exc

@@ -1,0 +1,170 @@
+"""Checks the rows of a stage by SQL, wherever it lies: one SELECT of aggregates, one more for each uniqueness, and one
+for examples of what is wrong, when something is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from ematix_flow.contract.checks import Finding
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.declare.checks import Between, Check, Fresh, Matches, NotNull, OneOf, RowCheck, RowCount, Unique
+from ematix_flow.declare.strategy import Merge, Scd2, Truncate
+from ematix_flow.declare.types import ColumnType
+from ematix_flow.expressions import quote
+from ematix_flow.expressions.checking import broken, newest, told_apart
+from ematix_flow.foundation.redact import REDACTED, is_secret_name, mask
+
+SAMPLES = 5
+_ROW_CHECKS = (NotNull, Between, Matches, OneOf)
+_LONGEST_VALUE = 80
+_MOMENT = re.compile(r"(\d{4}-\d\d-\d\d)(?:[ T](\d\d:\d\d:\d\d)(?:\.(\d{1,6})\d*)?)?")
+_KEYS_OF_DOORS = frozenset({"api", "access", "private", "secret", "encryption", "signing"})
+
+
+@dataclass(frozen=True)
+class StagedRows:
+    """The rows of one load where SQL reaches them."""
+
+    job: WriteJob
+    ask: Callable[[str], Sequence[Sequence[Any]]]
+    """Runs a query; every session is in UTC."""
+    dialect: str
+    relation: str
+    """What stands behind FROM."""
+    table: Callable[[str], str | None]
+    """The same for the target as it is, by the column to read; None when there is nothing to read."""
+
+    def column(self, name: str) -> str:
+        """A column of the stage."""
+        return f"s.{quote(name, self.dialect)}"
+
+    def type_of(self, name: str) -> ColumnType:
+        """Its declared type."""
+        return self.job.shape.declared.column(name).type
+
+    def breaks(self, check: RowCheck) -> str:
+        """A condition that holds for rows that break the check."""
+        return broken(check, self.column(check.column), self.type_of(check.column), self.dialect)
+
+
+def examine(staged: StagedRows, checks: Sequence[Check]) -> list[Finding]:
+    """One finding for each check."""
+    wanted = [_aggregate(staged, check) for check in checks]
+    asked = [sql for sql in wanted if sql is not None]
+    rows, *answers = staged.ask(f"SELECT {', '.join(['COUNT(*)', *asked])} FROM {staged.relation} AS s")[0]
+    left = iter(answers)
+    found = [
+        _finding(staged, check, int(rows), next(left) if sql is not None else None)
+        for check, sql in zip(checks, wanted, strict=True)
+    ]
+    return _with_examples(staged, found)
+
+
+def _aggregate(staged: StagedRows, check: Check) -> str | None:
+    match check:
+        case NotNull() | Between() | Matches() | OneOf():
+            return f"SUM(CASE WHEN {staged.breaks(check)} THEN 1 ELSE 0 END)"
+        case Fresh(column):
+            return newest(staged.column(column), staged.dialect)
+    return None
+
+
+def _finding(staged: StagedRows, check: Check, rows: int, answer: Any) -> Finding:
+    match check:
+        case NotNull() | Between() | Matches() | OneOf():
+            failing = int(answer or 0)
+            return Finding(check, passed=not failing, rows=rows, failing=failing)
+        case RowCount(least, most):
+            fits = (least is None or rows >= least) and (most is None or rows <= most)
+            return Finding(check, passed=fits, rows=rows)
+        case Unique():
+            return _uniqueness(staged, check, rows)
+        case Fresh():
+            return _freshness(staged, check, rows, _moment(answer))
+
+
+def _uniqueness(staged: StagedRows, check: Unique, rows: int) -> Finding:
+    keys = [told_apart(staged.column(name), staged.type_of(name), staged.dialect) for name in check.columns]
+    named = ", ".join(f"{key} AS flow_key_{number}" for number, key in enumerate(keys))
+    known = "" if check.is_group else f" WHERE {staged.column(check.columns[0])} IS NOT NULL"
+    grouped = (
+        f"SELECT {named}, COUNT(*) AS flow_rows FROM {staged.relation} AS s{known} "
+        f"GROUP BY {', '.join(keys)} HAVING COUNT(*) > 1"
+    )
+    repeated, failing = staged.ask(f"SELECT COUNT(*), SUM(flow_rows) FROM ({grouped}) AS d")[0]
+    if not repeated:
+        return Finding(check, passed=True, rows=rows)
+    found = staged.ask(f"{grouped} LIMIT {SAMPLES}")
+    samples = tuple(_shown(check.columns, row[:-1]) for row in found)
+    return Finding(check, passed=False, rows=rows, failing=int(failing or 0), repeated=int(repeated), samples=samples)
+
+
+def _freshness(staged: StagedRows, check: Fresh, rows: int, latest: datetime | None) -> Finding:
+    """The table is asked only when the load alone would not do: a load without news need not be late."""
+    oldest = staged.job.started_at - check.within
+    replaces = isinstance(staged.job.strategy, Truncate)
+    if (latest is None or latest < oldest) and not replaces:
+        table = staged.table(check.column)
+        if table is not None:
+            sql = newest(f"t.{quote(check.column, staged.dialect)}", staged.dialect)
+            there = _moment(staged.ask(f"SELECT {sql} FROM {table} AS t")[0][0])
+            latest = max((moment for moment in (latest, there) if moment is not None), default=None)
+    return Finding(check, passed=latest is not None and latest >= oldest, rows=rows, newest=latest)
+
+
+def _with_examples(staged: StagedRows, findings: list[Finding]) -> list[Finding]:
+    """The keys of some rows for each check that rows break by themselves, all of them by one query."""
+    strategy, table = staged.job.strategy, staged.job.shape.declared
+    keys = strategy.keys if isinstance(strategy, (Merge, Scd2)) else table.primary_key
+    names = ", ".join(f"{staged.column(key)} AS flow_key_{number}" for number, key in enumerate(keys))
+    queries = [
+        f"SELECT * FROM (SELECT {place} AS flow_check, {names} FROM {staged.relation} AS s "
+        f"WHERE {staged.breaks(finding.check)} LIMIT {SAMPLES}) AS e{place}"
+        for place, finding in enumerate(findings)
+        if keys and finding.failing and isinstance(finding.check, _ROW_CHECKS)
+    ]
+    if not queries:
+        return findings
+    examples: dict[int, list[str]] = {}
+    for place, *values in staged.ask(" UNION ALL ".join(queries)):
+        examples.setdefault(int(place), []).append(_shown(keys, values))
+    return [
+        replace(finding, samples=tuple(examples[place])) if place in examples else finding
+        for place, finding in enumerate(findings)
+    ]
+
+
+def _shown(names: Sequence[str], values: Sequence[Any]) -> str:
+    return ", ".join(f"{name}={_value(name, value)}" for name, value in zip(names, values, strict=True))
+
+
+def _value(name: str, value: Any) -> str:
+    if _is_secret(name):
+        return REDACTED
+    if isinstance(value, (bytes, bytearray, memoryview)):  # MySQL groups texts by their bytes
+        try:
+            value = bytes(value).decode()
+        except UnicodeDecodeError:
+            value = bytes(value).hex()
+    text = mask(str(value))
+    return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}…"
+
+
+def _is_secret(name: str) -> bool:
+    """By its name; the key of an order is no secret, that of a door is one."""
+    words = re.split(r"[\W_]+", name.lower())
+    others = [word for word in words if word != "key"]
+    return is_secret_name("_".join(others)) or ("key" in words and not _KEYS_OF_DOORS.isdisjoint(others))
+
+
+def _moment(text: Any) -> datetime | None:
+    """The instant behind the text that every engine gives for a date or a time in UTC."""
+    found = _MOMENT.match(str(text)) if text is not None else None
+    if found is None:
+        return None
+    clock = f"{found[2] or '00:00:00'}.{(found[3] or '').ljust(6, '0')}"
+    return datetime.fromisoformat(f"{found[1]} {clock}").replace(tzinfo=timezone.utc)

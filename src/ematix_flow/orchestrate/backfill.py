@@ -1,0 +1,146 @@
+"""Backfill: windows of the past, planned in the ledger that live runs share, loaded by any number of workers."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.windows import Window
+from ematix_flow.engine import batch
+from ematix_flow.engine.result import Result
+from ematix_flow.engine.window import GivenWindow
+from ematix_flow.foundation.clock import now
+from ematix_flow.orchestrate.backfill_plan import Order, Plan, plan, run_of, window_of
+from ematix_flow.orchestrate.backfill_work import DONE, FAILED, Load, WindowResult, Worker
+from ematix_flow.runlog.protocol import RunLog
+
+
+@dataclass(frozen=True)
+class FailedWindow:
+    """A window that is not loaded, and why."""
+
+    window: Window
+    error: str
+    run_id: str = ""
+
+
+@dataclass
+class Tally:
+    """How far a backfill is; whoever shows it may ask at any time."""
+
+    windows: int
+    done: int = 0
+    failed: int = 0
+    rows: int = 0
+    failure: WindowResult | None = None
+    """The first that failed."""
+    began: float = field(default_factory=time.monotonic)
+
+    def __call__(self, result: WindowResult) -> None:
+        """One window more is settled."""
+        self.done += result.status == DONE
+        self.failed += result.status == FAILED
+        self.rows += result.rows
+        if result.status == FAILED:
+            self.failure = self.failure or result
+
+    @property
+    def left(self) -> int:
+        """Windows that nobody has settled yet."""
+        return max(0, self.windows - self.done - self.failed)
+
+    @property
+    def seconds(self) -> float:
+        """Since it began."""
+        return time.monotonic() - self.began
+
+    @property
+    def seconds_left(self) -> float | None:
+        """How long the rest takes when it goes on like this; None while nobody can say."""
+        settled = self.done + self.failed
+        return self.seconds / settled * self.left if settled > 1 and self.left else None
+
+
+@dataclass(frozen=True)
+class BackfillResult:
+    """What became of the windows."""
+
+    pipeline: str
+    windows: int
+    loaded: int
+    done_before: int
+    failed: tuple[FailedWindow, ...]
+    left: int
+    rows: int
+    seconds: float
+    interrupted: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every window is loaded."""
+        return self.loaded == self.windows
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "pipeline": self.pipeline,
+            "windows": self.windows,
+            "loaded": self.loaded,
+            "done_before": self.done_before,
+            "failed": [
+                {"window": str(item.window), "error": item.error, "run_id": item.run_id or None} for item in self.failed
+            ],
+            "left": self.left,
+            "rows": self.rows,
+            "seconds": round(self.seconds, 3),
+            "interrupted": self.interrupted,
+        }
+
+
+def backfill(spec: PipelineSpec, run_log: RunLog, order: Order) -> BackfillResult:
+    """Load windows of the past in this process, one after the other."""
+    planned = plan(run_log, spec, order, moment=now())
+    tally = Tally(len(planned.windows))
+    worker = Worker(spec, run_log, planned.windows, planned.manner, loader(spec, run_log), tell=tally)
+    return carried_out(planned, run_log, tally, worker.go)
+
+
+def carried_out(planned: Plan, run_log: RunLog, tally: Tally, work: Callable[[], None]) -> BackfillResult:
+    """Do the work, and read in the ledger what came of it; an interrupt ends it early."""
+    interrupted = False
+    try:
+        if planned.windows:
+            work()
+    except KeyboardInterrupt:
+        interrupted = True
+    return _outcome(planned, run_log, tally, interrupted=interrupted)
+
+
+def loader(spec: PipelineSpec, run_log: RunLog) -> Load:
+    """Loads a window as a run of its own."""
+
+    def load(window: GivenWindow, attempt: int) -> Result:
+        return batch.run(spec, run_log=run_log, attempt=attempt, window=window)
+
+    return load
+
+
+def _outcome(planned: Plan, run_log: RunLog, tally: Tally, *, interrupted: bool) -> BackfillResult:
+    wanted = set(planned.windows)
+    known = [item for item in run_log.intervals(planned.spec.name) if window_of(item) in wanted]
+    failed = [item for item in known if item.status == FAILED]
+    loaded = sum(item.status == DONE for item in known)
+    return BackfillResult(
+        pipeline=planned.spec.name,
+        windows=len(wanted),
+        loaded=loaded,
+        done_before=planned.done,
+        failed=tuple(FailedWindow(window_of(item), item.error or "nobody knows why", run_of(item)) for item in failed),
+        left=len(wanted) - loaded - len(failed),
+        rows=tally.rows,
+        seconds=tally.seconds,
+        interrupted=interrupted,
+    )

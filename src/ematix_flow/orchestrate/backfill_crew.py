@@ -1,0 +1,103 @@
+"""Workers of a backfill as processes of this machine, and what they tell."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.orchestrate.backfill_work import WindowResult
+
+_PATIENCE_SECONDS = 60.0
+_USUAL_EXITS = (0, 1, 130)
+
+
+@dataclass
+class Crew:
+    """`flow backfill --worker` several times; the first one alone until its first window is settled.
+
+    The first window makes tables that are not there, and finds what is wrong with every window.
+    """
+
+    arguments: Sequence[str]
+    """What follows `flow` on a worker's command line: no secrets."""
+    environment: Mapping[str, str]
+    count: int
+    tell: Callable[[WindowResult], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+    _workers: list[subprocess.Popen[str]] = field(default_factory=list)
+    _listeners: list[threading.Thread] = field(default_factory=list)
+    _heard: queue.Queue[WindowResult | int] = field(default_factory=queue.Queue)
+
+    def work(self) -> None:
+        """Until the last worker has ended; an interrupt is passed on, and waits for them."""
+        try:
+            self._start()
+            while any(listener.is_alive() for listener in self._listeners) or not self._heard.empty():
+                with suppress(queue.Empty):
+                    self._hear(self._heard.get(timeout=0.5))
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Ask the workers to end, and wait: each gives its window back."""
+        for worker in self._workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGINT)
+        for worker in self._workers:
+            try:
+                worker.wait(_PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                worker.kill()
+
+    def _hear(self, heard: WindowResult | int) -> None:
+        if isinstance(heard, int):
+            if heard not in _USUAL_EXITS:
+                self.say(f"a worker ended with {_ending(heard)}; its window is open again")
+                self._start_the_rest()
+            return
+        self.tell(heard)
+        if not heard.is_hopeless:
+            self._start_the_rest()
+
+    def _start_the_rest(self) -> None:
+        while len(self._workers) < self.count:
+            self._start()
+
+    def _start(self) -> None:
+        try:
+            worker = subprocess.Popen(  # noqa: S603  this very interpreter
+                [sys.executable, "-m", "ematix_flow.cli", *self.arguments, "--worker", str(os.getpid())],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                text=True,
+                start_new_session=True,  # an interrupt of the terminal reaches them once, through this process
+            )
+        except OSError as error:
+            raise RunFailed(
+                f"no worker could be started: {error.strerror or error}", hint="use --parallel 1"
+            ) from error
+        self._workers.append(worker)
+        listener = threading.Thread(target=self._listen, args=(worker,), daemon=True)
+        self._listeners.append(listener)
+        listener.start()
+
+    def _listen(self, worker: subprocess.Popen[str]) -> None:
+        for line in worker.stdout or ():
+            with suppress(ValueError, KeyError, TypeError):  # a line that is not ours
+                self._heard.put(WindowResult.from_dict(json.loads(line)))
+        self._heard.put(worker.wait())
+
+
+def _ending(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"

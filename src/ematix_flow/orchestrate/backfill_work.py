@@ -1,0 +1,183 @@
+"""One worker of a backfill: takes windows that nobody has, loads them, and says how each of them ended."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.windows import Window
+from ematix_flow.engine import lease
+from ematix_flow.engine.result import Result
+from ematix_flow.engine.window import GivenWindow
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import FlowError, LeaseHeld
+from ematix_flow.foundation.redact import mask
+from ematix_flow.orchestrate.backfill_plan import repeats, window_of
+from ematix_flow.orchestrate.windowed import Manner
+from ematix_flow.runlog.agenda import Interval
+from ematix_flow.runlog.ledger import Hold
+from ematix_flow.runlog.protocol import RunLog
+
+DONE, FAILED = "done", "failed"
+SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_OF_A_LOOK = 10.0  # a long ledger is not read for every window
+_ALIKE_IN_EVERY_WINDOW = (2, 3, 5)  # exit codes: names, declarations and statements, connections
+
+Load = Callable[[GivenWindow, int], Result]
+"""Loads a window; the attempt counts from 1."""
+
+
+@dataclass(frozen=True)
+class WindowResult:
+    """How a window ended."""
+
+    window: Window
+    status: str
+    rows: int = 0
+    seconds: float = 0.0
+    run_id: str = ""
+    error: str | None = None
+    where: str | None = None
+    hint: str | None = None
+    is_hopeless: bool = False
+    """Whether every other window would fail like this one."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "window": str(self.window),
+            "status": self.status,
+            "rows": self.rows,
+            "seconds": round(self.seconds, 3),
+            "run_id": self.run_id,
+            "error": self.error,
+            "where": self.where,
+            "hint": self.hint,
+            "is_hopeless": self.is_hopeless,
+        }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> WindowResult:
+        """The result behind `to_dict()`."""
+        return cls(**{**told, "window": Window.parse(told["window"])})
+
+
+def free_windows(
+    windows: Sequence[Window], ledger: Mapping[Window, Interval], *, in_order: bool, moment: datetime
+) -> tuple[list[Window], bool]:
+    """The windows that may be taken now, and whether somebody works on others, which may become free.
+
+    A window that has failed since it was planned is left to the next backfill; in order, so is all that follows it.
+    """
+    free: list[Window] = []
+    is_waiting = False
+    for window in windows:
+        known = ledger.get(window)
+        status = known.status if known is not None else "planned"
+        is_held = known is not None and known.is_held(moment)
+        if status == "planned" or (status == "running" and not is_held):
+            free.append(window)
+        is_waiting = is_waiting or is_held
+        if in_order and status != DONE:
+            break
+    return free, is_waiting
+
+
+@dataclass
+class Worker:
+    """Loads windows until none is free that this backfill has not tried."""
+
+    spec: PipelineSpec
+    run_log: RunLog
+    windows: Sequence[Window]
+    manner: Manner
+    load: Load
+    tell: Callable[[WindowResult], None] = lambda _: None
+    say: Callable[[str], None] = lambda _: None
+    is_over: Callable[[], bool] = lambda: False
+    """Asked between windows: whether nobody wants them any more."""
+
+    def go(self) -> None:
+        """Until every window is done, has failed, or is another worker's."""
+        is_first = True
+        while not self.is_over():
+            ledger = {window_of(item): item for item in self.run_log.intervals(self.spec.name)}
+            free, is_waiting = free_windows(self.windows, ledger, in_order=self.manner.in_order, moment=now())
+            if not free and not is_waiting:
+                return
+            if not free:
+                time.sleep(SECONDS_BETWEEN_LOOKS)
+            looked = time.monotonic()
+            for window in free:
+                result = self._taken(window, again=_repetition(ledger.get(window)))
+                if result is not None:
+                    self.tell(result)
+                    if result.is_hopeless and is_first:
+                        return
+                    is_first = False
+                if self.is_over() or time.monotonic() - looked > _SECONDS_OF_A_LOOK:
+                    break
+
+    def _taken(self, window: Window, *, again: str) -> WindowResult | None:
+        """Load the window as often as the pipeline's policy says; None when it is not to be had."""
+        attempt = 1
+        while True:
+            with self._alone():
+                hold = Hold(self.run_log, self.spec.name, window, again=again)
+                if not hold.take():
+                    return None
+                result, heals = self._attempted(hold, attempt)
+            if result.status == DONE or not heals or attempt >= self.spec.retry.max_attempts:
+                return result
+            wait = self.spec.retry.wait_after(attempt)
+            self.say(f"{window}: {result.error}; trying again in {wait:,.0f} s")
+            time.sleep(wait)
+            attempt += 1
+
+    def _attempted(self, hold: Hold, attempt: int) -> tuple[WindowResult, bool]:
+        began = time.monotonic()
+        choice = GivenWindow(self.spec, hold)
+        try:
+            done = self.load(choice, attempt)
+        except Exception as error:
+            seconds = time.monotonic() - began
+            return _failure(hold.window, error, seconds), not isinstance(error, FlowError) or error.retryable
+        rows = sum(target.rows_read for target in done.targets)
+        return WindowResult(hold.window, DONE, rows, time.monotonic() - began, done.run_id), True
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Where windows come one after the other, the pipeline's lease keeps live runs and other workers out."""
+        if self.manner.side_by_side:
+            yield
+            return
+        is_told = False
+        with ExitStack() as held:
+            while True:
+                try:
+                    held.enter_context(lease.held(self.run_log, self.spec.name))
+                    break
+                except LeaseHeld as error:
+                    if not is_told:
+                        self.say(f"waiting: {error.what}")
+                        is_told = True
+                    time.sleep(SECONDS_BETWEEN_LOOKS)
+            yield
+
+
+def _repetition(known: Interval | None) -> str:
+    return (repeats(known) or "") if known is not None else ""
+
+
+def _failure(window: Window, error: Exception, seconds: float) -> WindowResult:
+    said = mask(str(getattr(error, "what", None) or error)) or type(error).__name__
+    run_id = str(error.facts.get("run_id", "")) if isinstance(error, FlowError) else ""
+    is_hopeless = isinstance(error, FlowError) and error.exit_code in _ALIKE_IN_EVERY_WINDOW and not error.retryable
+    where = f"{error.where}   {error.where.text}".rstrip() if isinstance(error, FlowError) and error.where else None
+    hint = error.hint if isinstance(error, FlowError) else None
+    return WindowResult(window, FAILED, 0, seconds, run_id, said, where, hint, is_hopeless)

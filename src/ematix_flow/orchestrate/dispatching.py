@@ -1,0 +1,139 @@
+"""Hands requested runs to an executor, as many at once as are allowed, and notices workers that never began."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+
+from ematix_flow.declare.retry import RetryPolicy
+from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchSpec, Executor
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.foundation.redact import mask
+from ematix_flow.orchestrate.known import is_running
+from ematix_flow.orchestrate.settling import settle
+from ematix_flow.runlog.agenda import Action
+from ematix_flow.runlog.changes import Fate
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import RunRecord
+
+_TRIES = 3
+
+
+@dataclass
+class _Worker:
+    handle: DispatchHandle
+    since: float = field(default_factory=time.monotonic)
+
+
+@dataclass
+class Dispatching:
+    """The workers of one leader."""
+
+    run_log: RunLog
+    executor: Executor
+    policies: Mapping[str, RetryPolicy]
+    spec_of: Callable[[RunRecord], DispatchSpec]
+    most: int
+    lease_seconds: float
+    tell: Callable[[str, str, str], None] = lambda _kind, _name, _text: None
+    """Hears of `dispatched`, `ended` (with the run's id), `dispatch_failed` and `cancelled`, and of which job."""
+    workers: dict[str, _Worker] = field(default_factory=dict)
+    _tries: dict[str, int] = field(default_factory=dict)
+
+    def hand_out(self) -> int:
+        """Start workers for what waits, the oldest first; how many."""
+        pending = self.run_log.pending_actions()
+        self._cancel([record for record in pending if not Action.of(record).starts_a_run])
+        waiting = [record for record in pending if record.pipeline in self.policies and Action.of(record).starts_a_run]
+        self._forget_the_ended({record.run_id for record in waiting})
+        if not waiting:
+            return 0
+        busy = self._busy()
+        paused = self.run_log.paused()
+        started = 0
+        for record in waiting:
+            if len(busy) >= self.most:
+                break
+            name = record.pipeline
+            if name in busy or name in paused or record.run_id in self.workers:
+                continue
+            if self._start(record):
+                busy.add(name)
+                started += 1
+        return started
+
+    def has_news(self) -> bool:
+        """Whether a worker has ended since anybody looked."""
+        return any(self._has_ended(worker.handle) for worker in self.workers.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no worker of this leader is on its way."""
+        return not self.workers
+
+    def _has_ended(self, handle: DispatchHandle) -> bool | None:
+        """None for an executor of the user's own that cannot tell."""
+        ask = getattr(self.executor, "has_ended", None)
+        return ask(handle) if ask is not None else None
+
+    def _busy(self) -> set[str]:
+        """Jobs that run, whoever started them, and those whose worker is on its way."""
+        names = {worker.handle.pipeline_name for worker in self.workers.values()}
+        for name, record in self.run_log.latest_runs().items():
+            if name in self.policies and is_running(record):
+                names.add(name)
+        return names
+
+    def _start(self, record: RunRecord) -> bool:
+        try:
+            handle = self.executor.dispatch(self.spec_of(record))
+        except DispatchError as error:
+            self._count_try(record, mask(error.what))
+            return False
+        self.workers[record.run_id] = _Worker(handle)
+        self.tell("dispatched", record.pipeline, handle.backend)
+        return True
+
+    def _forget_the_ended(self, waiting: set[str]) -> None:
+        for run_id, worker in list(self.workers.items()):
+            has_ended = self._has_ended(worker.handle)
+            if has_ended is None:  # nobody can know: it has until its lease would be over to begin
+                has_ended = run_id not in waiting or time.monotonic() - worker.since > self.lease_seconds
+            if not has_ended:
+                continue
+            del self.workers[run_id]
+            self.tell("ended", worker.handle.pipeline_name, run_id)
+            record = self.run_log.get_run(run_id) if run_id in waiting else None
+            if record is not None and record.status == "requested":
+                self._count_try(record, "its worker ended before it had taken the run")
+
+    def _count_try(self, record: RunRecord, reason: str) -> None:
+        """A worker that does not begin is started again, but not for ever."""
+        tries = self._tries[record.run_id] = self._tries.get(record.run_id, 0) + 1
+        self.tell("dispatch_failed", record.pipeline, reason)
+        if tries < _TRIES:
+            return
+        del self._tries[record.run_id]
+        error = DispatchError(f"no worker began the run in {tries} attempts: {reason}")
+        if self.run_log.change_run(record.run_id, lambda known: _never_began(known, error)):
+            policy = self.policies[record.pipeline]
+            settle(self.run_log, record.pipeline, policy, attempt=record.attempt, error=error, at=clock_now())
+            self.run_log.record_run(record.pipeline, clock_now(), False)
+
+    def _cancel(self, wishes: list[RunRecord]) -> None:
+        for wish in wishes:
+            run_id = Action.of(wish).run_id
+            worker = self.workers.get(run_id or "")
+            if worker is None:
+                continue  # another scheduler's, or this machine's `flow runs cancel` has stopped it
+            if self.run_log.take_action(wish.run_id, worker.handle.backend):
+                self.executor.cancel(worker.handle)
+                self.tell("cancelled", wish.pipeline, str(run_id))
+
+
+def _never_began(record: RunRecord, error: DispatchError) -> RunRecord | Fate:
+    if record.status != "requested":
+        return Fate.KEPT
+    extras = {**record.extras, "error": error.to_dict()}
+    return replace(record, status="failed", finished_at=clock_now(), error_summary=mask(error.what), extras=extras)

@@ -1,0 +1,94 @@
+"""What of a pipeline's data time is loaded, and what is missing: the ledger read as one line of time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.windows import Window, merged, without
+from ematix_flow.engine.window import live_end
+from ematix_flow.orchestrate.backfill_plan import run_of, window_of
+from ematix_flow.orchestrate.cron import last_fire
+from ematix_flow.runlog.agenda import Interval
+
+DONE, GAP = "done", "gap"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of the line: done, running, planned, failed, or a gap that nobody has planned."""
+
+    window: Window
+    state: str
+    windows: int = 0
+    error: str = ""
+    run_id: str = ""
+    attempt: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        start, _, end = str(self.window).partition("/")
+        told = {"windows": self.windows, "error": self.error, "run_id": self.run_id, "attempt": self.attempt}
+        return {"start": start, "end": end, "state": self.state, **{key: value for key, value in told.items() if value}}
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """The whole line, in the order of time."""
+
+    pipeline: str
+    stretches: tuple[Stretch, ...]
+
+    @property
+    def missing(self) -> list[Window]:
+        """What is not loaded and nobody is loading."""
+        return merged(item.window for item in self.stretches if item.state not in (DONE, "running"))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether every missing part stands in the ledger, so that a resumed backfill takes it up."""
+        return all(item.state != GAP for item in self.stretches)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        return {
+            "pipeline": self.pipeline,
+            "stretches": [item.to_dict() for item in self.stretches],
+            "missing": [dict(zip(("start", "end"), str(window).split("/"), strict=True)) for window in self.missing],
+        }
+
+
+def gaps_of(spec: PipelineSpec, known: Sequence[Interval], *, moment: datetime) -> Gaps:
+    """From where its windows begin to where they should end by now."""
+    windows = [window_of(item) for item in known]
+    starts = [*(window.start for window in windows), *([spec.window_start] if spec.window_start else [])]
+    ends = [window.end for window in windows]
+    if spec.schedule is not None:  # what comes after the last fire is not missing, it is new
+        ends.append(live_end(spec, last_fire(spec.schedule, moment, zone=spec.timezone)))
+    if not starts or not ends or min(starts) >= max(ends):
+        return Gaps(spec.name, ())
+    whole = Window(min(starts), max(ends))
+    stretches = [Stretch(window, GAP) for window in without([whole], windows)]
+    for state in (DONE, "planned", "running"):
+        there = [item for item in known if _state(item, moment) == state]
+        stretches += [_together(window, state, there) for window in merged(map(window_of, there))]
+    stretches += [
+        Stretch(window_of(item), "failed", 1, item.error or "", run_of(item), item.attempt)
+        for item in known
+        if _state(item, moment) == "failed"
+    ]
+    return Gaps(spec.name, tuple(sorted(stretches, key=lambda item: (item.window, item.state))))
+
+
+def _state(interval: Interval, moment: datetime) -> str:
+    """A window whose worker has died is planned again."""
+    if interval.status == "running" and not interval.is_held(moment):
+        return "planned"
+    return interval.status
+
+
+def _together(window: Window, state: str, items: Sequence[Interval]) -> Stretch:
+    return Stretch(window, state, sum(window_of(item).overlaps(window) for item in items))

@@ -1,0 +1,66 @@
+"""Runs whose worker has gone without a word: they are failed attempts, and their jobs are free again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from ematix_flow.declare.retry import RetryPolicy
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.orchestrate.settling import settle
+from ematix_flow.runlog.changes import Fate
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import AttemptState, RunRecord
+from ematix_flow.runlog.worker import is_dead, this_worker
+
+WORKER_GONE = "its worker ended without a word"
+
+
+def lost_runs(run_log: RunLog, policies: Mapping[str, RetryPolicy]) -> list[tuple[RunRecord, AttemptState]]:
+    """Close the records of runs that nobody carries out any more, and count them as failed attempts."""
+    found = []
+    for name, record in run_log.latest_runs().items():
+        if record.extras.get("backfill"):  # the ledger knows its window, and gives it to whoever goes on
+            continue
+        if record.status != "running" or name not in policies or not _is_gone(run_log, record):
+            continue
+        if run_log.change_run(record.run_id, _failed):
+            state = settle(
+                run_log,
+                name,
+                policies[name],
+                attempt=record.attempt,
+                error=RunFailed(WORKER_GONE),
+                at=clock_now(),
+            )
+            run_log.record_run(name, clock_now(), False)
+            found.append((record, state or AttemptState(record.attempt, clock_now())))
+    return found
+
+
+def _is_gone(run_log: RunLog, record: RunRecord) -> bool:
+    """A worker of this machine is looked for; of any other, its lease tells: it holds one while it works."""
+    worker = str(record.extras.get("worker") or "")
+    if worker and is_dead(worker):
+        return True
+    if worker.partition(":")[0] == this_worker().partition(":")[0] or record.extras.get("backfill"):
+        return False  # it lives; and a window of the past is held in the ledger, not by a lease
+    claim = run_log.claim(record.pipeline, this_worker(), 30)
+    if claim.token is None:
+        return False
+    run_log.release(claim.token)
+    return True
+
+
+def _failed(record: RunRecord) -> RunRecord | Fate:
+    if record.status != "running":
+        return Fate.KEPT
+    error = {"error": "WorkerLost", "message": WORKER_GONE, "retryable": True}
+    return replace(
+        record,
+        status="failed",
+        finished_at=clock_now(),
+        error_summary=WORKER_GONE,
+        extras={**record.extras, "error": error},
+    )

@@ -1,0 +1,93 @@
+"""Puts what is due into the queue: a slot is taken once and for all, and stands there as a requested run.
+
+Whoever finds a requested run may carry it out; the run log lets exactly one do so. A process that dies in between
+leaves a slot without a run, which the next one finds and asks for again under the same id.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.orchestrate.due import AFTER, CRON, RETRY, WAIT, Fire, Job, Known, Skip, decide
+from ematix_flow.orchestrate.known import known_by
+from ematix_flow.runlog.agenda import Slot
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import RunRecord
+from ematix_flow.runlog.worker import this_worker
+
+SLOT = "slot"
+
+
+@dataclass(frozen=True)
+class Ticked:
+    """What one look at the clock found."""
+
+    fired: tuple[Fire, ...] = ()
+    skipped: tuple[Skip, ...] = ()
+
+
+@dataclass(frozen=True)
+class Queueing:
+    """Decides and asks; `leader` is the token that has to hold while it does."""
+
+    jobs: Sequence[Job]
+    run_log: RunLog
+    interval: float
+    leader: str | None = None
+    say: Callable[[str], None] = lambda _: None
+
+    def tick(self, now: datetime, *, interval: float | None = None, leave: Container[str] = ()) -> Ticked:
+        """Ask for everything that is due and can run, but for the jobs that are to be left alone."""
+        known = known_by(self.run_log, self.jobs)
+        decisions = decide(self.jobs, known, now=now, interval=interval or self.interval)
+        due = [item for item in decisions if isinstance(item, Fire) and item.name not in leave]
+        fired = [item for item in due if self._fire(item)]
+        skipped = [item for item in decisions if isinstance(item, Skip)]
+        for item in skipped:
+            self._wait(item, known)
+        return Ticked(tuple(fired), tuple(skipped))
+
+    def recover(self) -> list[str]:
+        """Ask again for slots whose run never came to be; the names of their jobs."""
+        newest = {record.run_id for record in self.run_log.latest_runs().values()}
+        names = {job.name for job in self.jobs}
+        found = [slot for kind in (CRON, RETRY, AFTER) for slot in self.run_log.last_slots(kind).values()]
+        return [
+            slot.pipeline
+            for slot in found
+            if slot.pipeline in names
+            and slot.run_id
+            and slot.run_id not in newest
+            and self.run_log.get_run(slot.run_id) is None
+            and self.run_log.offer_run(_requested(slot), leader=self.leader)
+        ]
+
+    def _fire(self, fire: Fire) -> bool:
+        slot = Slot(fire.name, fire.slot, clock_now(), this_worker(), str(uuid.uuid4()))
+        if not self.run_log.take_slot(
+            fire.name, fire.slot, slot.worker_id, leader=self.leader, run_id=slot.run_id
+        ):  # somebody else was quicker
+            return False
+        if fire.clears_attempts:
+            self.run_log.clear_attempt_state(fire.name)
+        self.run_log.offer_run(_requested(slot), leader=self.leader)
+        self.say(f"firing: {fire.name} ({fire.slot})")
+        return True
+
+    def _wait(self, item: Skip, known: Known) -> None:
+        """A slot that waits stays due after its window has passed; that is said once."""
+        if item.waits_for is None or not item.waits_for.startswith(CRON):
+            return
+        if known.waiting.get(item.name) != item.waits_for:
+            self.run_log.take_slot(item.name, f"{WAIT}:{item.waits_for}", this_worker(), leader=self.leader)
+
+
+def _requested(slot: Slot) -> RunRecord:
+    kind, _, rest = slot.slot.partition(":")
+    attempt = int(rest.rpartition("#")[2]) if kind == RETRY else 1
+    extras = {"action": "run", SLOT: slot.slot, "requested_by": slot.worker_id}
+    return RunRecord(slot.run_id, slot.pipeline, "requested", slot.fired_at, attempt=attempt, extras=extras)

@@ -1,0 +1,174 @@
+"""The scheduler: one of several leads, asks for what is due and hands it out; the others wait to take over.
+
+Only the run log is shared. The leader's lease has a fencing token that every slot is taken with, so that a leader who
+was stopped and wakes up can no longer fire; a run that was asked for is taken by exactly one worker.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from ematix_flow.executors.protocol import DispatchSpec, Executor
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.foundation.errors import FlowError, LeaseLost
+from ematix_flow.foundation.redact import mask
+from ematix_flow.orchestrate.dispatching import Dispatching
+from ematix_flow.orchestrate.due import Job
+from ematix_flow.orchestrate.leading import leadership
+from ematix_flow.orchestrate.lost import lost_runs
+from ematix_flow.orchestrate.queueing import Queueing
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import RunRecord
+from ematix_flow.runlog.worker import this_worker
+
+ITSELF = "_scheduler"
+_LOOKS_A_SECOND = 5
+_CLOCK_MAY_DRIFT = 30.0
+_MINUTE = 60.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a scheduler works."""
+
+    poll_interval: float = 10.0
+    lease_seconds: int = 300
+    leader_lease_seconds: float = 60.0
+    interval: float = 60.0
+    most: int = 4
+    worker_id: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "worker_id", self.worker_id or this_worker())
+
+
+Hear = Callable[[str, str, str], None]
+"""Hears what happens: its kind, the job, a text, which for runs that ended or were lost is the run's id."""
+
+
+class Scheduler:
+    """One process of possibly several."""
+
+    def __init__(self, jobs: Sequence[Job], run_log: RunLog, executor: Executor,
+                 spec_of: Callable[[RunRecord], DispatchSpec], *, settings: Settings, group: str = "",
+                 hear: Hear = lambda _kind, _name, _text: None, every_minute: Callable[[], None] = lambda: None,
+                 clock: Callable[[], datetime] = clock_now) -> None:  # fmt: skip
+        self.settings = settings
+        self.run_log = run_log
+        self.executor = executor
+        self.hear = hear
+        self.clock = clock
+        self._every_minute = every_minute
+        self._minute = float("-inf")
+        self._leadership = leadership(group)
+        self._token: str | None = None
+        self._stands_by = False
+        self._policies = {job.name: job.retry for job in jobs}
+        self._queue = Queueing(jobs, run_log, settings.interval)
+        self._workers = Dispatching(run_log, executor, self._policies, spec_of, settings.most,
+                                    settings.lease_seconds, hear)  # fmt: skip
+        self._stopping = threading.Event()
+        self._last: tuple[float, datetime] | None = None
+        self._skipped: dict[str, str] = {}
+
+    def run(self, *, max_iterations: int | None = None, sleep: Callable[[float], None] | None = None) -> None:
+        """Tick until told to stop; an error of one tick is told, and the next one tries again."""
+        done = 0
+        while not self._stopping.is_set() and (max_iterations is None or done < max_iterations):
+            try:
+                self.tick()
+            except LeaseLost as error:
+                self._stand_down(error.what)
+            except Exception as error:
+                self.hear("tick_error", ITSELF, mask(str(getattr(error, "what", error))))
+            done += 1
+            if max_iterations is None or done < max_iterations:
+                (sleep or self._wait)(self.settings.poll_interval)
+        self.close()
+
+    def stop(self) -> None:
+        """End after the tick that is under way."""
+        self._stopping.set()
+
+    def tick(self) -> bool:
+        """One look at the clock; False while somebody else leads."""
+        if not self._leads():
+            return False
+        now, interval = self._window()
+        for record, state in lost_runs(self.run_log, self._policies):
+            self.hear("gave_up" if state.gave_up else "lost", record.pipeline, record.run_id)
+        ticked = replace(self._queue, leader=self._token).tick(now, interval=interval)
+        for fire in ticked.fired:
+            self.hear("fired", fire.name, fire.slot)
+        for item in ticked.skipped:
+            if self._skipped.get(item.name) != item.reason:
+                self.hear("skipped", item.name, item.reason)
+        self._skipped = {item.name: item.reason for item in ticked.skipped}
+        self._workers.hand_out()
+        if time.monotonic() - self._minute >= _MINUTE:
+            self._minute = time.monotonic()
+            self._every_minute()
+        return True
+
+    def close(self) -> None:
+        """Leadership goes to whoever waits for it; runs that would die with this process are waited for."""
+        token, self._token = self._token, None
+        if token is not None:
+            try:
+                self.run_log.release(token)
+            except FlowError as error:  # it runs out by itself
+                self.hear("tick_error", ITSELF, error.what)
+        close = getattr(self.executor, "close", None)  # an executor of the user's own may have nothing to close
+        if close is not None:
+            close(wait=True)
+
+    def _leads(self) -> bool:
+        if self._token is not None:
+            if self._keep_leading():
+                return True
+            self._stand_down("the lease was lost to another scheduler")
+        claim = self.run_log.claim(self._leadership, self.settings.worker_id, self.settings.leader_lease_seconds)
+        if claim.token is None:
+            if not self._stands_by:
+                self.hear("standby", ITSELF, f"{claim.holder} leads")
+            self._stands_by = True
+            return False
+        self._token, self._stands_by, self._last = claim.token, False, None
+        self.hear("leading", ITSELF, f"as {self.settings.worker_id}, number {claim.fence}")
+        for name in replace(self._queue, leader=self._token).recover():
+            self.hear("recovered", name, "asked for again: its slot was taken and nobody had begun")
+        return True
+
+    def _keep_leading(self) -> bool:
+        return self._token is not None and self.run_log.heartbeat(
+            self._token, self.settings.leader_lease_seconds
+        )
+
+    def _stand_down(self, reason: str) -> None:
+        self._token = None
+        self._stands_by = True
+        self.hear("standby", ITSELF, reason)
+
+    def _window(self) -> tuple[datetime, float]:
+        """Now, and how far back slots count: to the last look at least, however long a tick took."""
+        now, passed = self.clock(), time.monotonic()
+        interval = self.settings.interval
+        if self._last is not None:
+            by_clock, really = (now - self._last[1]).total_seconds(), passed - self._last[0]
+            if abs(by_clock - really) > _CLOCK_MAY_DRIFT:
+                self.hear("clock", ITSELF, f"the clock jumped by {by_clock - really:+.0f} s; no slot is fired twice")
+            interval = max(interval, by_clock + 1)
+        self._last = (passed, now)
+        return now, interval
+
+    def _wait(self, seconds: float) -> None:
+        """Until the next multiple of the interval on the clock, so that slots fire on time; less when a worker ends."""
+        until = time.monotonic() + seconds - self.clock().timestamp() % seconds
+        while time.monotonic() < until and not self._stopping.wait(1 / _LOOKS_A_SECOND):
+            if self._workers.has_news():
+                return
+

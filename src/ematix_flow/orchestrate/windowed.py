@@ -1,0 +1,96 @@
+"""Which pipelines read by windows, and how their windows may be loaded: side by side, or one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.config.resolve import resolve
+from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.pipeline import PipelineSpec, positional_parameters, returns_nothing, takes_window
+from ematix_flow.declare.strategy import Append, Scd2, Truncate
+from ematix_flow.engine.window import check_windowed, not_windowed
+from ematix_flow.expressions import marks_in
+from ematix_flow.foundation.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Manner:
+    """How windows of a pipeline are loaded, and why; in order means that a failed one stops those after it."""
+
+    side_by_side: bool = True
+    in_order: bool = False
+    reason: str = ""
+
+
+def manner_of(spec: PipelineSpec) -> Manner:
+    """What its strategies and targets allow."""
+    if not spec.loads:
+        return Manner(False, False, "a plain function gets one window at a time")
+    found = [_manner(load) for load in spec.loads]
+    if spec.transforms_post:
+        found.append(Manner(False, False, "transforms that follow each load do not expect company"))
+    return next(
+        (manner for manner in found if manner.in_order),
+        next((manner for manner in found if not manner.side_by_side), Manner()),
+    )
+
+
+def _manner(load: LoadSpec) -> Manner:
+    strategy = load.strategy
+    if isinstance(strategy, Append):
+        backend = backend_for(resolve(load.connection).connection)
+        reason = f"one process at a time may write {backend.title}" if backend.one_writer else ""
+        return Manner(side_by_side=not reason, reason=reason)
+    if isinstance(strategy, Scd2) and strategy.event_time is not None:
+        return Manner(False, False, "each window of an scd2 builds on the rows that are there")
+    return Manner(False, True, f"a {strategy.mode} keeps what came last, so its windows come in their order")
+
+
+def require_windowed(spec: PipelineSpec) -> None:
+    """A PlanError for a pipeline whose windows cannot be loaded one by one."""
+    check_windowed(spec)
+    if any(isinstance(load.strategy, Truncate) for load in spec.loads):
+        raise PlanError(
+            f"{spec.name} truncates: each window would replace the one before it",
+            where=spec.where,
+            hint='use mode="append" or mode="merge"',
+        )
+    if not takes_window(spec.function) and _has_no_window(spec):
+        raise not_windowed(spec)
+
+
+def _has_no_window(spec: PipelineSpec) -> bool:
+    """Whether it is certain, without doing any of its work, that the pipeline asks for no window."""
+    function = spec.function
+    if not spec.loads or (spec.source_table is not None and returns_nothing(function)):
+        return True
+    if not positional_parameters(function):
+        with suppress(Exception):  # what is wrong with it is told when it runs
+            answer = function()
+            return not marks_in(str(getattr(answer, "query", answer)))
+        return False
+    texts = list(_texts(function))
+    return not any(marks_in(text) for text in texts) and any("select" in text.lower() for text in texts)
+
+
+def _texts(function: Callable[..., Any]) -> Iterator[str]:
+    """Texts that a function writes, and those it knows by name."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return
+    known = getattr(function, "__globals__", {})
+    for part in _codes(code):
+        yield from (constant for constant in part.co_consts if isinstance(constant, str))
+        yield from (known[name] for name in part.co_names if isinstance(known.get(name), str))
+
+
+def _codes(code: CodeType) -> Iterator[CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _codes(constant)

@@ -1,0 +1,36 @@
+"""Quality: what came of the checks of a load, and how fresh pipelines are."""
+
+from ematix_flow.declare.checks import parse_duration
+from ematix_flow.engine.quality import QualityAssertion, QualityOutcome
+from ematix_flow.foundation.errors import (
+    QualityCheckFailed,
+    QualityDependencyMissing,
+    QualityError,
+    QualityUnrunnable,
+)
+from ematix_flow.orchestrate.freshness import (
+    FreshnessEvaluator,
+    FreshnessState,
+    SlaSpec,
+    evaluate_freshness,
+    evaluate_freshness_once,
+    register_freshness_sla,
+    registered_slas,
+)
+
+__all__ = [
+    "FreshnessEvaluator",
+    "FreshnessState",
+    "QualityAssertion",
+    "QualityCheckFailed",
+    "QualityDependencyMissing",
+    "QualityError",
+    "QualityOutcome",
+    "QualityUnrunnable",
+    "SlaSpec",
+    "evaluate_freshness",
+    "evaluate_freshness_once",
+    "parse_duration",
+    "register_freshness_sla",
+    "registered_slas",
+]

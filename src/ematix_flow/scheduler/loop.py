@@ -1,0 +1,66 @@
+"""The scheduler's loop as a function, for programs that bring their own run log and executor."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.executors.protocol import DispatchSpec, Executor
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.observe.alerts.dispatch import Alerts
+from ematix_flow.observe.alerts.event import FAILED, AlertEvent
+from ematix_flow.observe.metrics.sinks import NullSink
+from ematix_flow.orchestrate.jobs import declared_jobs
+from ematix_flow.orchestrate.scheduler import Scheduler, Settings
+from ematix_flow.runlog.protocol import RunHistoryStore, RunLog
+from ematix_flow.runlog.records import RunRecord
+
+_COUNTED = ("dispatched", "dispatch_failed", "tick_error")
+
+
+@dataclass(frozen=True)
+class DispatchFailedEvent:
+    """A worker that could not be started."""
+
+    pipeline: str
+    error_type: str
+    error_message: str
+
+
+def run_scheduler(*, module: str, run_log: RunLog, run_log_url: str, executor: Executor,
+                  alerter_urls: Sequence[str] | None = None, metrics_url: str | None = None,
+                  alerters: Sequence[Any] | None = None, metrics: Any = None, poll_interval_seconds: float = 10,
+                  lease_seconds: int = 300, leader_lease_seconds: float = 60, interval_seconds: float = 60,
+                  worker_id: str | None = None, history: RunHistoryStore | None = None,
+                  max_iterations: int | None = None, now_fn: Callable[[], datetime] | None = None,
+                  sleep_fn: Callable[[float], None] | None = None) -> None:  # fmt: skip
+    """Fire what is due in `module` until the process ends, or for `max_iterations` looks at the clock.
+
+    Workers open `run_log_url`, which must lead to the same place as `run_log`. `history` is accepted and not needed:
+    the run log keeps what people ask for.
+    """
+    importlib.import_module(module)
+    told, sink = Alerts(tuple(alerters or ())), metrics or NullSink()
+
+    def spec_of(record: RunRecord) -> DispatchSpec:
+        return DispatchSpec(record.pipeline, module, lease_seconds=lease_seconds, run_log_url=run_log_url,
+                            alerter_urls=tuple(alerter_urls or ()), metrics_url=metrics_url,
+                            run_id=record.run_id)  # fmt: skip
+
+    def hear(kind: str, name: str, text: str) -> None:
+        if kind in _COUNTED:
+            sink.inc_runs(name, kind)
+        if kind == "dispatch_failed":
+            failed = DispatchFailedEvent(name, "DispatchError", text)
+            told.tell(AlertEvent(FAILED, name, clock_now(), failed.error_message, failed.error_type))
+
+    settings = Settings(poll_interval_seconds, lease_seconds, leader_lease_seconds, interval_seconds,
+                        worker_id=worker_id or "")  # fmt: skip
+    scheduler = Scheduler(
+        declared_jobs(), run_log, executor, spec_of, settings=settings, group=module, hear=hear,
+        clock=now_fn or clock_now,
+    )  # fmt: skip
+    scheduler.run(max_iterations=max_iterations, sleep=sleep_fn)
