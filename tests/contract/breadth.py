@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 
 _TWINS = {
-    "mysql8": ("test_append", "test_truncate", "test_scd2", "test_scd2_events", "test_sources", "test_fan_out", "test_lanes", "test_errors"),
+    "mysql8": ("test_append", "test_truncate", "test_scd2", "test_scd2_events", "test_sources", "test_fan_out", "test_lanes", "test_errors", "test_windows"),
     "mariadb": ("test_lanes",),
-    "files-csv": ("test_append",),
-    "files-orc": ("test_append", "test_truncate", "test_fan_out", "test_errors"),
-    "files-jsonl": ("test_append", "test_truncate", "test_fan_out", "test_errors"),
+    "files-csv": ("test_append", "test_windows"),
+    "files-orc": ("test_append", "test_truncate", "test_fan_out", "test_errors", "test_windows"),
+    "files-jsonl": ("test_append", "test_truncate", "test_fan_out", "test_errors", "test_windows"),
 }  # fmt: skip
 _STORIES = {
     ("delta", "test_scd2_events"): (

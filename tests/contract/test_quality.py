@@ -123,6 +123,29 @@ def test_refused_rows_are_never_published_and_every_lane_finds_the_same(harness:
         assert "test_quality.py" in str(caught.value.where)
 
 
+@pytest.mark.systems("delta", "files-parquet")
+def test_spark_finds_the_same_in_staged_files_where_duckdb_is_not_installed(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ematix_flow.families.lake.sink.can_check_here", lambda: False)
+    monkeypatch.setattr("ematix_flow.engine.lanes.can_check_here", lambda: False)
+    table = declare(COLUMNS)
+    with pytest.raises(QualityCheckFailed) as caught:
+        load(harness, table, "arrow", rows(), expectations=expectations, on_quality_failure="fail")
+    assert {item.name: item.failing for item in caught.value.outcome.wrong} == REFUSED  # type: ignore[attr-defined]
+    plan = parquet_pipeline_of(harness, table, rows(), mode="append", expectations=expectations).preview()
+    assert plan.targets[0].lane == "arrow"
+    assert "Spark" in plan.targets[0].lane_reason
+
+
+@pytest.mark.systems("files-parquet", "files-csv")
+def test_rows_that_are_staged_before_they_are_compared_are_checked(harness: Harness) -> None:
+    options = {"watermark_column": "at", "expectations": expectations}
+    result = load(harness, declare(COLUMNS), "spark", rows(), **options)
+    found = {item["name"]: item["failing"] for item in result["quality"]["assertions"] if item["verdict"] == "fail"}
+    assert found == REFUSED
+
+
 @pytest.mark.systems("postgres", "mariadb", "sqlite", "duckdb", "files-parquet")
 def test_with_warn_the_load_goes_on_and_says_so(harness: Harness) -> None:
     lane, table = lanes_of(harness)[0], declare(COLUMNS)

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from ematix_flow.declare.windows import Window, said
-from ematix_flow.run_log import SqliteRunLog
+from ematix_flow.run_log import SqliteRunLog, from_url
 from ematix_flow.runlog.agenda import Interval
 
 ROWS_A_DAY = 8
@@ -253,12 +253,14 @@ def test_a_failed_day_fails_alone_and_is_all_that_is_tried_again(shop: Shop) -> 
 
 def test_windows_side_by_side_load_every_row_once(warehouse: Shop) -> None:
     sold = warehouse.sell(JANUARY, 8)
+    url = warehouse.environment["WAREHOUSE_URL"]
     told = warehouse.told("backfill", "to_warehouse", "--from", "2026-01-01", "--to", "2026-01-09", "--chunk", "12h",
-                          "--parallel", "3")  # fmt: skip
+                          "--parallel", "3", "--run-log", url)  # fmt: skip
     assert (told["windows"], told["loaded"], told["failed"], told["rows"]) == (16, 16, [], 64)
     assert warehouse.in_warehouse() == once(sold)
-    workers = {item.worker_id for item in warehouse.ledger("to_warehouse")}
-    assert len(workers) > 1
+    with closing(from_url(url)) as log:
+        assert len({item.worker_id for item in log.intervals("to_warehouse")}) > 1
+    assert warehouse.ledger("to_warehouse") == []
 
 
 def test_two_backfills_at_once_share_the_windows(warehouse: Shop) -> None:
@@ -272,9 +274,11 @@ def test_two_backfills_at_once_share_the_windows(warehouse: Shop) -> None:
     assert sum(json.loads(out)["rows"] for out, _ in answers) == len(sold)
 
 
-def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(warehouse: Shop) -> None:
-    sold = warehouse.sell(JANUARY, 8)
-    process = warehouse.start("backfill", "slowly", "--from", "2026-01-01", "--to", "2026-01-09")
+@pytest.mark.parametrize("parallel", ["1", "2"])
+def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(warehouse: Shop, parallel: str) -> None:
+    sold = warehouse.sell(JANUARY, 12)
+    words = ("backfill", "slowly", "--from", "2026-01-01", "--to", "2026-01-13", "--parallel", parallel)
+    process = warehouse.start(*words)
     deadline = time.monotonic() + 60
     while not any(item.status == "done" for item in warehouse.ledger("slowly")):
         assert time.monotonic() < deadline

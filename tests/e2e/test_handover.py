@@ -68,9 +68,7 @@ class Shop:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     made = Shop(tmp_path_factory.mktemp("handover"))
-    ready = subprocess.Popen(
-        [sys.executable, "-m", "ematix_flow.cli.ready", str(made.folder / "engine" / "warm.sock")]
-    )
+    ready = subprocess.Popen([sys.executable, "-m", "ematix_flow.cli.ready", str(made.folder / "engine" / "warm.sock")])
     until = time.monotonic() + 60
     while not (made.folder / "engine" / "warm.sock").exists():
         assert time.monotonic() < until

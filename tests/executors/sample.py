@@ -68,6 +68,11 @@ def where(batches):
         yield pyarrow.RecordBatch.from_pydict({"place": [str(os.getpid())]})
 
 
+@register(name="ticks", schedule="* * * * *")
+def ticks():
+    return {"rows": 1}
+
+
 @register(name="asleep", schedule=None)
 def asleep():
     (HERE / ".asleep").write_text(str(os.getpid()))

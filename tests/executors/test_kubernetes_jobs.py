@@ -142,29 +142,60 @@ def test_a_run_whose_job_failed_before_it_began_gets_a_new_one(
 def test_what_the_job_says_really_runs_and_only_once(
     executor: KubernetesJobExecutor, jobs: Any, namespace: str, project: Path
 ) -> None:
-    """The test is the kubelet: it starts the container's words with the container's variables; twice, as a kubelet may."""
+    """The test is the kubelet, and starts it twice, as a kubelet may."""
     run_log = from_url(str(project / "run_log.db"))
     run_log.offer_run(RunRecord("run-1", "people", "requested", datetime.now(timezone.utc)))
     handle = executor.dispatch(spec_of("people", project, run_id="run-1"))
-    (worker,) = jobs.read_namespaced_job(handle.ref, namespace).spec.template.spec.containers
-    assert worker.command == ["flow"]
-
-    def start() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "ematix_flow.cli", *worker.args],
-            env={**os.environ, **{variable.name: variable.value for variable in worker.env}},
-            cwd="/", capture_output=True, text=True, timeout=240, check=False,
-        )  # fmt: skip
-
-    first = start()
+    worker = container(jobs.read_namespaced_job(handle.ref, namespace))
+    first = play_kubelet(worker)
     assert first.returncode == 0, first.stdout + first.stderr
-    assert start().returncode != 0
+    assert play_kubelet(worker).returncode != 0
     assert people_in(project) == PEOPLE
     record = run_log.get_run("run-1")
     assert record is not None
     assert record.status == "succeeded"
     conclude(jobs, namespace, handle, "Complete")
     assert executor.has_ended(handle) is True
+
+
+def test_what_a_scheduler_fires_becomes_a_job_that_leads_back_to_the_run_log(
+    jobs: Any, namespace: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`flow scheduler` itself; the test is the kubelet."""
+    monkeypatch.setenv("RUNS", str(project))
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "ematix_flow.cli", "scheduler", "--module", str(project / "pipelines.py")),
+            *("--executor", f"k8s://{namespace}?image={IMAGE}&env-from-secret=flow", "--max-iterations", "1"),
+            *("--poll-interval", "1", "--interval", "120", "--run-log", "sqlite:///${RUNS}/run_log.db"),
+        ],
+        env=dict(os.environ), capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    (job,) = jobs.list_namespaced_job(namespace, label_selector="ematix-flow/pipeline=ticks").items
+    worker = container(job)
+    told = {variable.name: variable.value for variable in worker.env}
+    assert told["EMATIX_FLOW_RUN_LOG_URL"] == "sqlite:///${RUNS}/run_log.db"
+    ran = play_kubelet(worker)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    record = from_url(str(project / "run_log.db")).get_run(job.metadata.annotations["ematix-flow/run-id"])
+    assert record is not None
+    assert (record.pipeline, record.status) == ("ticks", "succeeded")
+
+
+def container(job: Any) -> Any:
+    (found,) = job.spec.template.spec.containers
+    assert found.command == ["flow"]
+    return found
+
+
+def play_kubelet(worker: Any) -> subprocess.CompletedProcess[str]:
+    """Start the container's words with the container's variables."""
+    return subprocess.run(
+        [sys.executable, "-m", "ematix_flow.cli", *worker.args],
+        env={**os.environ, **{variable.name: variable.value for variable in worker.env}},
+        cwd="/", capture_output=True, text=True, timeout=240, check=False,
+    )  # fmt: skip
 
 
 # -- what the server refuses
@@ -211,8 +242,11 @@ def test_a_server_that_does_not_answer_is_worth_another_try(project: Path) -> No
 
 def test_without_a_cluster_there_is_a_sentence(project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
-    with pytest.raises(DispatchError, match="set KUBECONFIG"):
-        executor_from_url(f"k8s://etl?image={IMAGE}").dispatch(spec_of("people", project))
+    made = executor_from_url(f"k8s://etl?image={IMAGE}")
+    assert isinstance(made, KubernetesJobExecutor)
+    for ask in (made.check, made.dispatch):
+        with pytest.raises(DispatchError, match="set KUBECONFIG"):
+            ask(spec_of("people", project))
 
 
 # -- the scheduler's own place in the cluster
@@ -240,6 +274,34 @@ def test_the_server_takes_our_deployment_and_its_role_is_enough(
     with pytest.raises(client.ApiException) as caught:
         client.CoreV1Api(scheduler).list_namespaced_secret(namespace)
     assert caught.value.status == 403
+
+
+def test_a_scheduler_in_a_pod_speaks_as_its_service_account(
+    cluster: Any, jobs: Any, namespace: str, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a token that the server itself made out; only its place, which a kubelet would mount, is the test's."""
+    from kubernetes import utils
+    from kubernetes.config import incluster_config
+
+    for document in place_in(namespace):
+        utils.create_from_dict(cluster, document)
+    wanted = {"spec": {"audiences": ["https://127.0.0.1"]}}
+    made_out = client.CoreV1Api(cluster).create_namespaced_service_account_token("flow-scheduler", namespace, wanted)
+    token = tmp_path / "token"
+    token.write_text(made_out.status.token)
+    server = cluster.configuration.host.removeprefix("https://")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", server.partition(":")[0])
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", server.partition(":")[2])
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(token))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", cluster.configuration.ssl_ca_cert)
+    monkeypatch.delenv("KUBECONFIG")
+    executor = executor_from_url(f"k8s://{namespace}?image={IMAGE}")
+    handle = executor.dispatch(spec_of("people", project, run_id="run-1"))
+    assert [job.metadata.name for job in jobs.list_namespaced_job(namespace).items] == [handle.ref]
+    token.write_text("not a token")
+    again = executor_from_url(f"k8s://{namespace}?image={IMAGE}")
+    with pytest.raises(DispatchRefused, match="needs a token"):
+        again.dispatch(spec_of("people", project, run_id="run-2"))
 
 
 def place_in(namespace: str) -> list[dict[str, Any]]:
@@ -272,6 +334,16 @@ def conclude(jobs: Any, namespace: str, handle: DispatchHandle, outcome: str) ->
     ended = {"completionTime": began, "succeeded": 1} if outcome == "Complete" else {"failed": 1}
     status = {"startTime": began, "conditions": conditions, "uncountedTerminatedPods": {}, **ended}
     jobs.patch_namespaced_job_status(handle.ref, namespace, {"status": status})
+
+
+def test_the_server_of_these_tests_listens_on_loopback_only(cluster: Any) -> None:
+    assert listeners(cluster.configuration.host) == {"0100007F"}
+
+
+def listeners(url: str) -> set[str]:
+    port = f"{int(url.rpartition(':')[2]):04X}"
+    lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()]
+    return {words[1].partition(":")[0] for words in lines if words[1].endswith(f":{port}") and words[3] == "0A"}
 
 
 def test_pod_options_are_checked_before_anything_is_sent() -> None:

@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.executors import DispatchSpec, KubernetesJobExecutor, executor_from_url
+from ematix_flow.executors import (
+    DispatchSpec,
+    KubernetesJobExecutor,
+    LambdaExecutor,
+    SparkSubmitExecutor,
+    executor_from_url,
+)
 from ematix_flow.executors.kubernetes import job_name
 from ematix_flow.executors.refused import DispatchRefused
 from ematix_flow.foundation import redact
@@ -64,6 +70,18 @@ def test_a_password_in_plain_text_is_refused_with_the_way_out(fields: dict[str, 
     assert "hunter22" not in str(caught.value)
     assert "${VAR}" in str(caught.value)
     assert "as env-from-secret" in str(caught.value)
+
+
+def test_a_password_is_refused_before_the_first_run_where_somebody_asks() -> None:
+    spec = DispatchSpec("people", "pipelines", run_log_url="postgres://flow:hunter22@db/flow")
+    for made in (
+        KubernetesJobExecutor(namespace="etl", image="flow:1", api_client=object()),
+        LambdaExecutor(function_name="flow-worker", client=object()),
+        SparkSubmitExecutor(master="yarn", deploy_mode="cluster"),
+    ):
+        with pytest.raises(DispatchRefused, match=r"\$\{VAR\}"):
+            made.check(spec)
+    SparkSubmitExecutor(master="yarn").check(spec)  # its driver has the scheduler's own variables
 
 
 def test_a_secret_that_this_process_knows_is_refused_wherever_it_stands() -> None:

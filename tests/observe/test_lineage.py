@@ -475,3 +475,13 @@ def test_a_server_that_was_out_of_reach_is_left_alone_for_a_while() -> None:
 def test_a_plain_function_has_no_lineage() -> None:
     found = lineage_of(plain_pipeline(lambda: {"rows": 1}, name="plain"))
     assert found == Lineage("plain", (), (), notes=("a plain function does its work unseen",))
+
+
+def test_a_window_in_the_sql_does_not_hide_where_columns_come_from() -> None:
+    @ematix.pipeline(target=Orders, source_connection="shop", target_connection="wh", mode="append")
+    def windowed() -> str:
+        return "SELECT id, amount, paid_at AS at FROM raw.orders WHERE paid_at >= {start} AND paid_at < {end}"
+
+    found = lineage_of(spec_of(windowed))
+    assert shown(found.outputs[0])["at"] == {"orders.paid_at IDENTITY"}
+    assert found.notes == ()

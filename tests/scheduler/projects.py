@@ -95,7 +95,9 @@ class Project:
     def flow(self, *words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """One command."""
         command = [sys.executable, "-m", "ematix_flow.cli", *words]
-        done = subprocess.run(command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(
+            command, cwd=self.folder, env=self.environment, capture_output=True, text=True, timeout=120
+        )
         assert not check or done.returncode == 0, done.stderr
         return done
 

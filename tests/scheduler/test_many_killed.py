@@ -82,7 +82,5 @@ def _moments(schedule: str, began: datetime, ended: datetime) -> list[datetime]:
 
 
 def _succeeded(made: Project) -> set[tuple[str, str]]:
-    rows = made.rows(
-        "SELECT pipeline, json_extract(extras_json, '$.slot') FROM run_records WHERE status = 'succeeded'"
-    )
+    rows = made.rows("SELECT pipeline, json_extract(extras_json, '$.slot') FROM run_records WHERE status = 'succeeded'")
     return {(name, slot) for name, slot in rows}

@@ -31,9 +31,7 @@ def project(tmp_path: Path) -> Iterator[Make]:
 
 @pytest.mark.parametrize("executor", ["subprocess://", "subprocess+python://", "inprocess://"])
 def test_a_schedule_fires_its_jobs_and_children_follow_their_parents(project: Make, executor: str) -> None:
-    made = project(
-        JobText("orders", "*/2 * * * * *"), JobText("revenue", "*/2 * * * * *", depends_on=("orders",))
-    )
+    made = project(JobText("orders", "*/2 * * * * *"), JobText("revenue", "*/2 * * * * *", depends_on=("orders",)))
     daemon = made.scheduler("--executor", executor)
     made.wait_until(lambda: made.ended("revenue") >= 2, what="the child's second run", seconds=60)
     daemon.send_signal(signal.SIGTERM)

@@ -36,7 +36,17 @@ DOORS = {
     ),
     "ematix_flow.connections": ("clear_registry", "connection", "format_from_path", "get_connection", "redact"),
     "ematix_flow.decorators": ("ematix",),
+    "ematix_flow.executors": (
+        "DispatchError", "DispatchHandle", "DispatchSpec", "Executor", "SubprocessExecutor", "executor_from_url",
+    ),
+    "ematix_flow.executors.heartbeat": ("HeartbeatThread",),
+    "ematix_flow.executors.kubernetes": ("KubernetesJobExecutor",),
+    "ematix_flow.executors.lambda_": ("LambdaExecutor",),
+    "ematix_flow.executors.protocol": ("DispatchError", "DispatchHandle", "DispatchSpec", "Executor"),
+    "ematix_flow.executors.subprocess": ("SubprocessExecutor", "python_subprocess_executor"),
     "ematix_flow.lineage": ("Lineage", "from_url", "lineage_of", "run_event"),
+    "ematix_flow.scheduler.executor_url": ("executor_from_url",),
+    "ematix_flow.scheduler.loop": ("DispatchFailedEvent", "run_scheduler"),
     "ematix_flow.logs": ("capture_pipeline_logs", "logs_dir", "prune_old_logs", "read_run_logs"),
     "ematix_flow.metrics": ("InMemorySink", "MetricsSink", "NullSink", "StdoutSink", "from_url"),
     "ematix_flow.metrics.otel": ("OtelSink",),
@@ -90,7 +100,7 @@ DOORS = {
 
 HEAVY = (
     "pyspark", "pyarrow", "pandas", "sqlglot", "duckdb", "psycopg", "pymysql", "adbc_driver_manager", "connectorx",
-    "prometheus_client", "opentelemetry", "boto3", "hvac", "google.cloud", "azure.core",
+    "prometheus_client", "opentelemetry", "boto3", "hvac", "google.cloud", "azure.core", "kubernetes",
 )  # fmt: skip
 
 

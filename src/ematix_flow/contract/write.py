@@ -40,8 +40,8 @@ class WriteJob:
     write_options: Mapping[str, Any] = field(default_factory=dict)
     rehearsal: bool = False
     pending: tuple[DdlStep, ...] = ()
-    has_engine: bool = True
-    """Whether Spark runs for this load; one with few rows may do without."""
+    on_cluster: bool = False
+    """Whether other machines do the work, which then look at large stages, too."""
     once: bool = False
     """Whether this writer's first publish is its only one, as for a window: whoever comes later finds it loaded."""
 

@@ -99,7 +99,7 @@ def _query(spec: PipelineSpec, connection: Any, query: str, choice: WindowChoice
         raise SqlError(
             f"the SQL of {spec.name} has {{{there}}} and no {{{missing}}}: its windows would overlap",
             where=spec.where,
-            hint="for example: WHERE at >= {start} AND at < {end}",
+            hint="for example: WHERE created_at >= {start} AND created_at < {end}",
         )
     window = choice.take()
     return QuerySource(connection, query, window) if window is not None else NoSource(choice.nothing_new())

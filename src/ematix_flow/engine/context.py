@@ -87,7 +87,9 @@ class RunContext:
         if self.rows is not None:
             is_little = is_small(self.rows)
         else:
-            is_little = bool(sources) and len(several(self.spec.source_connection)) == 1 and all(map(weighs_little, sources))
+            is_little = (
+                bool(sources) and len(several(self.spec.source_connection)) == 1 and all(map(weighs_little, sources))
+            )
         compared = [item for item in self.loads if item.load.strategy.mode not in ("append", "truncate")]
         folders = [folder for item in compared for folder in item.backend.tasks_writing.folders(item.connection)]
         return is_little and all(map(weighs_little, folders))

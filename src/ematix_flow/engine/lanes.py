@@ -13,7 +13,7 @@ from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.reading import LoadReading, Reading, compares_alike
 from ematix_flow.families.arrow_normalize import normalized_columns, normalizing_query
 from ematix_flow.families.frames import pairs
-from ematix_flow.families.lake.checking import can_check_without_spark
+from ematix_flow.families.lake.checking import can_check_here
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.planning.lanes import DIRECT, INSIDE, LaneChoice, choose_lane, few_rows, shape_obstacle
 
@@ -38,7 +38,7 @@ def _needs_spark(context: RunContext, target: LoadContext, job: WriteJob) -> str
         return f"Spark publishes rows of {target.backend.title}"
     if choose(context.spec.engine).engine == DISTRIBUTED:
         return "the pipeline asks for another engine"
-    if target.backend.dialect == "spark" and target.load.checks and not can_check_without_spark():
+    if target.backend.dialect == "spark" and target.load.checks and not can_check_here():
         return "checks of files need Spark, or ematix-flow-spark[duckdb]"
     return None
 

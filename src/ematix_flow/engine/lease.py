@@ -71,9 +71,7 @@ def _claimed(run_log: RunLog, pipeline: str) -> str | None:
 def _taken_over(run_log: RunLog, pipeline: str, token: str) -> str:
     if run_log.heartbeat(token, _pace.lease):
         return token
-    raise LeaseLost(
-        f"the claim of {pipeline} that this run was given is over", hint="let the scheduler fire it again"
-    )
+    raise LeaseLost(f"the claim of {pipeline} that this run was given is over", hint="let the scheduler fire it again")
 
 
 def _beat(run_log: RunLog, token: str, ended: threading.Event) -> None:

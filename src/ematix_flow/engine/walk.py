@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.declare.engine import DISTRIBUTED
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Append
 from ematix_flow.engine import quality, spark_errors
+from ematix_flow.engine.choice import choose as choose_engine
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.kept import kept
 from ematix_flow.engine.lanes import lane_of, tasks_of
@@ -215,8 +217,8 @@ class Walk:
         if not checks:
             return
         self._say("check", loading.target.load.table.qualified, rows=stage.rows)
-        job = replace(loading.job, has_engine=loading.lane.lane not in WITHOUT_SPARK)
         spec = self.context.spec
+        job = replace(loading.job, on_cluster=choose_engine(spec.engine).engine == DISTRIBUTED)
         loading.quality = quality.examine(spec.name, spec.quality, loading.target, job, stage)
         loading.notes += quality.notes(loading.quality)
         quality.obey(loading.quality, checks)

@@ -208,5 +208,5 @@ def not_windowed(spec: PipelineSpec) -> PlanError:
     return PlanError(
         f"{spec.name} does not read by windows: every window would be the whole source",
         where=spec.where,
-        hint="write WHERE at >= {start} AND at < {end} into its SQL, or let its function take start and end",
+        hint="write WHERE created_at >= {start} AND created_at < {end} into its SQL, or let its function take start and end",
     )

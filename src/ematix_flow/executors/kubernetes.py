@@ -77,22 +77,16 @@ class KubernetesJobExecutor:
         self._pod = pod or PodOptions()
         self._jobs = Jobs(namespace, api_client)
 
+    def check(self, spec: DispatchSpec) -> None:
+        """Whatever every run like this one would stumble over, before the first one does."""
+        self._manifest(spec)
+        self._jobs.connect()
+
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Create the run's job, unless it is there."""
-        name = job_name(spec)
-        manifest = self.build_job_manifest(
-            spec=spec,
-            job_name=name,
-            namespace=self._namespace,
-            image=self._image,
-            service_account=self._account,
-            labels=self._labels,
-            backoff_limit=self._backoff_limit,
-            ttl_seconds_after_finished=self._ttl,
-            pod=self._pod,
-        )
+        manifest = self._manifest(spec)
         self._jobs.create(manifest)
-        return DispatchHandle(spec.pipeline_name, "kubernetes", name, spec.run_id)
+        return DispatchHandle(spec.pipeline_name, "kubernetes", manifest["metadata"]["name"], spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
         """Delete the job; its pod gets SIGTERM, rolls back and leaves its record."""
@@ -104,6 +98,19 @@ class KubernetesJobExecutor:
 
     def close(self, *, wait: bool) -> None:
         """Jobs live on: whoever leads next finds their runs in the run log."""
+
+    def _manifest(self, spec: DispatchSpec) -> dict[str, Any]:
+        return self.build_job_manifest(
+            spec=spec,
+            job_name=job_name(spec),
+            namespace=self._namespace,
+            image=self._image,
+            service_account=self._account,
+            labels=self._labels,
+            backoff_limit=self._backoff_limit,
+            ttl_seconds_after_finished=self._ttl,
+            pod=self._pod,
+        )
 
     @staticmethod
     def build_job_manifest(

@@ -45,6 +45,10 @@ class Jobs:
         self._looked: dict[str, tuple[float, bool | None]] = {}
         self._silent_until = 0.0
 
+    def connect(self) -> None:
+        """Find the API server's address and the login; nothing is asked there."""
+        _ = self._api
+
     def create(self, manifest: dict[str, Any]) -> None:
         """Let the job be: one of that name that still runs will do, one that has ended makes room."""
         name = manifest["metadata"]["name"]
@@ -154,7 +158,7 @@ def _client() -> Any:
             # Named here, because the client reads the variable once, when it is imported.
             config.load_kube_config(config_file=os.environ.get("KUBECONFIG") or None, client_configuration=found)
     except (config.ConfigException, OSError) as error:
-        raise DispatchError(
+        raise DispatchRefused(
             f"no Kubernetes cluster is known here: {mask(str(error))}",
             hint="set KUBECONFIG, or run the scheduler in the cluster (deploy/kubernetes/scheduler.yaml)",
         ) from None

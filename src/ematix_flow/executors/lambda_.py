@@ -54,6 +54,11 @@ class LambdaExecutor:
         self._client = client
         self._region, self._endpoint = region, endpoint
 
+    def check(self, spec: DispatchSpec) -> None:
+        """Whatever every run like this one would stumble over, before the first one does."""
+        self.build_event_payload(spec)
+        self._connected()
+
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Hand the event over; Lambda says that it has it, and nothing more."""
         event = json.dumps(self.build_event_payload(spec)).encode()
@@ -71,7 +76,7 @@ class LambdaExecutor:
         return DispatchHandle(spec.pipeline_name, "lambda", request, spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """Nothing: an invocation cannot be ended from outside. A cancelled run is seen by its worker, in the run log."""
+        """Nothing: an invocation cannot be ended from outside, and goes on until it is through or its time is up."""
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
         """None: Lambda tells nobody; the run log does."""

@@ -56,6 +56,10 @@ class SparkSubmitExecutor:
         self._program = str(spark_home() / "bin" / "spark-submit")
         self._inherits = inherit_stdio
 
+    def check(self, spec: DispatchSpec) -> None:
+        """Whatever every run like this one would stumble over, before the first one does."""
+        self._application.check(spec)
+
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Start spark-submit in a session of its own, so that what ends the scheduler does not end the run."""
         folder = Path(tempfile.mkdtemp(prefix="ematix-flow-submission-"))  # readable by this user only
@@ -67,7 +71,10 @@ class SparkSubmitExecutor:
         return DispatchHandle(spec.pipeline_name, "spark-submit", _Submitted(process, folder), spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """SIGTERM to the driver: it rolls back and leaves its record, and the application ends with it."""
+        """SIGTERM to the driver: it rolls back and leaves its record, and the application ends with it.
+
+        A driver inside the cluster is out of reach: only the spark-submit that waits for it ends.
+        """
         submitted = cast("_Submitted", handle.ref)
         if submitted.has_ended():
             return

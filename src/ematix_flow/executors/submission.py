@@ -74,6 +74,11 @@ class Application:
                 hint="leave deploy-mode out; the driver then runs beside the scheduler",
             )
 
+    def check(self, spec: DispatchSpec) -> None:
+        """Refuse what can be seen to be wrong from here."""
+        if self.deploy_mode == CLUSTER:
+            self._for_the_driver(spec)
+
     def submission(self, spec: DispatchSpec, folder: Path) -> Submission:
         """The run as an application whose file of settings is in this folder."""
         from ematix_flow.engine import jars, peers, profile

@@ -35,8 +35,8 @@ class StagedRows:
     dialect: str
     relation: str
     """What stands behind FROM."""
-    table: Callable[[str], str | None]
-    """The same for the target as it is, by the column to read; None when there is nothing to read."""
+    newest_there: Callable[[str], Any]
+    """The newest value of a column in the table as it is, as text; None when there is none."""
 
     def column(self, name: str) -> str:
         """A column of the stage."""
@@ -108,11 +108,8 @@ def _freshness(staged: StagedRows, check: Fresh, rows: int, latest: datetime | N
     oldest = staged.job.started_at - check.within
     replaces = isinstance(staged.job.strategy, Truncate)
     if (latest is None or latest < oldest) and not replaces:
-        table = staged.table(check.column)
-        if table is not None:
-            sql = newest(f"t.{quote(check.column, staged.dialect)}", staged.dialect)
-            there = _moment(staged.ask(f"SELECT {sql} FROM {table} AS t")[0][0])
-            latest = max((moment for moment in (latest, there) if moment is not None), default=None)
+        there = _moment(staged.newest_there(check.column))
+        latest = max((moment for moment in (latest, there) if moment is not None), default=None)
     return Finding(check, passed=latest is not None and latest >= oldest, rows=rows, newest=latest)
 
 

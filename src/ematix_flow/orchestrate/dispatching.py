@@ -89,7 +89,8 @@ class Dispatching:
         try:
             handle = self.executor.dispatch(self.spec_of(record))
         except DispatchError as error:
-            self._count_try(record, mask(error.what))
+            next_step = f" ({error.hint})" if error.hint else ""
+            self._count_try(record, mask(error.what + next_step), is_last=not error.retryable)
             return False
         self.workers[record.run_id] = _Worker(handle)
         self.tell("dispatched", record.pipeline, handle.backend)
@@ -108,11 +109,11 @@ class Dispatching:
             if record is not None and record.status == "requested":
                 self._count_try(record, "its worker ended before it had taken the run")
 
-    def _count_try(self, record: RunRecord, reason: str) -> None:
+    def _count_try(self, record: RunRecord, reason: str, *, is_last: bool = False) -> None:
         """A worker that does not begin is started again, but not for ever."""
         tries = self._tries[record.run_id] = self._tries.get(record.run_id, 0) + 1
         self.tell("dispatch_failed", record.pipeline, reason)
-        if tries < _TRIES:
+        if tries < _TRIES and not is_last:
             return
         del self._tries[record.run_id]
         error = DispatchError(f"no worker began the run in {tries} attempts: {reason}")
@@ -127,8 +128,12 @@ class Dispatching:
             worker = self.workers.get(run_id or "")
             if worker is None:
                 continue  # another scheduler's, or this machine's `flow runs cancel` has stopped it
-            if self.run_log.take_action(wish.run_id, worker.handle.backend):
+            try:
                 self.executor.cancel(worker.handle)
+            except DispatchError as error:  # the wish stays, and is tried again
+                self.tell("dispatch_failed", wish.pipeline, mask(error.what))
+                continue
+            if self.run_log.take_action(wish.run_id, worker.handle.backend):
                 self.tell("cancelled", wish.pipeline, str(run_id))
 
 

@@ -144,9 +144,7 @@ class Scheduler:
         return True
 
     def _keep_leading(self) -> bool:
-        return self._token is not None and self.run_log.heartbeat(
-            self._token, self.settings.leader_lease_seconds
-        )
+        return self._token is not None and self.run_log.heartbeat(self._token, self.settings.leader_lease_seconds)
 
     def _stand_down(self, reason: str) -> None:
         self._token = None
@@ -171,4 +169,3 @@ class Scheduler:
         while time.monotonic() < until and not self._stopping.wait(1 / _LOOKS_A_SECOND):
             if self._workers.has_news():
                 return
-

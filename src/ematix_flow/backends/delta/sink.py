@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.delta.adding import can_add, take_back
@@ -84,6 +86,9 @@ class DeltaSink(LakeSink):
 
     def staged(self, job: WriteJob) -> DataFrame:
         return self._staged(job)
+
+    def staged_parquet(self, job: WriteJob) -> Sequence[Path]:
+        return sorted((self.stage_folder(job) / _ROWS).glob("*.parquet"))
 
     def published(self, job: WriteJob) -> DataFrame | None:
         table = self._target(job)

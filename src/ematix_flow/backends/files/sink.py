@@ -18,6 +18,7 @@ from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.append import append, truncate
 from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed, image, new_row
+from ematix_flow.families.lake.checking import newest_in_files
 from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
@@ -124,9 +125,19 @@ class FilesSink(LakeSink):
         layout = self._layouts.read((job.shape.table.schema, job.shape.table.name))
         return read_table(layout, self._folder(job)) if layout is not None else None
 
-    def files_of(self, job: WriteJob) -> tuple[Sequence[Path], Sequence[Path]]:
-        there = [file for batch in batches_of(self._folder(job)) for file in batch.glob("*.parquet")]
-        return sorted((self.stage_folder(job) / "batch").glob("*.parquet")), there
+    def staged_parquet(self, job: WriteJob) -> Sequence[Path]:
+        if _is_final(job) and self._format != "parquet":
+            return ()
+        return sorted((self.stage_folder(job) / ("batch" if _is_final(job) else "rows")).glob("*.parquet"))
+
+    def newest_published(self, job: WriteJob, column: str) -> Any:
+        """Without Spark where that is easy, because the load may do without."""
+        layout = self._layouts.read((job.shape.table.schema, job.shape.table.name))
+        if self._format != "parquet" or layout is None or layout.partition_by:
+            return super().newest_published(job, column)
+        return newest_in_files(
+            [file for batch in batches_of(self._folder(job)) for file in batch.glob("*.parquet")], column
+        )
 
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
         with translating("the rehearsal"), exactly(active()):

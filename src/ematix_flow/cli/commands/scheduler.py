@@ -21,6 +21,7 @@ from ematix_flow.cli.watchers import Watchers, WatchWishes
 from ematix_flow.declare import registry
 from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.errors import ConfigError, LeaseHeld, RunCancelled
+from ematix_flow.runlog.records import RunRecord
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from ematix_flow.executors.protocol import DispatchSpec
     from ematix_flow.orchestrate.scheduler import Scheduler
     from ematix_flow.runlog.protocol import RunLog
-    from ematix_flow.runlog.records import RunRecord
 
 _HANDED_ON = "EMATIX_FLOW_METRICS_URL"
 
@@ -78,16 +78,20 @@ def command(output: Output, /, executor_url: str, module: str | None, wishes: Wa
         most=given["max_concurrent"],
         worker_id=given["worker_id"],
     )
+    specs = _specs(loaded.name, run_log_choice, wishes, settings.lease_seconds)
     scheduler = Scheduler(
         jobs,
         run_log,
         executor,
-        _specs(loaded.name, run_log_choice, wishes, settings.lease_seconds),
+        specs,
         settings=settings,
         group=loaded.name,
         hear=_Ear(output, run_log, watchers),
         every_minute=lambda: watchers.check_freshness(run_log),
     )
+    check = getattr(executor, "check", None)
+    if check is not None and jobs:  # what can never work is said now, and not at two in the morning
+        check(specs(RunRecord("-", jobs[0].name, "requested", clock_now())))
     if hasattr(executor, "carry_with"):
         executor.carry_with(_in_this_process(run_log, watchers, output))
     _stop_on_signals(scheduler, output)

@@ -1,10 +1,11 @@
-"""Checks of a lake's stage: in the Spark session that filled it, or by DuckDB where no Spark runs."""
+"""Checks of a lake's stage: by DuckDB in this process, or in the Spark session that filled it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +13,9 @@ from ematix_flow.contract.checks import Finding
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.checks import Check
 from ematix_flow.expressions import literal
+from ematix_flow.expressions.checking import newest
 from ematix_flow.families.checking import StagedRows, examine
+from ematix_flow.families.lake.session import quote
 from ematix_flow.families.parquet_stage import scratch_dir
 from ematix_flow.foundation.errors import QualityDependencyMissing, QualityUnrunnable
 
@@ -22,32 +25,18 @@ if TYPE_CHECKING:
 _MEMORY_LIMIT = "1GB"
 _MOST_THREADS = 4
 
+NewestThere = Callable[[str], Any]
 
-def in_spark(
-    job: WriteJob, checks: Sequence[Check], *, stage: DataFrame, table: Callable[[], DataFrame | None]
+
+def can_check_here() -> bool:
+    """Whether the package that reads a stage in place is there."""
+    return find_spec("duckdb") is not None
+
+
+def in_duckdb(
+    job: WriteJob, checks: Sequence[Check], stage: Sequence[Path], newest_there: NewestThere
 ) -> list[Finding]:
-    """The rows of a frame, and those of the table where somebody asks for them."""
-    spark = stage.sparkSession
-    with ExitStack() as open_until:
-
-        def view(frame: DataFrame, what: str) -> str:
-            name = f"flow_{what}_{job.run_id.replace('-', '')}"
-            frame.createOrReplaceTempView(name)
-            open_until.callback(spark.catalog.dropTempView, name)
-            return name
-
-        def there(column: str) -> str | None:
-            frame = table()
-            return view(frame, "there") if frame is not None and column in frame.columns else None
-
-        def ask(sql: str) -> list[tuple[Any, ...]]:
-            return [tuple(row) for row in spark.sql(sql).collect()]
-
-        return examine(StagedRows(job, ask, "spark", view(stage, "staged"), there), checks)
-
-
-def in_duckdb(job: WriteJob, checks: Sequence[Check], *, stage: Sequence[Path], table: Sequence[Path]) -> list[Finding]:
-    """The rows of Parquet files, read in place."""
+    """The rows of Parquet files, read in place: a small part of what Spark takes for one aggregate."""
     try:
         import duckdb
     except ImportError as exc:
@@ -73,26 +62,40 @@ def in_duckdb(job: WriteJob, checks: Sequence[Check], *, stage: Sequence[Path], 
                 raise QualityUnrunnable(f"DuckDB cannot check the staged rows: {str(exc).splitlines()[0]}") from exc
             return found
 
-        def there(column: str) -> str | None:
-            files = [file for file in table if _has(file, column)]
-            return _read(files) if files else None
-
-        return examine(StagedRows(job, ask, "duckdb", _read(stage), there), checks)
+        listed = ", ".join(literal(str(file), "duckdb") for file in stage)
+        return examine(StagedRows(job, ask, "duckdb", f"read_parquet([{listed}])", newest_there), checks)
 
 
-def can_check_without_spark() -> bool:
-    """Whether the package that does it is there."""
-    from importlib.util import find_spec
+def in_spark(job: WriteJob, checks: Sequence[Check], stage: DataFrame, newest_there: NewestThere) -> list[Finding]:
+    """The rows of a frame, under a name for as long as they are asked."""
+    spark, name = stage.sparkSession, f"flow_staged_{job.run_id.replace('-', '')}"
+    stage.createOrReplaceTempView(name)
+    try:
 
-    return find_spec("duckdb") is not None
+        def ask(sql: str) -> list[tuple[Any, ...]]:
+            return [tuple(row) for row in spark.sql(sql).collect()]
+
+        return examine(StagedRows(job, ask, "spark", name, newest_there), checks)
+    finally:
+        spark.catalog.dropTempView(name)
 
 
-def _has(file: Path, column: str) -> bool:
+def newest_in(table: DataFrame | None, column: str) -> Any:
+    """The newest value of a frame's column, as text."""
+    if table is None or column not in table.columns:
+        return None
+    return table.selectExpr(f"{newest(quote(column), 'spark')} AS newest").collect()[0][0]
+
+
+def newest_in_files(files: Sequence[Path], column: str) -> Any:
+    """The same of Parquet files; those that are older than the column do not have it."""
+    import pyarrow.compute as pc
     import pyarrow.parquet as pq
 
-    return column in pq.read_schema(file).names
-
-
-def _read(files: Sequence[Path]) -> str:
-    listed = ", ".join(literal(str(file), "duckdb") for file in files)
-    return f"read_parquet([{listed}], union_by_name = true)"
+    found = []
+    for file in files:
+        opened = pq.ParquetFile(file)
+        if column in opened.schema_arrow.names:
+            batches = opened.iter_batches(columns=[column])
+            found += [value for batch in batches if (value := pc.max(batch.column(0)).as_py()) is not None]
+    return max(found, default=None)

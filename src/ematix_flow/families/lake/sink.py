@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.contract.checks import Finding
 from ematix_flow.contract.write import Commit, Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.checks import Check
-from ematix_flow.families.lake.checking import in_duckdb, in_spark
+from ematix_flow.families.lake.checking import can_check_here, in_duckdb, in_spark, newest_in
 from ematix_flow.families.lake.checks import Facts
 from ematix_flow.families.lake.errors import translating
 from ematix_flow.families.lake.place import Place, remove
@@ -54,9 +54,14 @@ class LakeSink(ABC):
     def published(self, job: WriteJob) -> DataFrame | None:
         """The rows of the table as it is, None when there is none."""
 
-    def files_of(self, job: WriteJob) -> tuple[Sequence[Path], Sequence[Path]]:
-        """Parquet files of the stage and of the table, where a load may do without Spark."""
-        return (), ()
+    @abstractmethod
+    def staged_parquet(self, job: WriteJob) -> Sequence[Path]:
+        """The files of the stage, none where they are not Parquet."""
+
+    def newest_published(self, job: WriteJob, column: str) -> Any:
+        """The newest value of a column in the table as it is, as text; None when there is none."""
+        with translating("asking the table"), exactly(active()):
+            return newest_in(self.published(job), column)
 
     @abstractmethod
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
@@ -123,12 +128,16 @@ class LakeSink(ABC):
         return replace(state, pending=found).settled(), result
 
     def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
-        """Look at the staged files: in the session that wrote them, or in this process where none runs."""
-        if not job.has_engine:
-            files, there = self.files_of(job)
-            return in_duckdb(job, checks, stage=files, table=there)
+        """Look at the staged files: here, in place, or in the engine where other machines wrote them."""
+
+        def newest_there(column: str) -> Any:
+            return self.newest_published(job, column)
+
+        files = () if job.on_cluster or not can_check_here() else self.staged_parquet(job)
+        if files:
+            return in_duckdb(job, checks, files, newest_there)
         with translating("checking the rows"), exactly(active()):
-            return in_spark(job, checks, stage=self.staged(job), table=lambda: self.published(job))
+            return in_spark(job, checks, self.staged(job), newest_there)
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """One commit of the table; the same token twice changes nothing."""

@@ -6,12 +6,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.checks import Finding
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.checks import Check
 from ematix_flow.declare.strategy import Append, Merge, Scd2, Truncate
+from ematix_flow.expressions.checking import newest
 from ematix_flow.families.checking import StagedRows, examine
 from ematix_flow.families.sql.append import append, truncate
 from ematix_flow.families.sql.checks import check_rows
@@ -91,10 +92,14 @@ class SqlSink(ABC):
     def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
         """The database looks at the stage; nobody waits for the target meanwhile."""
         with self.connect() as session:
-            writing = Writing(self.dialect, job, self.open_stage(session, stage))
-            table = None if job.pending else writing.target  # a rehearsal has neither made nor changed it
-            staged = StagedRows(job, session.rows, self.dialect.name, writing.stage, lambda _: table)
-            return examine(staged, checks)
+            writing, name = Writing(self.dialect, job, self.open_stage(session, stage)), self.dialect.name
+
+            def newest_there(column: str) -> Any:
+                if job.pending:  # a rehearsal has neither made nor changed the table
+                    return None
+                return session.scalar(f"SELECT {newest(writing.t(column), name)} FROM {writing.target}")
+
+            return examine(StagedRows(job, session.rows, name, writing.stage, newest_there), checks)
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """Rows, token and watermark in one transaction; the same token twice changes nothing."""

@@ -109,9 +109,7 @@ class BlobAgenda:
 
 
 def _slot(told: Document) -> Slot:
-    return Slot(
-        told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"], told.get("run_id", "")
-    )
+    return Slot(told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"], told.get("run_id", ""))
 
 
 def _stamp(moment: datetime) -> str:

@@ -46,8 +46,7 @@ class SqlAgenda(SqlStore):
         """What a pipeline fired, the latest first."""
         with self._transaction(write=False) as sql:
             rows = sql.rows(
-                f"SELECT {_SLOT} FROM $fired_slots WHERE pipeline = ? "
-                "ORDER BY fired_at DESC, digest DESC LIMIT ?",
+                f"SELECT {_SLOT} FROM $fired_slots WHERE pipeline = ? ORDER BY fired_at DESC, digest DESC LIMIT ?",
                 pipeline,
                 max(limit, 0),
             )

@@ -119,7 +119,6 @@ class Dialect(ABC):
         )
         return found is not None and bool(found[0])
 
-
     def has_column(self, session: Session, table: str, column: str) -> bool:
         """Whether a table of ours has this column."""
         found = session.one(
