@@ -17,7 +17,7 @@ from ematix_flow.runlog.ledger import Hold
 from tests.contract.conftest import Systems
 from tests.contract.loading import day, declare
 from tests.contract.test_sources import target as target  # where rows go that this module reads
-from tests.harness.base import Harness
+from tests.harness.base import Harness, Row
 
 INSTANT = timedelta(microseconds=1)
 MOMENTS = [
@@ -25,7 +25,7 @@ MOMENTS = [
     for edge in (day(2), day(2, 6), day(3), day(3, 6))
     for moment in (edge - INSTANT, edge, edge + timedelta(hours=1))
 ]
-ROWS = [
+ROWS: list[Row] = [
     {"id": number, "came": moment, "seen": moment.replace(tzinfo=None), "on_day": moment.date()}
     for number, moment in enumerate(MOMENTS)
 ]

@@ -274,8 +274,10 @@ def test_two_backfills_at_once_share_the_windows(warehouse: Shop) -> None:
     assert sum(json.loads(out)["rows"] for out, _ in answers) == len(sold)
 
 
-@pytest.mark.parametrize("parallel", ["1", "2"])
-def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(warehouse: Shop, parallel: str) -> None:
+@pytest.mark.parametrize(("parallel", "sign"), [("1", signal.SIGINT), ("2", signal.SIGTERM)])
+def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(
+    warehouse: Shop, parallel: str, sign: signal.Signals
+) -> None:
     sold = warehouse.sell(JANUARY, 12)
     words = ("backfill", "slowly", "--from", "2026-01-01", "--to", "2026-01-13", "--parallel", parallel)
     process = warehouse.start(*words)
@@ -283,7 +285,7 @@ def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(warehouse
     while not any(item.status == "done" for item in warehouse.ledger("slowly")):
         assert time.monotonic() < deadline
         time.sleep(0.1)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sign)
     _, said_on_stderr = process.communicate(timeout=60)
     assert process.returncode == 130, said_on_stderr
     assert "slowly: interrupted: " in said_on_stderr

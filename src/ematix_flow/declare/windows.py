@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone, tzinfo
+from itertools import islice
 from typing import Any
 
 from ematix_flow.foundation.errors import DeclarationError
@@ -165,16 +167,21 @@ def merged(windows: Iterable[Window]) -> list[Window]:
 def without(windows: Iterable[Window], covered: Iterable[Window]) -> list[Window]:
     """What of the windows lies in none of the covered ones; a window keeps its own edges otherwise."""
     there = merged(covered)
-    return [piece for window in windows for piece in _pieces(window, there)]
+    ends = [other.end for other in there]
+    return [
+        piece for window in windows for piece in _pieces(window, islice(there, bisect_right(ends, window.start), None))
+    ]
 
 
-def _pieces(window: Window, covered: list[Window]) -> Iterator[Window]:
+def _pieces(window: Window, later: Iterable[Window]) -> Iterator[Window]:
+    """`later` are the covered windows that end behind its start, the earliest first."""
     start = window.start
-    for other in covered:
-        if other.overlaps(window):
-            if other.start > start:
-                yield Window(start, other.start)
-            start = max(start, other.end)
+    for other in later:
+        if other.start >= window.end:
+            break
+        if other.start > start:
+            yield Window(start, other.start)
+        start = max(start, other.end)
     if start < window.end:
         yield Window(start, window.end)
 

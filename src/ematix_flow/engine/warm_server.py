@@ -37,9 +37,9 @@ def main(words: list[str]) -> int:
     spark = session.start_jvm({**profile.configuration(jars, choice=here), **_serving(port)})
     engine = warm.Engine(this_worker(), port, token, tuple(sorted(jars)), warm.made_for(), time.time(), idle, str(file))
     warm.write(engine)
-    archive.exercise(spark, delta="delta" in jars)  # the first run finds compiled code and running workers
     ready = _ready_process(file)
     try:
+        archive.exercise(spark, delta="delta" in jars)  # the first run finds compiled code and running workers
         _wait(engine, spark, ended)
     finally:
         file.unlink(missing_ok=True)

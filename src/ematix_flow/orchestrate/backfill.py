@@ -13,6 +13,7 @@ from ematix_flow.engine import batch
 from ematix_flow.engine.result import Result
 from ematix_flow.engine.window import GivenWindow
 from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import RunCancelled
 from ematix_flow.orchestrate.backfill_plan import Order, Plan, plan, run_of, window_of
 from ematix_flow.orchestrate.backfill_work import DONE, FAILED, Load, WindowResult, Worker
 from ematix_flow.runlog.protocol import RunLog
@@ -114,7 +115,7 @@ def carried_out(planned: Plan, run_log: RunLog, tally: Tally, work: Callable[[],
     try:
         if planned.windows:
             work()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RunCancelled):
         interrupted = True
     return _outcome(planned, run_log, tally, interrupted=interrupted)
 

@@ -15,7 +15,7 @@ from ematix_flow.engine import lease
 from ematix_flow.engine.result import Result
 from ematix_flow.engine.window import GivenWindow
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import FlowError, LeaseHeld
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, RunCancelled
 from ematix_flow.foundation.redact import mask
 from ematix_flow.orchestrate.backfill_plan import repeats, window_of
 from ematix_flow.orchestrate.windowed import Manner
@@ -144,6 +144,8 @@ class Worker:
         choice = GivenWindow(self.spec, hold)
         try:
             done = self.load(choice, attempt)
+        except RunCancelled:  # the whole backfill is to end, not this window
+            raise
         except Exception as error:
             seconds = time.monotonic() - began
             return _failure(hold.window, error, seconds), not isinstance(error, FlowError) or error.retryable

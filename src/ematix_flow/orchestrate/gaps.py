@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -73,8 +74,11 @@ def gaps_of(spec: PipelineSpec, known: Sequence[Interval], *, moment: datetime) 
     whole = Window(min(starts), max(ends))
     stretches = [Stretch(window, GAP) for window in without([whole], windows)]
     for state in (DONE, "planned", "running"):
-        there = [item for item in known if _state(item, moment) == state]
-        stretches += [_together(window, state, there) for window in merged(map(window_of, there))]
+        there = sorted(window_of(item) for item in known if _state(item, moment) == state)
+        starts_there = [window.start for window in there]
+        for window in merged(there):
+            count = bisect_left(starts_there, window.end) - bisect_left(starts_there, window.start)
+            stretches.append(Stretch(window, state, count))
     stretches += [
         Stretch(window_of(item), "failed", 1, item.error or "", run_of(item), item.attempt)
         for item in known
@@ -88,7 +92,3 @@ def _state(interval: Interval, moment: datetime) -> str:
     if interval.status == "running" and not interval.is_held(moment):
         return "planned"
     return interval.status
-
-
-def _together(window: Window, state: str, items: Sequence[Interval]) -> Stretch:
-    return Stretch(window, state, sum(window_of(item).overlaps(window) for item in items))

@@ -20,10 +20,12 @@ from ematix_flow.cli.module import Loaded, talk_only
 from ematix_flow.cli.output import Output
 from ematix_flow.cli.progress import Progress, progress_for
 from ematix_flow.cli.window_words import backfill_command, counted, shown, zone_of
+from ematix_flow.cli.working import stopped_by_sigterm
 from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.windows import Chunk, moment
 from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import RunCancelled
 
 if TYPE_CHECKING:
     from ematix_flow.orchestrate.backfill import BackfillResult, Tally
@@ -149,10 +151,11 @@ def _carried_out(planned: Plan, run_log: RunLog, output: Output, tally: Tally, c
 
         if crew is not None:
             crew.tell, crew.say = heard, output.talk
-            return carried_out(planned, run_log, tally, crew.work)
+            with stopped_by_sigterm():
+                return carried_out(planned, run_log, tally, crew.work)
         load = loader(spec, run_log)
         worker = Worker(spec, run_log, planned.windows, planned.manner, load, tell=heard, say=output.talk)
-        with talk_only():
+        with talk_only(), stopped_by_sigterm():
             return carried_out(planned, run_log, tally, worker.go)
 
 
@@ -200,9 +203,9 @@ def _work(spec: PipelineSpec, run_log: RunLog, order: Order, *, parent: int) -> 
         is_over=lambda: os.getppid() != parent,
     )
     try:
-        with talk_only():
+        with talk_only(), stopped_by_sigterm():
             worker.go()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, RunCancelled):
         return exit_codes.INTERRUPTED
     return exit_codes.RUN_FAILED if failed else exit_codes.OK
 
