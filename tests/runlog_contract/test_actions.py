@@ -34,7 +34,7 @@ def test_what_is_asked_for_waits_in_order_until_somebody_takes_it(run_log: RunLo
 
 def test_an_action_says_everything_that_was_asked(run_log: RunLog) -> None:
     failed(run_log)
-    asked = Action("backfill", "orders", "run-1", "load", "ana", {"start": "2026-01-01", "chunks": [1, 2]})
+    asked = Action("rerun", "orders", "run-1", "load", "ana", {"start": "2026-01-01", "chunks": [1, 2]})
     action_id = run_log.enqueue(asked)
     (waiting,) = run_log.pending_actions()
     assert (waiting.run_id, Action.of(waiting)) == (action_id, asked)

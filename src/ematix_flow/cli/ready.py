@@ -74,7 +74,11 @@ class _Waiting:
         with selectors.DefaultSelector() as selector:
             selector.register(listening, selectors.EVENT_READ)
             selector.register(awake, selectors.EVENT_READ)
-            while not self._ended and os.getppid() == self._parent:
+            while self._clients or not self._is_over():
+                if self._is_over() and listening.fileno() >= 0:  # commands that are under way are seen to their end
+                    selector.unregister(listening)
+                    listening.close()
+                    self._path.unlink(missing_ok=True)
                 for key, _ in selector.select(_LOOK):
                     if key.fileobj is awake:
                         with suppress(BlockingIOError):
@@ -92,6 +96,9 @@ class _Waiting:
         self._path.unlink(missing_ok=True)
         return None
 
+    def _is_over(self) -> bool:
+        return self._ended or os.getppid() != self._parent
+
     def _heard(self, number: int, _frame: object) -> None:
         self._ended = self._ended or number != signal.SIGCHLD
 
@@ -106,7 +113,7 @@ class _Waiting:
             client.close()
             return None
         request, files = asked
-        if request.get("build") != self._build or len(files) != 3:
+        if request.get("build") != self._build or len(files) != 3 or self._is_over():
             with suppress(OSError):
                 send(client, {"refused": "of another build"})
             _close(client, files)

@@ -15,7 +15,7 @@ from ematix_flow.runlog.worker import is_dead
 
 INTERVAL_STATUSES = ("planned", "running", "done", "failed")
 # Each of these becomes a run under the action's own id; the others are about a run that is there already.
-STARTING = ("run", "rerun", "restart", "resume", "retry", "backfill")
+STARTING = ("run", "rerun", "restart", "resume", "retry")
 ACTIONS = (*STARTING, "cancel")
 CRON = "cron"
 
