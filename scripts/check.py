@@ -22,7 +22,7 @@ STEPS = {
 }
 PYTEST = {
     "unit": ["tests/unit"],
-    "tests": ["-n", "2", "--dist", "loadfile"],
+    "tests": ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
 }
 
 

@@ -24,8 +24,7 @@ QUICK = {
     "test_scd2.py": "test_a_change_closes_the_old_version_where_the_new_one_begins",
 }
 SYSTEMS = ("postgres", "delta", "files-parquet")
-# The other two pairs of lane and target are made of the same halves.
-KILLED = [("arrow", "postgres"), ("spark", "delta")] + [("arrow", "delta"), ("spark", "postgres")] * IS_FULL
+KILLED = [("arrow", "postgres")] + [("spark", "delta"), ("arrow", "delta"), ("spark", "postgres")] * IS_FULL
 
 
 def test_the_batch_contract_holds_on_the_cluster_in_both_lanes(cluster: TestCluster) -> None:

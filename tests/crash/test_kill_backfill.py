@@ -19,6 +19,7 @@ import pytest
 
 from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.runlog.agenda import Interval
+from tests.full import when_full
 
 DAYS, ROWS_A_DAY = 4, 25
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,7 +155,16 @@ def statuses(place: Place) -> list[str]:
     return [item.status for item in place.ledger()]
 
 
-@pytest.mark.parametrize("place", ["postgres", "mysql", "sqlite", "duckdb", "delta", "parquet"], indirect=True)
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgres",
+        *(pytest.param(twin, marks=when_full("a twin of PostgreSQL")) for twin in ("mysql", "sqlite", "duckdb")),
+        "delta",
+        "parquet",
+    ],
+    indirect=True,
+)
 def test_a_window_killed_between_the_commit_and_the_ledger_is_not_loaded_twice(place: Place) -> None:
     killed = place.backfill("--chunk", "1d", EMATIX_FLOW_FAULT="after_publish")
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -196,7 +206,9 @@ def test_a_live_run_killed_after_its_commit_is_finished_by_the_next_one(place: P
     assert [item.start for item in later] == [left.end][: len(later)]
 
 
-@pytest.mark.parametrize("place", ["postgres", "parquet"], indirect=True)
+@pytest.mark.parametrize(
+    "place", ["postgres", pytest.param("parquet", marks=when_full("shown with PostgreSQL"))], indirect=True
+)
 def test_workers_and_their_parent_may_be_killed_in_the_middle_of_their_work(place: Place) -> None:
     words = ("backfill", "readings", "--to", "2026-01-05", "--chunk", "3h", "--parallel", "2")
     loaded = 0

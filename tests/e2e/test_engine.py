@@ -17,6 +17,8 @@ from typing import Any
 
 import pytest
 
+from tests.full import when_full
+
 PIPELINES = """
 from typing import Annotated
 from ematix_flow import BigInt, DuckDBConnection, SQLiteConnection, Text, ematix, pk
@@ -206,6 +208,7 @@ def test_an_engine_of_another_user_is_not_joined(project: Project) -> None:
         os.chown(file, os.getuid(), -1)
 
 
+@when_full("an engine more; flow doctor tells of the archive")
 def test_a_class_archive_that_is_no_archive_is_passed_over(project: Project, tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "jars"
     asked = "from ematix_flow.engine import archive; print(archive.archive_file([]))"

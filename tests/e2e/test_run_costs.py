@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from tests.full import when_full
+
 PIPELINES = """
 from typing import Annotated
 from ematix_flow import BigInt, DuckDBConnection, ObjectStoreLocalConnection, SQLiteConnection, Target, Text, ematix, pk
@@ -184,6 +186,7 @@ def test_a_run_that_failed_still_tells_its_steps(project: Project) -> None:
     assert "until it failed" in project.flow("runs", "show", run["run_id"])
 
 
+@when_full("an engine of its own for one figure")
 def test_the_processor_seconds_of_a_warm_engine_count(project: Project) -> None:
     own = {"EMATIX_FLOW_ENGINE": "auto", "EMATIX_FLOW_ENGINE_DIR": str(project.folder / "engine")}
     project.environment.update(own)

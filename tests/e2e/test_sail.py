@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.full import when_full
+
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINES = """
 from typing import Annotated
@@ -140,6 +142,7 @@ def sail(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(tmp_path_factory.mktemp("sail") / "project", engine="sail")
 
 
+@when_full("ten loads twice; a part of the contract runs on the native engine below")
 def test_runs_need_no_java_and_give_the_tables_that_spark_gives(sail: Project, tmp_path: Path) -> None:
     spark = Project(tmp_path / "project", engine="local")
     changed = [(1, "ana", "0.5", None), (2, "Bo", None, 1e300), (4, " ", "0.005", 5e-324)]

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.full import when_full
+
 pytestmark = pytest.mark.timeout(1500)  # five commands that start Spark, on a machine that may be busy
 FLOW = (sys.executable, "-m", "ematix_flow.cli")
 
@@ -84,6 +86,7 @@ def test_the_project_does_what_its_readme_says(shop: Path) -> None:
     assert {item["status"] for item in history["runs"]} == {"succeeded"}
 
 
+@when_full("the same commands with --json are tested")
 def test_people_see_one_line_for_each_pipeline_and_nothing_of_java(shop: Path) -> None:
     done = run(shop, "run", "--all")
     lines = done.stdout.splitlines()

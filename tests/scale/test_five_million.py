@@ -13,6 +13,8 @@ import duckdb
 import psycopg
 import pytest
 
+from tests.full import when_full
+
 ROWS = 5_000_000
 ROOT = Path(__file__).resolve().parents[2]
 _MAKE = "SELECT i AS id, 'event number ' || i AS name, CAST(i % 10000 AS DECIMAL(12, 2)) / 100 AS amount"
@@ -45,6 +47,7 @@ def run(name: str, environment: dict[str, str]) -> dict[str, Any]:
     return told
 
 
+@when_full("five million rows the other way are tested")
 def test_postgres_to_delta(environment: dict[str, str]) -> None:
     with psycopg.connect(environment["SCALE_POSTGRES"], autocommit=True) as client:
         client.execute("CREATE SCHEMA raw")

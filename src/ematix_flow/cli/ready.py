@@ -6,6 +6,7 @@ that a fork is a process like any other.
 
 from __future__ import annotations
 
+import atexit
 import importlib
 import os
 import selectors
@@ -13,6 +14,7 @@ import signal
 import socket
 import struct
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -43,7 +45,7 @@ def main(words: list[str]) -> int:
     path = Path(words[0])
     waiting = _Waiting(path, os.getppid(), build())
     command = waiting.serve()
-    return command() if command is not None else 0
+    return _ended(command()) if command is not None else 0
 
 
 class _Waiting:
@@ -186,6 +188,15 @@ def _open_streams() -> None:
         stream = open(number, "w", encoding=encoding, buffering=1 if by_line else -1, closefd=False)  # noqa: SIM115
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def _ended(code: int) -> int:
+    """End a fork as multiprocessing does: whatever asked to be told is told, and nothing is taken apart piece by piece."""
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _close(client: socket.socket, files: list[int]) -> None:
