@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.places import TestCluster, bare_python, wait_for
+from tests.full import when_full
 
-full = pytest.mark.skipif(not os.environ.get("CONTRACT_FULL"), reason="a session start each; CONTRACT_FULL=1 runs it")
+full = when_full("a session start each")
 PIPELINES = """
 from typing import Annotated
 from ematix_flow import BigInt, DuckDBConnection, PostgresConnection, SQLiteConnection, Text, ematix, pk
@@ -140,7 +141,7 @@ def blind_worker(cluster: TestCluster, folder: Path) -> Iterator[None]:
     own = cluster.folder / "cluster"
     command = (
         f"mount -t tmpfs none {folder} && exec bash {home}/bin/spark-class org.apache.spark.deploy.worker.Worker "
-        f"--host 127.0.0.1 --cores 1 --memory 1g --webui-port 0 --work-dir {own}/work/blind "
+        f"--host 127.0.0.1 --cores 1 --memory 1g --webui-port 0 --work-dir {own}/blind "
         f"--properties-file {own}/spark.conf {cluster.environment['EMATIX_FLOW_MASTER']}"
     )
     process = subprocess.Popen(

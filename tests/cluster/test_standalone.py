@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections import Counter
@@ -14,9 +13,9 @@ from typing import Any
 import pytest
 
 from tests.cluster.places import ROOT, TestCluster, command_lines, is_alive
+from tests.full import IS_FULL, when_full
 
 ROWS = 110_000
-IS_FULL = bool(os.environ.get("CONTRACT_FULL"))
 QUICK = {
     "test_append.py": "test_append_keeps_every_row_and_stamps_the_batch",
     "test_truncate.py": "test_truncate_replaces_every_row",
@@ -135,11 +134,10 @@ def test_a_worker_killed_in_the_middle_of_a_load_loses_and_doubles_nothing(
     )
 
 
+@when_full("it waits for what never comes")
 def test_a_run_whose_workers_are_all_gone_does_not_wait_for_ever(
     cluster: TestCluster, loads: tuple[Loads, str, Path]
 ) -> None:
-    if not IS_FULL:
-        pytest.skip("it waits for what never comes; CONTRACT_FULL=1 runs it")
     process, database, _ = loads
     cluster.start()
     process.begin("postgres", "arrow", "gone")

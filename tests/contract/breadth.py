@@ -6,7 +6,7 @@ the backend's own tests) runs on all of them. Delta is slow: of the strategies' 
 
 from __future__ import annotations
 
-import os
+from tests.full import IS_FULL
 
 _TWINS = {
     "mysql8": ("test_append", "test_truncate", "test_scd2", "test_scd2_events", "test_sources", "test_fan_out", "test_lanes", "test_errors", "test_windows"),
@@ -28,6 +28,6 @@ _STORIES = {
 
 def is_left_out(system: str, module: str, test: str) -> bool:
     """Whether this test does not run on this system by default."""
-    if os.environ.get("CONTRACT_FULL"):
+    if IS_FULL:
         return False
     return module in _TWINS.get(system, ()) or test in _STORIES.get((system, module), ())

@@ -214,7 +214,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         ["mount", "-t", "tmpfs", "-o", f"size={LITTLE}", "tmpfs", str(place)], capture_output=True, check=False
     )
     if mounted.returncode != 0:
-        pytest.skip("this user may not mount a small file system")
+        pytest.skip("this user may not mount a small file system; run it as root")
     yield place
     subprocess.run(["umount", "--lazy", str(place)], check=True)
 

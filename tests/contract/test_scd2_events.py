@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from datetime import timedelta
 from decimal import Decimal
@@ -14,6 +13,7 @@ from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, pk
 from ematix_flow.foundation.errors import NullViolation
 from tests.contract.loading import columns, counts, day, declare, load, unique
 from tests.contract.oracle import Observation, versions
+from tests.full import IS_FULL
 from tests.harness.base import Harness, canonical
 
 pytestmark = pytest.mark.offers("scd2")
@@ -59,7 +59,7 @@ def test_a_late_event_splits_the_interval_it_belongs_to(harness: Harness) -> Non
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_order_repetition_and_batching_do_not_matter(harness: Harness, seed: int) -> None:
-    if seed > 1 and harness.name == "delta" and not os.environ.get("CONTRACT_FULL"):
+    if seed > 1 and harness.name == "delta" and not IS_FULL:
         pytest.skip("one order of events is enough for the slowest system; CONTRACT_FULL=1 runs the other")
     chance = random.Random(seed)
     events = [

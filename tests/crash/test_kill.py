@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from ematix_flow.foundation.fault import POINTS
+from tests.full import IS_FULL
 
 ROWS = 2000
 ROOT = Path(__file__).resolve().parents[2]
@@ -98,7 +99,7 @@ def test_a_run_killed_at_any_point_can_simply_be_run_again(
     spared = point == "before_stage" or (system, point) in {
         ("duckdb", "before_publish"), ("duckdb", "mid_stage"), ("delta", "before_publish"),
     }  # fmt: skip
-    if spared and not os.environ.get("CONTRACT_FULL"):
+    if spared and not IS_FULL:
         pytest.skip(
             "a kill that leaves nothing behind, or one that a twin is tested with; CONTRACT_FULL=1 does all twelve"
         )

@@ -19,7 +19,7 @@ import pytest
 
 from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.runlog.agenda import Interval
-from tests.full import when_full
+from tests.full import IS_FULL, when_full
 
 DAYS, ROWS_A_DAY = 4, 25
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,7 +182,7 @@ def test_a_window_killed_between_the_commit_and_the_ledger_is_not_loaded_twice(p
 @pytest.mark.parametrize("point", ["before_stage", "mid_stage", "before_publish"])
 @pytest.mark.parametrize("place", ["postgres", "parquet"], indirect=True)
 def test_a_window_killed_before_its_commit_is_simply_loaded_again(place: Place, point: str) -> None:
-    if point == "before_stage" and not os.environ.get("CONTRACT_FULL"):
+    if point == "before_stage" and not IS_FULL:
         pytest.skip("a kill that leaves nothing behind; CONTRACT_FULL=1 does it as well")
     killed = place.backfill(EMATIX_FLOW_FAULT=point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr

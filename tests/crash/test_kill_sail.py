@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.full import IS_FULL
+
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 2000
 _SPARED = (("append", "mid_stage"), ("append", "before_publish"))
@@ -61,7 +63,7 @@ def rows_of(count: int, *, mark: str = "row") -> list[tuple[int, str]]:
 @pytest.mark.parametrize("point", ["mid_stage", "before_publish", "after_publish"])
 @pytest.mark.parametrize("name", ["append", "merge"])
 def test_a_run_killed_on_the_native_engine_can_simply_be_run_again(tmp_path: Path, name: str, point: str) -> None:
-    if (name, point) in _SPARED and not os.environ.get("CONTRACT_FULL"):
+    if (name, point) in _SPARED and not IS_FULL:
         pytest.skip("the merge is killed at every point; CONTRACT_FULL=1 does the same with the append")
     old: list[tuple[int, str]] = []
     if name == "merge":  # an update of half the rows, not the first load

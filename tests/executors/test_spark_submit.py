@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import stat
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from ematix_flow.executors.submission import Application, Submission, jar_sets, 
 from ematix_flow.runlog import from_url
 from tests.cluster.places import TestCluster, command_lines, is_alive, remove
 from tests.executors.sample import PEOPLE, await_end, eventually, facts_in, people_in, spec_of
+from tests.full import when_full
 
 QUICK = "conf.spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1%20-XX:%2BUseSerialGC&conf.spark.driver.memory=1g"
 
@@ -197,7 +197,7 @@ def standalone(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -
     remove(folder)
 
 
-@pytest.mark.skipif(not os.environ.get("CONTRACT_FULL"), reason="a cluster for one load: CONTRACT_FULL=1")
+@when_full("a cluster for one load")
 def test_the_application_runs_on_a_standalone_cluster_that_asks_for_a_secret(
     standalone: TestCluster, project: Path
 ) -> None:

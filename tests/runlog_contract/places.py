@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,15 +10,15 @@ from urllib.parse import urlsplit
 
 import pymysql
 
+from tests.full import IS_FULL
 from tests.services.object_stores import AZURE_ACCESS, AZURE_ACCOUNT, PLACE, S3_ACCESS
 
 Ask = Callable[[str], str]
 
-FULL = os.environ.get("CONTRACT_FULL") == "1"
 CLOCKS = ("postgres", "mysql8", "mariadb")
 SHARED = ("sqlite", "duckdb", *CLOCKS, "s3", "azureblob", "gcs")
 # MySQL 8 and MariaDB share every statement; by default the twin runs the races and the versions only.
-STORES = ("memory", *(store for store in SHARED if FULL or store != "mysql8"))
+STORES = ("memory", *(store for store in SHARED if IS_FULL or store != "mysql8"))
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,15 @@ import pytest
 from ematix_flow.foundation.errors import LeaseLost
 from ematix_flow.run_log import Action, RunLog, from_url
 from ematix_flow.runlog import this_worker
-from tests.runlog_contract.places import CLOCKS, FULL, SHARED, Place, fresh
+from tests.full import IS_FULL
+from tests.runlog_contract.places import CLOCKS, SHARED, Place, fresh
 from tests.runlog_contract.racing import FIRST, HOUR
 
 ROOT = Path(__file__).resolve().parents[2]
 SLOTS, INTERVALS, CLAIMS = 200, 20, 10
 # One process at a time may have a DuckDB file open, so every single question opens it anew; an object store takes a
 # request or more for each. CONTRACT_FULL=1 asks all of them for everything.
-FEWER = {} if FULL else {"duckdb": (6, 2, 2)} | dict.fromkeys(("s3", "azureblob", "gcs"), (40, 6, 4))
+FEWER = {} if IS_FULL else {"duckdb": (6, 2, 2)} | dict.fromkeys(("s3", "azureblob", "gcs"), (40, 6, 4))
 
 
 shared = pytest.mark.parametrize("place", SHARED, indirect=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import signal
 import time
@@ -13,10 +12,10 @@ import pytest
 
 from ematix_flow.orchestrate import cron
 from ematix_flow.orchestrate.due import cron_slot
+from tests.full import IS_FULL
 from tests.scheduler.projects import JobText, Project, overlaps
 
-FULL = os.environ.get("CONTRACT_FULL") == "1"
-JOBS, SECONDS = (200, 120) if FULL else (30, 24)
+JOBS, SECONDS = (200, 120) if IS_FULL else (30, 24)
 _HEAD_START = 6
 
 

@@ -11,6 +11,7 @@ from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.module import Loaded
 from ematix_flow.cli.output import Output
 from ematix_flow.orchestrate.leading import leader_of
+from ematix_flow.orchestrate.wishes import Asked
 from ematix_flow.runlog.protocol import RunLog
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -23,8 +24,7 @@ queue_option: Callable[[_F], _F] = click.option(
 def carried_or_queued(
     ctx: click.Context,
     run_log: RunLog,
-    run_id: str,
-    name: str,
+    asked: Asked,
     loaded: Loaded,
     choice: RunLogChoice,
     *,
@@ -38,10 +38,13 @@ def carried_or_queued(
         from ematix_flow.cli.commands import run
 
         given = {"run_log_url": choice.url, "run_log_path": choice.path, "no_run_log": False}
-        return int(ctx.invoke(run.command, names=(name,), module=loaded.asked, run_id=run_id, **given) or 0)
+        return int(
+            ctx.invoke(run.command, names=(asked.pipeline,), module=loaded.asked, run_id=asked.run_id, **given) or 0
+        )
     who = f"{leader} will carry it out" if leader else "the next scheduler or `flow run-due` carries it out"
     if output.json:
-        output.document({"run_id": run_id, "pipeline": name, "status": "requested", "leader": leader})
+        output.document({"run_id": asked.run_id, "pipeline": asked.pipeline, "status": "requested", "leader": leader})
     else:
-        output.data(f"run {run_id[:8]} of {name} is asked for; {who}: flow runs show {run_id[:8]}{choice.option}")
+        show = f"flow runs show {asked.run_id[:8]}{choice.option}"
+        output.data(f"run {asked.run_id[:8]} of {asked.pipeline} is asked for; {who}: {show}")
     return 0

@@ -12,6 +12,7 @@ from ematix_flow.declare import registry
 from ematix_flow.orchestrate.worker import carry_out
 
 if TYPE_CHECKING:
+    from ematix_flow.engine.lease import Terms
     from ematix_flow.engine.result import Event, Result
     from ematix_flow.runlog.protocol import RunLog
     from ematix_flow.runlog.records import RunRecord
@@ -24,7 +25,7 @@ def carry(
     *,
     listener: Callable[[Event], None] = lambda _: None,
     keeps_output: bool = True,
-    claim_token: str | None = None,
+    terms: Terms | None = None,
     now: datetime | None = None,
 ) -> Result:
     """Run it; what it prints is found by `flow logs`, unless several runs share this process's output."""
@@ -38,9 +39,7 @@ def carry(
         return watchers.run(
             spec,
             listener,
-            lambda heard, _: batch.run(
-                spec, run_log=run_log, listener=heard, requested=record, claim_token=claim_token
-            ),
+            lambda heard, _: batch.run(spec, run_log=run_log, listener=heard, requested=record, terms=terms),
             requested=record,
         )
 

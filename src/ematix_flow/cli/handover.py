@@ -17,8 +17,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ematix_flow.foundation.engine_folder import engine_folder
+
 COMMANDS = ("run", "run-due", "preview", "validate", "dry-run")
-FOLDER_VARIABLE = "EMATIX_FLOW_ENGINE_DIR"
 ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else ()
 _SECONDS = 2.0
@@ -115,11 +116,9 @@ def _signals_forwarded(pid: int) -> Iterator[None]:
 
 def _sockets() -> list[Path]:
     """Of this user only."""
-    own = os.environ.get(FOLDER_VARIABLE)
-    folder = Path(own) if own else Path.home() / ".ematix-flow" / "engine"
     found = []
     with suppress(OSError):
-        found = [path for path in sorted(folder.glob("*.sock")) if path.stat().st_uid == os.getuid()]
+        found = [path for path in sorted(engine_folder().glob("*.sock")) if path.stat().st_uid == os.getuid()]
     return found
 
 

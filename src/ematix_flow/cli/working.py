@@ -17,6 +17,7 @@ from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.errors import ConnectionFailed, RunCancelled
 
 if TYPE_CHECKING:
+    from ematix_flow.engine.lease import Terms
     from ematix_flow.runlog.protocol import RunLog
     from ematix_flow.runlog.records import RunRecord
 
@@ -28,10 +29,12 @@ class Worker:
     """What a scheduler tells its worker."""
 
     run_id: str | None = None
-    claim_token: str | None = None
+    terms: Terms | None = None
 
-    def requested(self, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogChoice) -> RunRecord:
-        """The run to take."""
+    def requested(
+        self, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogChoice
+    ) -> tuple[RunRecord, RunLog]:
+        """The run to take, and the run log that it is in."""
         from ematix_flow.orchestrate.worker import requested_run
 
         if len(specs) != 1:
@@ -40,7 +43,7 @@ class Worker:
             raise ConnectionFailed(
                 f"run {self.run_id} cannot be taken: {choice.shown()} does not answer", hint="see the warning above"
             )
-        return requested_run(run_log, str(self.run_id), specs[0])
+        return requested_run(run_log, str(self.run_id), specs[0]), run_log
 
 
 def worker_options(function: _F) -> _F:
@@ -49,10 +52,10 @@ def worker_options(function: _F) -> _F:
     @functools.wraps(function)
     def wrapped(*args: Any, run_id: str | None, claim_token: str | None, lease_seconds: float,
                 heartbeat_interval: float, **kwargs: Any) -> Any:  # fmt: skip
-        from ematix_flow.engine import lease
+        from ematix_flow.engine.lease import Terms
 
-        lease.renew_every(lease_seconds, heartbeat_interval)
-        return function(*args, worker=Worker(run_id, claim_token), **kwargs)
+        terms = Terms(lease_seconds, heartbeat_interval, claim_token)
+        return function(*args, worker=Worker(run_id, terms), **kwargs)
 
     for option in (
         click.option("--heartbeat-interval", type=click.FloatRange(min=0.1), default=40.0, show_default=True,

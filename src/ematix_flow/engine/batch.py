@@ -50,12 +50,12 @@ def run(
     attempt: int = 1,
     window: WindowChoice | None = None,
     requested: RunRecord | None = None,
-    claim_token: str | None = None,
+    terms: lease.Terms | None = None,
 ) -> Result:
     """Run a pipeline once; raises a FlowError when it fails.
 
     A pipeline that reads by windows loads what is new since the ledger ends, unless it is given its window. A run that
-    was `requested` is taken out of the queue; with a `claim_token` the pipeline's lease is held already.
+    was `requested` is taken out of the queue; `terms` are those of the pipeline's lease.
     """
     spec = spec.overridden(overrides)
     origin = origin_of(requested, spec)
@@ -64,7 +64,7 @@ def run(
     run_id, started_at = run_id or str(uuid.uuid4()), now()
     meter = Meter(spec.name, listener or silent)
     choice = window or LiveWindow(spec, run_log, at=fired_at(requested))
-    claimed = nullcontext() if choice.is_backfill else lease.held(run_log, spec.name, token=claim_token)
+    claimed = nullcontext() if choice.is_backfill else lease.held(run_log, spec.name, terms)
     told = {**origin.told, **({"backfill": True} if choice.is_backfill else {})}
     choice.tell_in(told)
     with (

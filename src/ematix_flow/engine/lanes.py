@@ -15,7 +15,7 @@ from ematix_flow.families.arrow_normalize import normalized_columns, normalizing
 from ematix_flow.families.frames import pairs
 from ematix_flow.families.lake.checking import can_check_here
 from ematix_flow.foundation.errors import RunFailed
-from ematix_flow.planning.lanes import DIRECT, INSIDE, LaneChoice, choose_lane, few_rows, shape_obstacle
+from ematix_flow.planning.lanes import DIRECT, INSIDE, LaneChoice, choose_lane, shape_obstacle, too_many_rows
 
 
 def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Reading, inside: LoadReading, *,
@@ -28,7 +28,7 @@ def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Re
         force=context.spec.force_lane,
         obstacle=_obstacle(context, target, job, reading, plan),
         needs_spark=_needs_spark(context, target, job),
-        too_many=few_rows(plan.estimated_rows if plan else None),
+        too_many=too_many_rows(plan.estimated_rows if plan else None),
     )
 
 

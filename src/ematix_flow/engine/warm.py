@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.engine.shipping import send_own_modules
+from ematix_flow.foundation.engine_folder import engine_folder
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.runlog.worker import is_dead
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOLDER_VARIABLE = "EMATIX_FLOW_ENGINE_DIR"
 IDLE_SECONDS = 30 * 60
 _HEARTBEAT = 30.0
 _PATIENCE = 120.0
@@ -172,8 +172,7 @@ def write(engine: Engine) -> None:
 
 def folder(*, make: bool = False) -> Path:
     """Where engines are written down."""
-    own = os.environ.get(FOLDER_VARIABLE)
-    found = Path(own) if own else Path.home() / ".ematix-flow" / "engine"
+    found = engine_folder()
     if make:
         found.mkdir(mode=0o700, parents=True, exist_ok=True)
     return found

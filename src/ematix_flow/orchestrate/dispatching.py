@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchSpec, Executor
@@ -13,7 +13,7 @@ from ematix_flow.foundation.redact import mask
 from ematix_flow.orchestrate.known import is_running
 from ematix_flow.orchestrate.settling import settle
 from ematix_flow.runlog.agenda import Action
-from ematix_flow.runlog.changes import Fate
+from ematix_flow.runlog.changes import Fate, closed
 from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.records import RunRecord
 
@@ -140,5 +140,4 @@ class Dispatching:
 def _never_began(record: RunRecord, error: DispatchError) -> RunRecord | Fate:
     if record.status != "requested":
         return Fate.KEPT
-    extras = {**record.extras, "error": error.to_dict()}
-    return replace(record, status="failed", finished_at=clock_now(), error_summary=mask(error.what), extras=extras)
+    return closed(record, "failed", mask(error.what), error.to_dict())

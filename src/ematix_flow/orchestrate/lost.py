@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.orchestrate.settling import settle
-from ematix_flow.runlog.changes import Fate
+from ematix_flow.runlog.changes import Fate, closed
 from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.records import AttemptState, RunRecord
 from ematix_flow.runlog.worker import is_dead, this_worker
@@ -56,11 +55,4 @@ def _is_gone(run_log: RunLog, record: RunRecord) -> bool:
 def _failed(record: RunRecord) -> RunRecord | Fate:
     if record.status != "running":
         return Fate.KEPT
-    error = {"error": "WorkerLost", "message": WORKER_GONE, "retryable": True}
-    return replace(
-        record,
-        status="failed",
-        finished_at=clock_now(),
-        error_summary=WORKER_GONE,
-        extras={**record.extras, "error": error},
-    )
+    return closed(record, "failed", WORKER_GONE, {"error": "WorkerLost", "message": WORKER_GONE, "retryable": True})

@@ -6,12 +6,11 @@ import getpass
 import os
 import signal
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
 from ematix_flow.runlog.agenda import Action
-from ematix_flow.runlog.changes import Fate
+from ematix_flow.runlog.changes import Fate, closed
 from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.records import FINISHED, RunRecord
 from ematix_flow.runlog.worker import is_dead, this_worker, worker_of
@@ -26,21 +25,28 @@ def somebody() -> str:
     return this_worker()
 
 
-def retry(run_log: RunLog, name: str) -> str:
-    """Try a job again whatever failed before; the id of the run that is asked for."""
+@dataclass(frozen=True)
+class Asked:
+    """A run that somebody asks for."""
+
+    run_id: str
+    pipeline: str
+
+
+def retry(run_log: RunLog, name: str) -> Asked:
+    """Try a job again whatever failed before."""
     run_log.clear_attempt_state(name)
-    return run_log.enqueue(Action("retry", name, by=somebody()))
+    return _enqueued(run_log, Action("retry", name, by=somebody()))
 
 
-def restart(run_log: RunLog, run_id: str, *, from_step: str | None = None) -> str:
+def restart(run_log: RunLog, run_id: str, *, from_step: str | None = None) -> Asked:
     """That run again, from a step, or from the one it failed at."""
     prior = _ended(run_log, run_id)
-    return run_log.enqueue(
-        Action("restart", prior.pipeline, prior.run_id, from_step or prior.failed_step, by=somebody())
-    )
+    step = from_step or prior.failed_step
+    return _enqueued(run_log, Action("restart", prior.pipeline, prior.run_id, step, by=somebody()))
 
 
-def resume(run_log: RunLog, run_id: str) -> str:
+def resume(run_log: RunLog, run_id: str) -> Asked:
     """Go on where that run ended: its load from the last watermark that was committed, or its transforms."""
     prior = _ended(run_log, run_id)
     if prior.status == "succeeded":
@@ -48,7 +54,7 @@ def resume(run_log: RunLog, run_id: str) -> str:
             f"run {prior.run_id[:8]} has succeeded: there is nothing to resume",
             hint=f"run it again with flow runs restart {prior.run_id[:8]}",
         )
-    return run_log.enqueue(Action("resume", prior.pipeline, prior.run_id, prior.failed_step, by=somebody()))
+    return _enqueued(run_log, Action("resume", prior.pipeline, prior.run_id, prior.failed_step, by=somebody()))
 
 
 def pause(run_log: RunLog, name: str) -> None:
@@ -85,6 +91,10 @@ def cancel(run_log: RunLog, run_id: str) -> Cancelled:
     return Cancelled(record, ASKED)
 
 
+def _enqueued(run_log: RunLog, action: Action) -> Asked:
+    return Asked(run_log.enqueue(action), action.pipeline)
+
+
 def _is_shared(record: RunRecord) -> bool:
     """Whether other runs live in the same process."""
     return bool(record.extras.get("inprocess"))
@@ -93,7 +103,7 @@ def _is_shared(record: RunRecord) -> bool:
 def _taken_back(record: RunRecord) -> RunRecord | Fate:
     if record.status != "requested":
         return Fate.KEPT
-    return replace(record, status="cancelled", finished_at=clock_now(), error_summary=f"cancelled by {somebody()}")
+    return closed(record, "cancelled", f"cancelled by {somebody()}")
 
 
 def _ended(run_log: RunLog, run_id: str) -> RunRecord:

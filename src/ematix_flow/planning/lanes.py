@@ -46,7 +46,7 @@ def choose_lane(
     return LaneChoice(ARROW, f"read, cast and written row by row; {reason}")
 
 
-def few_rows(estimated: int | None) -> str | None:
+def too_many_rows(estimated: int | None) -> str | None:
     """Why a load is not for one process, None when it is."""
     if estimated is None:
         return "nobody knows how many rows"

@@ -10,7 +10,7 @@ from typing import Any
 
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.names import did_you_mean
-from ematix_flow.runlog.records import RunRecord, in_utc, storable
+from ematix_flow.runlog.records import RunRecord, from_text, in_utc, storable, to_text
 from ematix_flow.runlog.worker import is_dead
 
 INTERVAL_STATUSES = ("planned", "running", "done", "failed")
@@ -39,6 +39,23 @@ class Slot:
     def kind(self) -> str:
         """What fired it: the word before the colon."""
         return self.slot.partition(":")[0][:32]
+
+    def to_dict(self) -> dict[str, str]:
+        """As every store keeps it."""
+        return {
+            "pipeline": self.pipeline,
+            "slot": self.slot,
+            "fired_at": to_text(self.fired_at),
+            "worker_id": self.worker_id,
+            "run_id": self.run_id,
+        }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Slot:
+        """The slot behind `to_dict()`; earlier versions named no run."""
+        return cls(
+            told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"], told.get("run_id") or ""
+        )
 
     @property
     def digest(self) -> str:

@@ -114,7 +114,7 @@ def test_a_cache_that_cannot_be_written_says_which_variable_to_set(shop: Shop) -
 
 def test_a_full_disk_is_told_as_such(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     if not Path("/dev/full").exists():
-        pytest.skip("this system has no /dev/full")
+        pytest.skip("this system has no /dev/full; run it on Linux")
     monkeypatch.setattr(jars.tempfile, "mkdtemp", lambda **_: Path("/dev/full").write_text("x", encoding="utf-8"))
     with pytest.raises(StorageFull, match="no room left"):
         shop.ensure()

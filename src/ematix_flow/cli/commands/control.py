@@ -28,8 +28,8 @@ def retry_command(ctx: click.Context, name: str, queue: bool, module: str | None
     loaded = modules.load(module)
     registry.get_pipeline(name)
     run_log = run_log_choice.for_changing()
-    run_id = wishes.retry(run_log, name)
-    return carried_or_queued(ctx, run_log, run_id, name, loaded, run_log_choice, queue=queue)
+    asked = wishes.retry(run_log, name)
+    return carried_or_queued(ctx, run_log, asked, loaded, run_log_choice, queue=queue)
 
 
 @click.command("pause", cls=FlowCommand)

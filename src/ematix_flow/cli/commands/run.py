@@ -85,9 +85,8 @@ def _asked_for(worker: Worker, specs: Sequence[PipelineSpec], run_log: RunLog | 
     """The run that a scheduler names; None when there is no such name."""
     if worker.run_id is None:
         return None
-    record = worker.requested(specs, run_log, choice)
-    log: Any = run_log
-    return lambda _, listener: carry(record, log, watchers, listener=listener, claim_token=worker.claim_token)
+    record, log = worker.requested(specs, run_log, choice)
+    return lambda _, listener: carry(record, log, watchers, listener=listener, terms=worker.terms)
 
 
 def _at_once(worker: Worker, run_log: RunLog | None, watchers: Watchers, options: Mapping[str, Any]) -> Work:
@@ -96,7 +95,7 @@ def _at_once(worker: Worker, run_log: RunLog | None, watchers: Watchers, options
 
     def work(spec: PipelineSpec, listener: Listener) -> Result:
         def watched(heard: Listener, run_id: str | None) -> Result:
-            return batch.run(spec, run_log=run_log, listener=heard, run_id=run_id, claim_token=worker.claim_token,
+            return batch.run(spec, run_log=run_log, listener=heard, run_id=run_id, terms=worker.terms,
                              **options)  # fmt: skip
 
         done = watchers.run(spec, listener, watched)

@@ -42,9 +42,8 @@ def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: 
     """
     loaded = modules.load(module)
     run_log = run_log_choice.for_changing()
-    run_id = wishes.restart(run_log, run, from_step=from_step)
-    name = _pipeline(run_log.get_run(run_id))
-    return carried_or_queued(ctx, run_log, run_id, name, loaded, run_log_choice, queue=queue)
+    asked = wishes.restart(run_log, run, from_step=from_step)
+    return carried_or_queued(ctx, run_log, asked, loaded, run_log_choice, queue=queue)
 
 
 @click.command("resume", cls=FlowCommand)
@@ -57,9 +56,8 @@ def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None
     """Go on where a run ended: from the last watermark that was committed, or with the transform that failed."""
     loaded = modules.load(module)
     run_log = run_log_choice.for_changing()
-    run_id = wishes.resume(run_log, run)
-    name = _pipeline(run_log.get_run(run_id))
-    return carried_or_queued(ctx, run_log, run_id, name, loaded, run_log_choice, queue=queue)
+    asked = wishes.resume(run_log, run)
+    return carried_or_queued(ctx, run_log, asked, loaded, run_log_choice, queue=queue)
 
 
 @click.command("cancel", cls=FlowCommand)
@@ -120,7 +118,3 @@ def _tell(output: Output, record: RunRecord, status: str) -> None:
     about = record.error_summary.splitlines()[0] if record.error_summary else duration(record.duration_ms)
     at = record.finished_at or record.started_at
     output.data(f"{local(at)}  {short(record.run_id)}  {status:<10} {record.pipeline}  {about}")
-
-
-def _pipeline(record: RunRecord | None) -> str:
-    return record.pipeline if record is not None else ""

@@ -24,13 +24,7 @@ class BlobAgenda:
     ) -> bool:
         """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
         fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
-        told = {
-            "pipeline": pipeline,
-            "slot": slot,
-            "fired_at": to_text(fired.fired_at),
-            "worker_id": worker_id,
-            "run_id": run_id,
-        }
+        told = fired.to_dict()
         still_leads(self._objects, leader)
         if not self._objects.create(f"slots/{encode(pipeline)}/{fired.digest}.json", told):
             return False
@@ -45,12 +39,12 @@ class BlobAgenda:
         """What a pipeline fired, the latest first."""
         most = max(limit, 0)
         keys = self._objects.keys(f"fired/{encode(pipeline)}/", page=min(most, 999) + 1)
-        return [_slot(told) for told in self._objects.read_all(islice(keys, most))]
+        return [Slot.from_dict(told) for told in self._objects.read_all(islice(keys, most))]
 
     def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
         """The slot of this kind that each pipeline fired last."""
         found = self._objects.read_all(self._objects.keys(f"last_slots/{encode(kind)}/"))
-        return {told["pipeline"]: _slot(told) for told in found}
+        return {told["pipeline"]: Slot.from_dict(told) for told in found}
 
     def set_paused(self, name: str, paused: bool, by: str) -> None:
         """Stop firing a pipeline, or go on; the first pause counts until it ends."""
@@ -106,10 +100,6 @@ class BlobAgenda:
 
         key = f"intervals/{encode(pipeline)}/{_stamp(start)}.{_stamp(end)}.json"
         return self._objects.change(key, changed) is not None
-
-
-def _slot(told: Document) -> Slot:
-    return Slot(told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"], told.get("run_id", ""))
 
 
 def _stamp(moment: datetime) -> str:

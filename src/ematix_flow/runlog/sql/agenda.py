@@ -16,7 +16,8 @@ from ematix_flow.runlog.sql.dialect import Session
 _COLUMNS = ("pipeline", "start_at", "end_at", "status", "run_id", "attempt", "error", "worker_id", "expires_at")
 _KEY = ("pipeline", "start_at", "end_at")
 _INTERVAL = ", ".join(_COLUMNS)
-_SLOT = "pipeline, slot, fired_at, worker_id, run_id"
+_SLOT_COLUMNS = ("pipeline", "slot", "fired_at", "worker_id", "run_id")
+_SLOT = ", ".join(_SLOT_COLUMNS)
 
 
 class SqlAgenda(SqlStore):
@@ -28,13 +29,7 @@ class SqlAgenda(SqlStore):
     ) -> bool:
         """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
         fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
-        told = {
-            "pipeline": pipeline,
-            "slot": slot,
-            "fired_at": to_text(fired.fired_at),
-            "worker_id": worker_id,
-            "run_id": run_id,
-        }
+        told = fired.to_dict()
         with self._transaction() as sql:
             still_leads(sql, leader)
             if not sql.add("fired_slots", {**told, "digest": fired.digest}):
@@ -112,8 +107,7 @@ class SqlAgenda(SqlStore):
 
 
 def _slot(row: tuple[Any, ...]) -> Slot:
-    pipeline, slot, fired_at, worker_id, run_id = row
-    return Slot(pipeline, slot, from_text(fired_at), worker_id, run_id or "")
+    return Slot.from_dict(dict(zip(_SLOT_COLUMNS, row, strict=True)))
 
 
 def _intervals(sql: Session, pipeline: str, *, locked: bool = False) -> list[Interval]:
