@@ -22,7 +22,7 @@ STEPS = {
 }
 PYTEST = {
     "unit": ["tests/unit"],
-    "tests": ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"],
+    "tests": ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=80", "--durations-min=4"],
 }
 
 
