@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,11 @@ _LISTS = {
     "spark.jars": ",",
     "spark.sql.extensions": ",",
 }
-_BRIEF_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
+_JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
+_HEAP_PER_BROADCAST = 128
+_USUAL_BROADCAST = 10 * 1024**2
 _BRIEF = {
     "spark.sql.codegen.wholeStage": ("false", "few rows are through before code for them is compiled"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "few rows are through before code for them is compiled"),
@@ -69,6 +74,7 @@ _ONE_MACHINE = {
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": ("4", "listing a folder is not a job of 10000 tasks"),
     "spark.databricks.delta.snapshotPartitions": ("1", "a table's log is small on one machine"),
     "spark.databricks.delta.stalenessLimit": ("0", "a read sees the last commit"),
+    "spark.shuffle.compress": ("false", "what is shuffled stays on this machine"),
 }
 _CLUSTER = {
     "spark.ui.enabled": ("false", "a web server that asks nobody who they are"),
@@ -110,8 +116,10 @@ def settings(
         made += _named(_DELTA)
     options = _java_options(paths, records_classes_in=records_classes_in)
     why = "UTC, a log file, the class archive"
+    if is_local:
+        options, why = [*options, *_collector(choice, is_brief=is_brief)], f"{why}; no core collects garbage meanwhile"
     if is_brief and is_local:
-        options, why = [*options, *_BRIEF_JAVA], f"{why}; the work ends before a second compiler pays off"
+        options, why = [*options, _QUICK_COMPILER], f"{why}; the work ends before a second compiler pays off"
         made += _named(_BRIEF)
     made.append(Setting("spark.driver.extraJavaOptions", " ".join(options), why))
     return with_the_users(made, choice)
@@ -162,13 +170,38 @@ def _secured(choice: Choice) -> list[Setting]:
 
 def _heap(memory: int | None) -> Setting:
     own = os.environ.get(MEMORY_VARIABLE)
-    heap = own or f"{max(1, min(4, (memory or 0) // _GIGABYTE // 4))}g"
-    reason = f"{MEMORY_VARIABLE} says so" if own else "a quarter of this machine's memory, 1 to 4 GB"
+    heap = own or f"{_heap_gigabytes(memory)}g"
+    reason = f"{MEMORY_VARIABLE} says so" if own else "a quarter of this machine's memory, 1 to 8 GB"
     return Setting("spark.driver.memory", heap, reason)
+
+
+def _heap_gigabytes(memory: int | None) -> int:
+    return max(1, min(8, (memory or 0) // _GIGABYTE // 4))
+
+
+def _collector(choice: Choice, *, is_brief: bool) -> list[str]:
+    """A garbage collector that stops the work for a moment instead of working beside it; the user's own, if they named one."""
+    said = [
+        choice.settings.get("spark.driver.extraJavaOptions", ""),
+        *(os.environ.get(it, "") for it in _JAVA_VARIABLES),
+    ]
+    if any(_COLLECTOR.search(words) for words in said):
+        return []
+    return ["-XX:+UseSerialGC" if is_brief else "-XX:+UseParallelGC"]
+
+
+def _broadcast(memory: int | None) -> list[Setting]:
+    """A heap that the user chose says nothing about how much of it is free."""
+    size = _heap_gigabytes(memory) * _GIGABYTE // _HEAP_PER_BROADCAST
+    if os.environ.get(MEMORY_VARIABLE) or size <= _USUAL_BROADCAST:
+        return []
+    reason = "tables this small fit into the heap many times, and need no sorting"
+    return [Setting("spark.sql.autoBroadcastJoinThreshold", str(size), reason)]
 
 
 def _sized(cores: int, memory: int | None) -> list[Setting]:
     return [
+        *_broadcast(memory),
         Setting("spark.sql.shuffle.partitions", str(cores), f"{cores} cores: more partitions would only wait"),
         Setting("spark.default.parallelism", str(cores), f"{cores} cores"),
         _heap(memory),
