@@ -61,6 +61,8 @@ class RunContext:
     open_until: ExitStack = field(default_factory=ExitStack)
     rows: int | None = None
     """How many rows the source says it has."""
+    is_little: bool = False
+    """Whether the tables of the query are small, where nobody has counted their rows."""
     stream: str = ""
     """The window that is loaded, as commit tokens know it; empty for a load that has none."""
     clock: StepClock = field(default_factory=StepClock)
@@ -87,7 +89,7 @@ class RunContext:
         if self.rows is not None:
             is_little = is_small(self.rows)
         else:
-            is_little = (
+            is_little = self.is_little or (
                 bool(sources) and len(several(self.spec.source_connection)) == 1 and all(map(weighs_little, sources))
             )
         compared = [item for item in self.loads if item.load.strategy.mode not in ("append", "truncate")]

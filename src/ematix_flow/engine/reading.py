@@ -122,6 +122,8 @@ def _plan(context: RunContext, backend: Backend, source: Any, query: str, *, par
             known: ReadPlan | None = source.plan_without_spark(query, parallelism=parallelism)
             if known is not None:
                 return known
+        if hasattr(source, "weighs_little"):
+            context.is_little = source.weighs_little(query)
         context.spark()
     planned: ReadPlan = source.plan(query, parallelism=parallelism)
     return planned

@@ -211,7 +211,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def weighs_little(root: Path) -> bool:
-    """Whether everything below a folder is little; a large folder is not looked through for that."""
+    """Whether a file, or everything below a folder, is little; a large folder is not looked through for that."""
+    if root.is_file():
+        return root.stat().st_size <= _FEW_BYTES
     files = size = 0
     for folder, _, names in os.walk(root):
         files += len(names)

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.families.lake.columns import since, watermark_literal
 from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.place import Place
+from ematix_flow.families.lake.place import Place, weighs_little
 from ematix_flow.families.lake.session import active, exactly, quote
 from ematix_flow.families.lake.types import carried, source_columns
 from ematix_flow.families.sql.linear import clean, linear
-from ematix_flow.foundation.errors import MissingTable, PlanError, SqlError
+from ematix_flow.foundation.errors import FlowError, MissingTable, PlanError, SqlError
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -83,6 +83,13 @@ class LakeSource(ABC):
         """Names of the tables that are there."""
         found = itertools.islice(self._listed(self._place.root, ()), _MOST_NAMES)
         return sorted(".".join(parts) for parts in found)
+
+    def weighs_little(self, query: str) -> bool:
+        """Whether all tables of a query are small; no, where one of them is not found."""
+        try:
+            return all(weighs_little(self.locate(names_of(table))) for table in _tables(parsed(clean(query))))
+        except FlowError:  # told when the query is planned
+            return False
 
     def locate(self, parts: tuple[str, ...]) -> Path:
         """The table a dotted name means; the connection's own name may lead it."""
