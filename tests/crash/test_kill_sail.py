@@ -16,7 +16,12 @@ from tests.full import IS_FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 2000
-_SPARED = (("append", "mid_stage"), ("append", "before_publish"), ("append", "after_publish"), ("merge", "before_publish"))
+_SPARED = (
+    ("append", "mid_stage"),
+    ("append", "before_publish"),
+    ("append", "after_publish"),
+    ("merge", "before_publish"),
+)
 
 
 def flow_run(folder: Path, name: str, *, rows: int, fault: str | None = None) -> subprocess.CompletedProcess[str]:
