@@ -11,6 +11,7 @@ import hypothesis
 import pytest
 
 from tests import services
+from tests.full import waits, when_full
 from tests.services.wanted import or_skip
 
 
@@ -31,12 +32,15 @@ _FIRST = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, everything else in its usual order."""
+    """Long files first, everything else in its usual order; what is long and has a twin waits for CONTRACT_FULL=1."""
 
     def place(item: pytest.Item) -> int:
         return next((number for number, name in enumerate(_FIRST) if item.nodeid.startswith(name)), len(_FIRST))
 
     items.sort(key=place)
+    for item in items:
+        if waits(item.nodeid):
+            item.add_marker(when_full("a long test, for which a shorter one stands"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -47,7 +47,7 @@ def run(name: str, environment: dict[str, str]) -> dict[str, Any]:
     return told
 
 
-@when_full("five million rows the other way are tested")
+@when_full("five million rows")
 def test_postgres_to_delta(environment: dict[str, str]) -> None:
     with psycopg.connect(environment["SCALE_POSTGRES"], autocommit=True) as client:
         client.execute("CREATE SCHEMA raw")
