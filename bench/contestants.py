@@ -17,6 +17,16 @@ def product(pipeline: str) -> Contestant:
     )
 
 
+def product_stream(pipeline: str) -> Contestant:
+    """The product: `flow consume` of a stream in bench/pipelines, until everything is read."""
+    return replace(product(pipeline), command=(*consume(pipeline), "--once"))
+
+
+def consume(pipeline: str) -> tuple[str, ...]:
+    """The command that runs a stream of bench/pipelines."""
+    return ("{bin}/flow", "consume", pipeline, "--module", f"{{pipelines}}/{pipeline}.py")
+
+
 def on_sail(ours: Contestant) -> Contestant:
     """The same command on the native engine, with no Java to be found."""
     variables = (*ours.variables, ("EMATIX_FLOW_ENGINE", SAIL), ("JAVA_HOME", ""), ("PATH", "{bin}"))
@@ -31,6 +41,11 @@ def stock(script: str, *jars: str) -> Contestant:
         command=("{bin}/python", f"{{peers}}/stock/{script}.py"),
         jars=jars,
     )
+
+
+def bare(script: str, *jars: str) -> Contestant:
+    """Structured Streaming without anything around it: the job that is written by hand."""
+    return replace(stock(script, *jars), label="bare Structured Streaming")
 
 
 def connectorx(script: str) -> Contestant:

@@ -9,7 +9,7 @@ from pathlib import Path
 from bench import envs
 from bench.model import Unavailable
 from bench.place import Place
-from bench.tables import CHANGED_ORDERS, TINY, Table
+from bench.tables import CHANGED_ORDERS, EVENTS, TINY, Table
 
 TPCH = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 _CHANGE = (
@@ -60,6 +60,12 @@ def _rows_of(place: Place, table: Table) -> str:
         return (
             "SELECT i AS id, 'city ' || i % 7 AS city, (i * 1.25)::DECIMAL(15,2) AS amount, "
             f"DATE '2026-01-01' + (i % 28)::INTEGER AS day FROM range(1, {TINY.rows + 1}) AS t(i)"
+        )
+    if table is EVENTS:
+        return (
+            "SELECT i AS id, i * 7919 % 100003 AS customer, CASE i % 3 WHEN 0 THEN 'sold' WHEN 1 THEN 'sent' ELSE 'paid' END "
+            "AS kind, (i % 100000 * 1.25)::DECIMAL(15,2) AS amount, DATE '2026-01-01' + (i % 365)::INTEGER AS day, "
+            f"md5(i::VARCHAR) AS note FROM range({place.rows(EVENTS)}) AS t(i)"
         )
     source = f"read_parquet('{tpch(place, table.origin) / table.origin}.parquet')"
     select = _CHANGE if table is CHANGED_ORDERS else "SELECT *"

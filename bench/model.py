@@ -54,11 +54,16 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Goal:
-    """So many times as fast as a peer, or so many seconds at most; `who` is the product unless it says otherwise."""
+    """So many times as fast as a peer, so many seconds at most, or so little of what the case counts.
+
+    `who` is the product unless it says otherwise.
+    """
 
     peer: str = STOCK
     at_least: float = 0
     at_most_seconds: float = 0
+    at_most: float = 0  # the figure itself, in the unit of the case
+    at_most_more: float = 0  # the figure less the peer's, in the unit of the case
     who: str = PRODUCT
     said: str = ""  # the goal in words, where a plain ratio does not tell
 
@@ -105,6 +110,7 @@ class Case:
     prepare: Callable[[Place], Mapping[str, str]] | None = None
     check: Callable[[Place, Path], str] | None = None  # empty when the results are right
     note: str = ""
+    unit: str = ""  # of the steps, where they are not seconds
 
 
 @dataclass

@@ -8,6 +8,7 @@ from typing import Any
 
 from bench.model import PRODUCT, SAIL
 from bench.place import FOLDER
+from bench.results import PER_QUERY, WALL
 
 Result = Mapping[str, Any]
 NOTES = FOLDER / "notes"
@@ -36,6 +37,8 @@ make bench ARGS="--list"                                       # the cases and w
 
 - **Data**: TPC-H at scale factor 1 by `tpchgen-cli`: the first 2 million rows of `lineitem`, all 1.5 million `orders`. Servers
   are loaded before the clock starts. `--scale` makes all of it smaller.
+- **Streams** read a Kafka topic of two partitions that holds 1 million small JSON messages before the clock starts. The *bare* job is
+  Structured Streaming written by hand (`bench/peers/stock/kafka_to_*.py`), with the same columns declared.
 - **Peers** are installed from pinned lists (`bench/peers/*/requirements.txt`), each into an environment of its own. *Stock PySpark* is
   the script one writes by hand (`bench/peers/stock`): default settings, one JDBC read or write, pinned drivers.
 - **Before a measured run** everybody runs once without being counted, so that files are in memory for all, and what is made once
@@ -91,6 +94,8 @@ def titled(case: Result, goal: Result) -> str:
 def verdict(goal: Result) -> str:
     """The ratio, marked when it falls short or is not known."""
     shown = _times(goal["ratio"], at_least=bool(goal.get("is_lower_bound"))) if goal["ratio"] is not None else ""
+    if goal.get("more") is not None:
+        shown = f"{goal['more']:+.0f}"
     if goal["met"] is None:
         return f"{shown}, the peer was stopped too early to tell" if shown else "not measured"
     if goal["met"]:
@@ -157,11 +162,18 @@ def _steps(case: Result) -> Iterator[str]:
     timed = [item for item in case["contestants"].values() if item["steps"]]
     if not timed:
         return
-    yield f"| query, seconds | {' | '.join(item['label'] for item in timed)} |"
+    yield f"| {_unit(case) or 'query, seconds'} | {' | '.join(item['label'] for item in timed)} |"
     yield f"| --- |{' --- |' * len(timed)}"
     for step in timed[0]["steps"]:
         yield f"| {step} | {' | '.join(format(item['steps'][step], '.2f') for item in timed)} |"
-    yield f"| geometric mean | {' | '.join(format(item['figure'], '.2f') for item in timed)} |\n"
+    if not _unit(case):
+        yield f"| geometric mean | {' | '.join(format(item['figure'], '.2f') for item in timed)} |"
+    yield ""
+
+
+def _unit(case: Result) -> str:
+    """What a case counts, where it is not seconds."""
+    return "" if case["unit"] in (PER_QUERY, WALL) else str(case["unit"])
 
 
 def _machine(cases: Mapping[str, Result]) -> Iterator[str]:
@@ -187,7 +199,7 @@ def _figure(case: Result, item: Result | None) -> str:
     if not item or item["figure"] is None:
         return "—"
     if item["steps"]:
-        return f"{item['figure']:.2f} s a query"
+        return f"{item['figure']:.2f} {_unit(case) or 's a query'}"
     return _wall(item)
 
 

@@ -7,6 +7,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from tests import services
 
@@ -46,6 +47,10 @@ class Place:
     def mysql(self) -> str:
         """The URL of a MySQL 8 user who may do everything."""
         return self._started("mysql", services.start_mysql8)
+
+    def kafka(self) -> str:
+        """The address of a Kafka broker that lets everybody in."""
+        return urlsplit(self._started("kafka", services.start_kafka)).netloc
 
     def _started(self, kind: str, start: Callable[[], services.Server]) -> str:
         if kind not in self._urls:

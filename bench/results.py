@@ -17,6 +17,7 @@ from bench.place import Place
 from bench.runner import Options, Outcome
 
 Result = dict[str, Any]
+PER_QUERY, WALL = "geometric mean per query", "wall"
 
 
 def summary(case: Case, place: Place, options: Options, outcomes: Mapping[str, Outcome], machine: Machine) -> Result:
@@ -29,7 +30,7 @@ def summary(case: Case, place: Place, options: Options, outcomes: Mapping[str, O
         "rows": place.rows(case.table) if case.table else None,
         "repeats": options.repeats,
         "warm": case.is_warm,
-        "unit": "geometric mean per query" if case.steps else "wall",
+        "unit": case.unit or (PER_QUERY if case.steps else WALL),
         "machine": machine.facts(),
         "note": case.note,
         "contestants": contestants,
@@ -112,14 +113,14 @@ def _goal(goal: Goal, contestants: Mapping[str, Result]) -> Result:
         "at_least": goal.at_least,
         "at_most_seconds": goal.at_most_seconds,
     }
-    if goal.at_most_seconds:
-        known = ours is not None and ours["figure"] is not None
-        return base | {
-            "peer": None,
-            "ratio": None,
-            "cpu_ratio": None,
-            "met": ours["figure"] <= goal.at_most_seconds if known and ours else None,
-        }
+    plain = base | {"ratio": None, "cpu_ratio": None}
+    if goal.at_most_more:
+        more = _difference(ours, peer)
+        return plain | {"more": more, "met": None if more is None else more <= goal.at_most_more}
+    most = goal.at_most_seconds or goal.at_most
+    if most:
+        figure = ours["figure"] if ours is not None else None
+        return plain | {"peer": None, "met": None if figure is None else figure <= most}
     ratio, cpu_ratio = _ratio(ours, peer), _ratio(ours, peer, "cpu")
     is_bound = bool(peer and peer["stopped"])
     is_met = None if ratio is None else ratio >= goal.at_least
@@ -129,6 +130,12 @@ def _goal(goal: Goal, contestants: Mapping[str, Result]) -> Result:
         "is_lower_bound": is_bound,
         "met": None if is_bound and not is_met else is_met,
     }
+
+
+def _difference(ours: Result | None, peer: Result | None) -> float | None:
+    if not ours or not peer or ours["figure"] is None or peer["figure"] is None:
+        return None
+    return round(ours["figure"] - peer["figure"], 3)
 
 
 def _ratio(ours: Result | None, peer: Result | None, what: str = "figure") -> float | None:

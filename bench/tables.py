@@ -74,6 +74,14 @@ _ORDERS = (
 ORDERS = Table(name="orders", origin="orders", rows=1_500_000, columns=_ORDERS, key=("o_orderkey",))
 # The same orders a day later: every fifth key has another price and comment.
 CHANGED_ORDERS = Table(name="changed_orders", origin="orders", rows=1_500_000, columns=_ORDERS, key=("o_orderkey",))
+# Small messages, made here and told as JSON.
+EVENTS = Table(
+    name="events",
+    origin="events",
+    rows=1_000_000,
+    columns=(("id", BIG), ("customer", BIG), ("kind", TEXT), ("amount", MONEY), ("day", DAY), ("note", TEXT)),
+    key=("id",),
+)
 TINY = Table(
     name="tiny",
     origin="",

@@ -36,10 +36,11 @@ def backends() -> str:
     """What every backend offers."""
     from ematix_flow.backends.catalog import all_backends
 
-    lines = [NOTE, "# Backends\n\n", "| backend | batch source | target | append | truncate | merge | scd2 | DDL | install |\n",
-             "| --- | :-: | :-: | :-: | :-: | :-: | :-: | :-: | --- |\n"]  # fmt: skip
+    lines = [NOTE, "# Backends\n\n", "| backend | batch source | stream source | target | append | truncate | merge | scd2 | DDL | install |\n",
+             "| --- | :-: | :-: | :-: | :-: | :-: | :-: | :-: | :-: | --- |\n"]  # fmt: skip
     for backend in all_backends():
-        offered = [backend.batch_source is not None, backend.batch_sink is not None]
+        offered = [backend.batch_source is not None, backend.stream_source is not None]
+        offered += [backend.batch_sink is not None or backend.broker_sink is not None]
         offered += [mode in backend.strategies for mode in MODES] + [backend.ddl is not None]
         marks = " | ".join("✓" if mark else "—" for mark in offered)
         extra = f"`[{backend.extra}]`" if backend.extra else "in the core"
@@ -60,11 +61,34 @@ def guarantees() -> str:
         "| backend | delivery | published by | strategies | notes |\n| --- | --- | --- | --- | --- |\n",
     ]
     for backend in all_backends():
-        modes = ", ".join(mode for mode in MODES if mode in backend.strategies)
+        modes = ", ".join(mode for mode in MODES if mode in backend.strategies) or "messages"
+        delivery = backend.delivery if backend.batch_sink is not None else backend.stream_delivery
         lines.append(
-            f"| {backend.title} | {backend.delivery} | {backend.published_by} | {modes} | {'; '.join(backend.notes)} |\n"
+            f"| {backend.title} | {delivery} | {backend.published_by} | {modes} | {'; '.join(backend.notes)} |\n"
         )
-    return "".join(lines)
+    return "".join([*lines, *_of_streams()])
+
+
+def _of_streams() -> list[str]:
+    """What a stream promises, source by target."""
+    from ematix_flow.backends.catalog import all_backends
+    from ematix_flow.contract.delivery import MEANINGS, short, stream_delivery
+
+    sources = [one for one in all_backends() if one.stream_source is not None]
+    targets = [one for one in all_backends() if one.batch_sink is not None or one.broker_sink is not None]
+    head = [
+        "\n## Streams\n\n",
+        "A micro-batch is read again after any crash, and a target that has it already does not take it twice: its token is\n",
+        "the stream, the generation of its checkpoint and the number of the micro-batch. `tests/contract/test_stream_*`,\n",
+        "`tests/crash/test_kill_streams.py` and the tests of each broker prove the cells.\n\n",
+        f"| from ↓ to → | {' | '.join(one.title for one in targets)} |\n",
+        f"| --- |{' :-: |' * len(targets)}\n",
+    ]
+    rows = [
+        f"| {source.title} | {' | '.join(short(stream_delivery(source, target)) for target in targets)} |\n"
+        for source in sources
+    ]
+    return [*head, *rows, "\n", *(f"- **{sign}**: {meaning}\n" for sign, meaning in MEANINGS.items())]
 
 
 PAGES = {"cli.md": command_line, "backends/README.md": backends, "guarantees.md": guarantees}

@@ -163,7 +163,7 @@ def archive_classes() -> None:
     """Spark starts in half the time from a class archive; making one takes a while and stops nobody."""
     with (VENV / "archive.log").open("wb") as log:
         subprocess.Popen(
-            [str(VENV_PYTHON), "-m", "ematix_flow.engine.archive", "--all"],
+            [str(VENV_PYTHON), "-m", "ematix_flow.engine.archive", "--at-hand"],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             env={**os.environ, "EMATIX_FLOW_NICE": "10", "EMATIX_FLOW_ENGINE": "local"},
         )  # fmt: skip

@@ -12,6 +12,7 @@ import pytest
 
 from tests import services
 from tests.full import waits, when_full
+from tests.services.kafka import Kafka
 from tests.services.wanted import or_skip
 
 
@@ -40,7 +41,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=place)
     for item in items:
         if waits(item.nodeid):
-            item.add_marker(when_full("a long test, for which a shorter one stands"))
+            item.add_marker(when_full("a long test, for which shorter ones stand"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
@@ -65,6 +66,36 @@ def mariadb_url() -> str:
 def mysql8_url() -> str:
     """A MySQL 8.0 user's URL who may do everything."""
     return _url_of(services.start_mysql8)
+
+
+@pytest.fixture(scope="session")
+def kafka() -> Kafka:
+    """A Kafka broker, by its doors."""
+    return Kafka.of(_url_of(services.start_kafka))
+
+
+@pytest.fixture(scope="session")
+def schema_registry() -> str:
+    """The address of a schema registry that speaks Confluent's protocol."""
+    return _url_of(services.start_registry)
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_url() -> str:
+    """A RabbitMQ user's URL who may do everything."""
+    return _url_of(services.start_rabbitmq)
+
+
+@pytest.fixture(scope="session")
+def pubsub_endpoint() -> str:
+    """Host and port of a Pub/Sub where nobody logs in."""
+    return _url_of(services.start_pubsub)
+
+
+@pytest.fixture(scope="session")
+def kinesis_url() -> str:
+    """The endpoint of a Kinesis."""
+    return _url_of(services.start_kinesis)
 
 
 @pytest.fixture(scope="session")

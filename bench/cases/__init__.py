@@ -24,6 +24,10 @@ _ORDER = (
     "sqlite_to_parquet",
     "pg_to_pg_truncate",
     "pg_to_pg_merge",
+    "kafka_to_delta",
+    "kafka_to_pg",
+    "stream_idle",
+    "stream_latency",
     "scaling",
     "tpch",
 )

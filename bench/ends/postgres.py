@@ -70,6 +70,13 @@ class PostgresTarget:
         return name
 
 
+def watched_database(place: Place) -> Mapping[str, str]:
+    """An empty database that a stream writes to while it is watched."""
+    _create_database(place, _TARGET)
+    url = _url(place, _TARGET)
+    return {names.TARGET: url, names.TARGET_JDBC: _jdbc(url)}
+
+
 def _fill(place: Place, url: str, table: Table, *, name: str, marked: bool) -> None:
     import psycopg
 

@@ -52,6 +52,27 @@ class KeyedOrders:
 
 
 @ematix.table(schema="bench")
+class Events:
+    id: BigInt
+    customer: BigInt
+    kind: Text
+    amount: Numeric[15, 2]
+    day: Date
+    note: Text
+
+
+# What a message of events holds, for streams that are told and do not learn it.
+EVENT_FIELDS = {
+    "id": "BIGINT",
+    "customer": "BIGINT",
+    "kind": "STRING",
+    "amount": "DECIMAL(15,2)",
+    "day": "DATE",
+    "note": "STRING",
+}
+
+
+@ematix.table(schema="bench")
 class Tiny:
     id: BigInt
     city: Text

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Annotated
 
 from ematix_flow.declare.connections import (
     BigQueryConnection,
@@ -29,6 +31,7 @@ from ematix_flow.declare.connections import (
 )
 from ematix_flow.declare.endpoints import Source, Target
 from ematix_flow.declare.markers import natural_key, nullable, pk
+from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, StateStore, Watermark, Window
 from ematix_flow.declare.table import ManagedTable
 from ematix_flow.declare.types import (
     JSON,
@@ -54,21 +57,51 @@ from ematix_flow.decorators import ematix
 from ematix_flow.foundation.secrets import SecretResolver, find_resolvers_with
 
 __all__ = [
-    "JSON", "JSONB", "UUID", "AllOf", "Annotated", "AnyOf", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
-    "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double", "DuckDBConnection", "Float",
-    "GlueSchemaRegistryConnection", "Integer", "KafkaConnection", "KinesisConnection", "ManagedTable",
-    "MySQLConnection", "Numeric", "ObjectStoreLocalConnection", "ObjectStoreS3Connection", "PostgresConnection",
-    "PubSubConnection", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection", "SchemaRegistryConnection",
-    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "TriggerOp", "__version__",
-    "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable", "pk", "register_connection",
-    "registered_connections", "spark_session",
+    "CDC", "JSON", "JSONB", "UUID", "Aggregation", "AllOf", "Annotated", "AnyOf", "BigInt", "BigQueryConnection",
+    "Boolean", "Bytes", "Column", "Connection", "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double",
+    "DuckDBConnection", "Float", "GlueSchemaRegistryConnection", "Integer", "Join", "KafkaConnection",
+    "KinesisConnection", "Lookup", "ManagedTable", "MySQLConnection", "Numeric", "ObjectStoreLocalConnection",
+    "ObjectStoreS3Connection", "PostgresConnection", "PubSubConnection", "PythonAggregateUdfHandle",
+    "PythonScalarUdfHandle", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection",
+    "SchemaRegistryConnection", "SmallInt", "SnowflakeConnection", "Source", "StateStore", "String", "Target", "Text",
+    "Timestamp", "TimestampTZ", "TriggerOp", "Watermark", "Window", "__version__", "apply_udaf_to_batch",
+    "apply_udf_to_batch", "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable",
+    "pk", "register_connection", "registered_connections", "run_pipeline", "run_streaming_pipeline", "spark_session",
+    "streaming", "udaf", "udf",
 ]  # fmt: skip
 
 
 _DOORS = (
     "_core", "alerters", "config", "connections", "lineage", "logs", "metrics", "normalize", "pipeline", "preview",
-    "quality", "run_log", "secrets", "tracing", "transforms",
+    "quality", "run_log", "secrets", "streaming", "tracing", "transforms",
 )  # fmt: skip
+_LATER = {
+    "run_pipeline": "streaming",
+    "run_streaming_pipeline": "streaming",
+    "PythonScalarUdfHandle": "udf",
+    "apply_udf_to_batch": "udf",
+    "udf": "udf",
+    "PythonAggregateUdfHandle": "udaf",
+    "apply_udaf_to_batch": "udaf",
+    "udaf": "udaf",
+}
+if TYPE_CHECKING:
+    from ematix_flow.streaming import run_pipeline, run_streaming_pipeline
+    from ematix_flow.udaf import PythonAggregateUdfHandle, apply_udaf_to_batch, udaf
+    from ematix_flow.udf import PythonScalarUdfHandle, apply_udf_to_batch, udf
+
+
+class _Package(ModuleType):
+    """`ematix_flow.udf` is a decorator, although a module of that name holds it."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Importing a module puts it into its package, over whatever has its name there.
+        if name in ("udf", "udaf") and isinstance(value, ModuleType):
+            value = getattr(value, name)
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def _secret_store(prefix: str) -> SecretResolver | None:
@@ -94,6 +127,10 @@ def __getattr__(name: str) -> object:
         from ematix_flow.engine.session import spark_session
 
         return spark_session
+    if name in _LATER:
+        import importlib
+
+        return getattr(importlib.import_module(f"ematix_flow.{_LATER[name]}"), name)
     if name in _DOORS:
         import importlib
 

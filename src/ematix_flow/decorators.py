@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import update_wrapper
 from typing import Any
 
@@ -12,6 +13,9 @@ from ematix_flow.declare.connections import connection as _connection
 from ematix_flow.declare.endpoints import Target
 from ematix_flow.declare.pipeline import PipelineOptions, PipelineSpec, pipeline_from
 from ematix_flow.declare.registry import TransformRef, TransformSpec
+from ematix_flow.declare.streams import registry as streams
+from ematix_flow.declare.streams.options import StreamError, StreamOptions, stream_from
+from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.declare.table import ManagedTable
 from ematix_flow.declare.table import table as _table
 from ematix_flow.declare.workflow import Workflow, register_workflow
@@ -71,6 +75,36 @@ class Pipeline:
         return f"<pipeline {self.spec.name} at {self.spec.where}>"
 
 
+class StreamingPipeline:
+    """A decorated function: call it to run the stream until somebody stops it.
+
+    `toml()` is the same stream as a TOML document.
+    """
+
+    def __init__(self, spec: StreamSpec, function: Callable[[], Any]) -> None:
+        self.spec = spec
+        update_wrapper(self, function)
+
+    @property
+    def name(self) -> str:
+        """The stream's name."""
+        return self.spec.name
+
+    def __call__(self, *, once: bool = False, metrics_port: int | None = None, run_log_url: str | None = None) -> Any:
+        from ematix_flow.streaming import run_stream
+
+        return run_stream(self.spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url)
+
+    def toml(self) -> str:
+        """The declaration as TOML, without secrets."""
+        from ematix_flow.config.stream_render import render
+
+        return render(self.spec)
+
+    def __repr__(self) -> str:
+        return f"<stream {self.spec.name} at {self.spec.where}>"
+
+
 def _run_log() -> Any:
     from ematix_flow.runlog import default_run_log
 
@@ -101,6 +135,24 @@ class Ematix:
         return decorate
 
     job = pipeline
+
+    def streaming_pipeline(self, **options: Any) -> Callable[[Callable[[], Any]], StreamingPipeline]:
+        """Function decorator: a stream, said by its keywords; the function takes nothing and only gives it a name."""
+        where = caller()
+        parsed = StreamOptions.parse(options, where, door="@ematix.streaming_pipeline")
+
+        def decorate(function: Callable[[], Any]) -> StreamingPipeline:
+            if not callable(function) or inspect.signature(function).parameters:
+                raise StreamError(
+                    f"stream {getattr(function, '__name__', function)!s} takes arguments", where=where,
+                    hint="the function of a stream takes none; where rows come from is said by source=",
+                )  # fmt: skip
+            named = replace(parsed, name=parsed.name or str(getattr(function, "__name__", "")) or None)
+            stream = StreamingPipeline(stream_from(named, where), function)
+            streams.register(stream)
+            return stream
+
+        return decorate
 
     def target(self, target_class: type[ManagedTable], *, mode: str, target_connection: Any = None,
                keys: Sequence[str] | None = None, update_columns: Sequence[str] | None = None,

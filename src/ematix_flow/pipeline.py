@@ -11,6 +11,7 @@ from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineOptions, pipeline_from, plain_pipeline
 from ematix_flow.declare.pipeline_data import Pipeline, Source, Target
 from ematix_flow.declare.retry import RetryPolicy
+from ematix_flow.declare.streams import registry as streams
 from ematix_flow.declare.table import ManagedTable
 from ematix_flow.declare.windows import Chunk, moment
 from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp, Workflow, register_workflow, workflows
@@ -290,6 +291,7 @@ def workflow_dag_edges(workflow_name: str) -> list[tuple[str, str]]:
     return [
         (upstream, name)
         for name in jobs
+        if streams.find(name) is None
         for upstream in registry.get_pipeline(name).spec.depends_on
         if upstream in jobs
     ]

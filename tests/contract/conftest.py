@@ -20,6 +20,7 @@ from tests.contract.gaps import GAPS
 from tests.harness import HARNESSES, open_harness
 from tests.harness.base import Harness
 
+JARS = {"delta", "s3a", "kafka", "avro"}
 QUICK_JAVA = "-XX:+UseSerialGC"  # two cores have other work than collecting garbage side by side
 Systems = Callable[[str], Harness]
 
@@ -83,8 +84,8 @@ def harness(request: pytest.FixtureRequest, systems: Systems) -> Harness:
 
 @pytest.fixture(scope="session")
 def spark() -> Any:
-    """The engine's own session, with Delta."""
-    return spark_session({"delta"})
+    """The engine's own session, with Delta and S3."""
+    return spark_session(JARS)
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -100,7 +101,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("EMATIX_FLOW_ENGINE", "sail")
     engine = _warm_engine(patch, home) if os.environ.get(native.ENGINE_VARIABLE) == "connect" else None
     # Plans that are made anew from a stage's sizes pay off for large stages only.
-    spark_session({"delta"}).conf.set("spark.sql.adaptive.enabled", "false")
+    spark_session(JARS).conf.set("spark.sql.adaptive.enabled", "false")
     yield
     if engine is not None:
         warm.stop(engine)
@@ -111,5 +112,5 @@ def _warm_engine(patch: pytest.MonkeyPatch, home: Path) -> warm.Engine:
     """CONTRACT_ENGINE=connect runs the suite as a client of Spark Connect."""
     patch.setenv("EMATIX_FLOW_ENGINE", "auto")
     patch.setenv("EMATIX_FLOW_ENGINE_DIR", str(home / "engine"))
-    engine, _ = warm.start({"delta"})
+    engine, _ = warm.start(JARS)
     return engine

@@ -11,6 +11,10 @@ ENGINE_VARIABLE = "CONTRACT_ENGINE"
 _SYSTEMS = {
     "files-csv": "refused: the engine takes an empty text in CSV for NULL",
     "files-orc": "refused: the engine has no ORC",
+    **dict.fromkeys(
+        ("delta-s3", "files-s3-parquet", "files-s3-csv", "files-s3-orc", "files-s3-jsonl"),
+        "refused: the engine has no way into a bucket here",
+    ),
 }
 _CSV = "refused: the engine takes an empty text in CSV for NULL"
 _ORC = "refused: the engine has no ORC"

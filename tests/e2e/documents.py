@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
 
 FOLDER = Path(os.environ.get("EMATIX_FLOW_SPEC") or Path(__file__).resolve().parents[3] / "shared" / "spec" / "product")
 MISSING = f"the product's documents are not in {FOLDER}; set EMATIX_FLOW_SPEC to their folder to run their samples"
 _HEADING = re.compile(r"^(#{1,6}) +(.*)$")
-_OPENS_BLOCK = re.compile(r"^(?:class|def) .*:\s*(?:#.*)?$")
-_STARTS_CODE = re.compile(r"^(?:@|class |def |from |import |#|[a-z_0-9]+ = )")
+_OPENS_BLOCK = re.compile(r"^(?:class|def|for) .*:\s*(?:#.*)?$")
+_STARTS_CODE = re.compile(r"^(?:@|class |def |for |from |import |#|[a-z_0-9]+ = |[a-z_.]+\()")
 _IN_CLASS = re.compile(r"^\w+ ?[:=] ")
 _ENDS_FUNCTION = re.compile(r"^(?:return|pass)\b")
 
@@ -33,6 +34,13 @@ class Sample:
     def compiled(self) -> CodeType:
         """The block as Python code whose lines are those of the document."""
         return compile("\n" * (self.line - 1) + self.text, str(self.file), "exec", dont_inherit=True)
+
+    def saying(self, values: Mapping[str, str]) -> Sample:
+        """The block with other values: what a reader puts in place of the hosts and ports of the documents."""
+        text = self.text
+        for printed, value in values.items():
+            text = text.replace(printed, value)
+        return replace(self, text=text)
 
     def commands(self) -> list[list[str]]:
         """The `flow` commands of a shell block, as words without their comments."""
@@ -88,6 +96,14 @@ def unindented(document: str, *, after: str, first: str) -> Sample:
     return Sample(file, begin + 1, "python", after, text)
 
 
+def between(document: str, *, first: str, end: str) -> Sample:
+    """The lines of a document from `first` to before `end`."""
+    file = FOLDER / document
+    lines = file.read_text(encoding="utf-8").splitlines()
+    begin = lines.index(first)
+    return Sample(file, begin + 1, "", first, "\n".join(lines[begin : lines.index(end, begin)]) + "\n")
+
+
 def _indented(lines: list[str]) -> str:
     """Indent the bodies of classes and functions; inside brackets every indentation is right."""
     done: list[str] = []
@@ -110,6 +126,8 @@ def _indented(lines: list[str]) -> str:
 def _belongs(line: str, block: str, body: int) -> bool:
     if line.startswith("#"):
         return body == 0  # a comment opens a body, or announces what follows it
+    if block == "for":
+        return body == 0
     return block == "def" or bool(_IN_CLASS.match(line))
 
 

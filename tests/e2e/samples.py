@@ -43,6 +43,8 @@ class Page:
     def __init__(self, samples: dict[str, Sample], module: ModuleType) -> None:
         self.samples = samples
         self.module = module
+        self.values: dict[str, str] = {}
+        """What a reader puts in place of printed hosts and ports."""
 
     def run(self, *names: str, **given: Any) -> Any:
         """Run blocks by name, with what they mention and do not define; the module they stand in."""
@@ -53,7 +55,7 @@ class Page:
 
     def run_sample(self, sample: Sample) -> Any:
         """Run one block."""
-        exec(sample.compiled(), vars(self.module))
+        exec(sample.saying(self.values).compiled(), vars(self.module))
         return self.module
 
 
@@ -91,6 +93,7 @@ def set_variables(monkeypatch: pytest.MonkeyPatch, folder: Path, *, url: str) ->
     (folder / "home").mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.delenv("EMATIX_FLOW_RUN_LOG_URL", raising=False)
+    monkeypatch.delenv("EMATIX_FLOW_CHECKPOINTS", raising=False)
     values = {
         "EMATIX_FLOW_RUN_LOG_PATH": str(folder / "run_log.db"),
         "EMATIX_FLOW_LOGS_DIR": str(folder / "logs"),

@@ -13,6 +13,11 @@ from typing import Any
 
 import pytest
 from bench import page, picture, results
+from bench.cases import CASES
+from bench.machine import Machine
+from bench.model import Run
+from bench.place import Place
+from bench.runner import Options, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = "0.001"
@@ -97,6 +102,22 @@ def test_a_row_that_falls_short_is_marked_and_explained(measured: dict[str, Any]
     assert 'class="short"' in picture.render(cases)
     goal.update(ratio=50.0, met=True, is_lower_bound=True)
     assert "**> 50×** ✓" in page.render(cases, notes=tmp_path)
+
+
+@pytest.mark.parametrize(("ours", "told", "met"), [(340.0, "**+40** ✓", True), (460.0, "**+160** ✗", False)])
+def test_a_goal_may_be_a_difference_in_the_unit_of_its_case(tmp_path: Path, ours: float, told: str, met: bool) -> None:
+    case, place = CASES["stream_latency"], Place(1.0, tmp_path)
+    figures = {"product": ours, "stock": 300.0}
+    outcomes = {
+        item.name: Outcome(item, [Run(1.0, 1.0, 1.0, 0.0, steps={"median": figures[item.name]})])
+        for item in case.contestants
+    }
+    found = results.summary(case, place, Options(1, 0), outcomes, Machine())
+    place.close()
+    assert found["goals"][0]["met"] is met
+    text = page.render({case.name: found}, notes=tmp_path)
+    for words in (told, f"{ours:.2f} ms", "≤ 150 ms more than bare Structured Streaming"):
+        assert words in text
 
 
 def test_a_smaller_run_does_not_replace_a_larger_one(measured: dict[str, Any], tmp_path: Path) -> None:

@@ -136,7 +136,8 @@ def test_a_driver_inside_the_cluster_gets_what_is_true_there(project: Path) -> N
     assert (option(made, "--master"), option(made, "--deploy-mode")) == ("yarn", "cluster")
     assert option(made, "--py-files").split(",")[1] == "my_pipelines.zip"
     assert "ematix_flow-" in option(made, "--py-files").split(",")[0]
-    assert len(option(made, "--jars").split(",")) == len(jars.read_lock()["delta"])
+    known = jars.read_lock()
+    assert len(option(made, "--jars").split(",")) == len(known["delta"]) + len(known["s3a"])
     assert "spark.yarn.appMasterEnv.EMATIX_FLOW_RUN_LOG_URL=log.db\n" in made.settings
     assert "DeltaSparkSessionExtension,my.Extension" in made.settings
     assert "spark.driver.extraJavaOptions=-Duser.timezone=UTC\n" in made.settings
@@ -150,7 +151,7 @@ def test_a_driver_inside_the_cluster_gets_what_is_true_there(project: Path) -> N
 def test_only_the_jars_that_a_known_pipeline_needs_come_along(project: Path) -> None:
     from ematix_flow.cli import module
 
-    assert jar_sets("people") == {"delta"}
+    assert jar_sets("people") == {"delta", "s3a"}
     module.load("pipelines.py")
     assert set(registry.pipelines()) >= {"people", "people_in_delta"}
     assert jar_sets("people") == set()

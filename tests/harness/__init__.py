@@ -32,6 +32,11 @@ HARNESSES = {
     "files-csv": Entry("files"),
     "files-orc": Entry("files"),
     "files-jsonl": Entry("files"),
+    "delta-s3": Entry("delta_s3", "s3_url"),
+    "files-s3-parquet": Entry("files_s3", "s3_url"),
+    "files-s3-csv": Entry("files_s3", "s3_url"),
+    "files-s3-orc": Entry("files_s3", "s3_url"),
+    "files-s3-jsonl": Entry("files_s3", "s3_url"),
 }
 
 

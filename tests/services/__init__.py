@@ -8,9 +8,14 @@ from tests.services.session import (
     open_session,
     start_azure,
     start_gcs,
+    start_kafka,
+    start_kinesis,
     start_mariadb,
     start_mysql8,
     start_postgres,
+    start_pubsub,
+    start_rabbitmq,
+    start_registry,
     start_s3,
 )
 
@@ -21,8 +26,13 @@ __all__ = [
     "open_session",
     "start_azure",
     "start_gcs",
+    "start_kafka",
+    "start_kinesis",
     "start_mariadb",
     "start_mysql8",
     "start_postgres",
+    "start_pubsub",
+    "start_rabbitmq",
+    "start_registry",
     "start_s3",
 ]

@@ -8,7 +8,16 @@ import signal
 import sys
 from pathlib import Path
 
-from tests.services import start_azure, start_gcs, start_mariadb, start_mysql8, start_postgres, start_s3
+from tests.services import (
+    start_azure,
+    start_gcs,
+    start_kafka,
+    start_mariadb,
+    start_mysql8,
+    start_postgres,
+    start_rabbitmq,
+    start_s3,
+)
 from tests.services.install import build_servers, install
 from tests.services.keeper import keep
 
@@ -29,7 +38,16 @@ def main(words: list[str]) -> int:
 
 
 def _up() -> int:
-    for start in (start_postgres, start_mariadb, start_mysql8, start_s3, start_azure, start_gcs):
+    for start in (
+        start_postgres,
+        start_mariadb,
+        start_mysql8,
+        start_kafka,
+        start_rabbitmq,
+        start_s3,
+        start_azure,
+        start_gcs,
+    ):
         print(start().url, flush=True)
     print("running; Ctrl-C stops them", flush=True)
     with contextlib.suppress(KeyboardInterrupt):

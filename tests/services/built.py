@@ -51,7 +51,32 @@ AZURITE = Recipe(
     product="node_modules/azurite/dist/src/blob/main.js",
     environment={},
 )
-RECIPES = {"s3": VERSITYGW, "gcs": FAKE_GCS, "azure": AZURITE}
+_PSTEST_SOURCE = Path(__file__).with_name("pstest.go")
+PSTEST = Recipe(
+    name="pstest",
+    version="2.6.2",
+    tool="sh",
+    command=(
+        "-ec",
+        (
+            "mkdir '{folder}/source' && cd '{folder}/source' && "
+            f"cp '{_PSTEST_SOURCE}' main.go && go mod init pstest && "
+            "go get cloud.google.com/go/pubsub/v2@v2.6.2 && go mod tidy && "
+            "go build -o '{folder}/pstest' . && rm -rf '{folder}/source'"
+        ),
+    ),
+    product="pstest",
+    environment={"GOFLAGS": "-p=1 -trimpath -buildvcs=false -mod=mod", "CGO_ENABLED": "0"},
+)
+KINESALITE = Recipe(
+    name="kinesalite",
+    version="3.3.3",
+    tool="npm",
+    command=("install", "--prefix", "{folder}", "--no-audit", "--no-fund", "--loglevel=error", "kinesalite@3.3.3"),
+    product="node_modules/kinesalite/index.js",
+    environment={},
+)
+RECIPES = {"s3": VERSITYGW, "gcs": FAKE_GCS, "azure": AZURITE, "kinesis": KINESALITE, "pubsub": PSTEST}
 
 
 def product(recipe: Recipe) -> Path:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.services import kubernetes, mysql, postgres, telemetry
+from tests.services import kubernetes, mysql, postgres, rabbitmq, telemetry
 from tests.services.built import RECIPES, build
 from tests.services.server import ServiceMissing
 
@@ -33,7 +33,7 @@ def install() -> int:
     if still:
         sys.stderr.write(f"after the installation these are still missing: {', '.join(still)}\n")
         return 1
-    return _fetch_mysql8()
+    return _fetch_jars()
 
 
 def missing_packages() -> list[str]:
@@ -43,6 +43,8 @@ def missing_packages() -> list[str]:
         packages.append("postgresql")
     if _is_missing(mysql.mariadb_programs):
         packages.append("mariadb-server")
+    if _is_missing(rabbitmq.program):
+        packages.append("rabbitmq-server")
     if _is_missing(telemetry.prometheus_program):
         packages.append("prometheus")
     return packages + mysql.missing_libraries()
@@ -96,12 +98,17 @@ def _run(command: list[str], environment: dict[str, str]) -> bool:
     return done.returncode == 0
 
 
-def _fetch_mysql8() -> int:
+def _fetch_jars() -> int:
+    """Servers that come as jars: MySQL 8.0, and Kafka's broker."""
     from ematix_flow.engine import jars
     from ematix_flow.foundation.errors import FlowError
 
     try:
-        jars.ensure(["mysql8"], lock=mysql.LOCK, on_progress=lambda line: print(f"  MySQL 8.0: {line}", flush=True))
+        jars.ensure(
+            jars.read_lock(mysql.LOCK),
+            lock=mysql.LOCK,
+            on_progress=lambda line: print(f"  servers: {line}", flush=True),
+        )
     except FlowError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -13,13 +13,18 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.services import mysql, object_stores, postgres
+from tests.services import kafka, kinesis, mysql, object_stores, postgres, pubsub, rabbitmq, registry
 from tests.services.server import Server, ServiceFailed, ServiceMissing
 
 STARTERS: dict[str, Callable[[Path], Server]] = {
     "postgres": postgres.start,
     "mariadb": mysql.start_mariadb,
     "mysql8": mysql.start_mysql8,
+    "kafka": kafka.start,
+    "registry": registry.start,
+    "rabbitmq": rabbitmq.start,
+    "pubsub": pubsub.start,
+    "kinesis": kinesis.start,
     "s3": object_stores.start_s3,
     "azure": object_stores.start_azure,
     "gcs": object_stores.start_gcs,

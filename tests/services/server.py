@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import os
 import pwd
+import random
 import signal
 import socket
 import subprocess
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-READY_SECONDS = 90
+READY_SECONDS = 150
 STOP_SECONDS = 20
 _PR_SET_PDEATHSIG = 1
 
@@ -65,10 +66,13 @@ def account_for(*names: str) -> Account:
 
 
 def free_port() -> int:
-    """A loopback port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback port nobody listens on, and none of those that outgoing connections are given: a server that starts
+    slowly would find it taken."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def run_once(command: list[str], *, account: Account, folder: Path) -> None:

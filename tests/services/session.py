@@ -40,6 +40,31 @@ def start_mysql8() -> Server:
     return _start("mysql8")
 
 
+def start_kafka() -> Server:
+    """The Kafka of this run."""
+    return _start("kafka")
+
+
+def start_registry() -> Server:
+    """The schema registry of this run."""
+    return _start("registry")
+
+
+def start_rabbitmq() -> Server:
+    """The RabbitMQ of this run."""
+    return _start("rabbitmq")
+
+
+def start_pubsub() -> Server:
+    """The Pub/Sub of this run."""
+    return _start("pubsub")
+
+
+def start_kinesis() -> Server:
+    """The Kinesis of this run."""
+    return _start("kinesis")
+
+
 def start_s3() -> Server:
     """The S3 server of this run."""
     return _start("s3")

@@ -11,18 +11,24 @@ import pytest
 import ematix_flow
 
 ROOT_NAMES = {
-    "JSON", "JSONB", "UUID", "AllOf", "Annotated", "AnyOf", "BigInt", "BigQueryConnection", "Boolean", "Bytes", "Column", "Connection",
-    "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double", "DuckDBConnection", "Float",
-    "GlueSchemaRegistryConnection", "Integer", "KafkaConnection", "KinesisConnection", "ManagedTable",
-    "MySQLConnection", "Numeric", "ObjectStoreLocalConnection", "ObjectStoreS3Connection", "PostgresConnection",
-    "PubSubConnection", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection", "SchemaRegistryConnection",
-    "SmallInt", "SnowflakeConnection", "Source", "String", "Target", "Text", "Timestamp", "TimestampTZ", "TriggerOp", "__version__",
-    "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable", "pk",
-    "register_connection", "registered_connections", "spark_session",
+    "CDC", "JSON", "JSONB", "UUID", "Aggregation", "AllOf", "Annotated", "AnyOf", "BigInt", "BigQueryConnection",
+    "Boolean", "Bytes", "Column", "Connection", "Date", "DeltaLocalConnection", "DeltaS3Connection", "Double",
+    "DuckDBConnection", "Float", "GlueSchemaRegistryConnection", "Integer", "Join", "KafkaConnection",
+    "KinesisConnection", "Lookup", "ManagedTable", "MySQLConnection", "Numeric", "ObjectStoreLocalConnection",
+    "ObjectStoreS3Connection", "PostgresConnection", "PubSubConnection", "PythonAggregateUdfHandle",
+    "PythonScalarUdfHandle", "RabbitMQConnection", "RedshiftConnection", "SQLiteConnection",
+    "SchemaRegistryConnection", "SmallInt", "SnowflakeConnection", "Source", "StateStore", "String", "Target", "Text",
+    "Timestamp", "TimestampTZ", "TriggerOp", "Watermark", "Window", "__version__", "apply_udaf_to_batch",
+    "apply_udf_to_batch", "config", "connect", "connections", "ematix", "get_connection", "natural_key", "nullable",
+    "pk", "register_connection", "registered_connections", "run_pipeline", "run_streaming_pipeline", "spark_session",
+    "streaming", "udaf", "udf",
 }  # fmt: skip
 
 DOORS = {
-    "ematix_flow._core": ("Connection", "connect", "core_version", "create_table_sql", "same_database"),
+    "ematix_flow._core": (
+        "Connection", "connect", "core_version", "create_table_sql", "dlq_park", "dlq_purge", "dlq_record_by_id",
+        "dlq_records", "dlq_replay", "dlq_stats", "same_database", "stream_rewind",
+    ),
     "ematix_flow.alerters": (
         "AlertEvent", "Alerter", "active_alerters", "clear_alerters", "from_url", "register_alerter",
     ),
@@ -44,6 +50,10 @@ DOORS = {
     "ematix_flow.executors.lambda_": ("LambdaExecutor",),
     "ematix_flow.executors.protocol": ("DispatchError", "DispatchHandle", "DispatchSpec", "Executor"),
     "ematix_flow.executors.subprocess": ("SubprocessExecutor", "python_subprocess_executor"),
+    "ematix_flow.glue_schema_registry": (
+        "GlueSchema", "fetch_schema_by_name", "fetch_schema_by_uuid", "register_glue_schema_lookup_callback",
+        "register_schema", "unregister_glue_schema_lookup_callback",
+    ),
     "ematix_flow.lineage": ("Lineage", "from_url", "lineage_of", "run_event"),
     "ematix_flow.scheduler.executor_url": ("executor_from_url",),
     "ematix_flow.scheduler.loop": ("DispatchFailedEvent", "run_scheduler"),
@@ -89,11 +99,21 @@ DOORS = {
         "VaultResolver", "expand", "register_resolver", "unregister_resolver",
     ),
     "ematix_flow.source": ("Source",),
+    "ematix_flow.streaming": (
+        "Aggregation", "CDC", "Join", "Lookup", "Source", "StateStore", "Target", "Watermark", "Window",
+        "get_streaming_pipeline", "list_streaming_pipelines", "register_streaming_pipeline",
+        "render_streaming_pipeline_toml", "run_pipeline", "run_streaming_pipeline",
+    ),
+    "ematix_flow.streaming_stats": (
+        "StreamingStatsRecorder", "make_streaming_run_id", "scrape_counters", "summarize_window",
+    ),
     "ematix_flow.table": ("ManagedTable",),
     "ematix_flow.tracing": (
         "Tracer", "configure_tracer_from_url", "get_global_tracer", "pipeline_run_span", "set_global_tracer",
     ),
     "ematix_flow.transforms": ("deduplicate_by", "filter_where", "limit", "sample_pct"),
+    "ematix_flow.udaf": ("PythonAggregateUdfHandle", "apply_udaf_to_batch", "udaf"),
+    "ematix_flow.udf": ("PythonScalarUdfHandle", "apply_udf_to_batch", "udf"),
     "ematix_flow.types": ("BigInt", "Column", "Numeric", "String", "TimestampTZ"),
     "ematix_flow.warehouses": ("BigQueryConnection", "RedshiftConnection", "SnowflakeConnection"),
 }  # fmt: skip
@@ -126,6 +146,13 @@ def test_a_name_that_is_not_there_is_an_attribute_error() -> None:
         _ = ematix_flow.conect  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="no attribute 'conect'"):
         _ = ematix_flow.config.conect
+
+
+@pytest.mark.parametrize("first", ["import ematix_flow.udf, ematix_flow.udaf", "pass"])
+def test_a_decorator_is_imported_from_the_package_although_a_module_has_its_name(first: str) -> None:
+    code = f"{first}; from ematix_flow import udf, udaf; import ematix_flow; print(udf.__name__, udaf.__name__, callable(ematix_flow.udf))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["udf", "udaf", "True"]
 
 
 @pytest.mark.parametrize("module", sorted(DOORS))

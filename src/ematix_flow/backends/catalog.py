@@ -29,9 +29,18 @@ def backend_for(connection: Any) -> Backend:
     for backend in all_backends():
         if isinstance(connection, backend.connection_types):
             return backend
-    offered = ", ".join(backend.name for backend in all_backends())
+    offered = ", ".join(backend.name for backend in all_backends() if backend.batch_source or backend.batch_sink)
     kind = getattr(connection, "kind", type(connection).__name__)
     raise Unsupported(
         f"connection {getattr(connection, 'name', '?')!r} is of kind {kind!r}, which batch pipelines cannot use",
         hint=f"use one of: {offered}",
+    )
+
+
+def not_for_batches(backend: Backend, *, reading: bool) -> Unsupported:
+    """The error for a batch pipeline that wants what only streams do."""
+    offered = backend.stream_source if reading else backend.broker_sink
+    return Unsupported(
+        f"{backend.title} cannot be {'read' if reading else 'written'} by a batch pipeline",
+        hint="declare a stream with @ematix.streaming_pipeline" if offered else None,
     )

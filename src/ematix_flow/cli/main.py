@@ -20,7 +20,7 @@ from ematix_flow.observe.logs import mask_every_log_record
 _HOME = "ematix_flow.cli.commands"
 COMMANDS = {
     "init": Lazy(f"{_HOME}.init", "write a project that runs"),
-    "list": Lazy(f"{_HOME}.listing", "the pipelines and transforms of a module"),
+    "list": Lazy(f"{_HOME}.listing", "the pipelines, streams and transforms of a module"),
     "preview": Lazy(f"{_HOME}.preview", "what a run would do, before it is done"),
     "validate": Lazy(f"{_HOME}.validate", "check source, target and declaration against the real systems"),
     "dry-run": Lazy(f"{_HOME}.dry_run", "load, check and count, then roll back"),
@@ -30,6 +30,10 @@ COMMANDS = {
     "backfill": Lazy(f"{_HOME}.backfill", "load windows of the past that are not loaded yet"),
     "gaps": Lazy(f"{_HOME}.gaps", "which windows of a pipeline are loaded, and which are missing"),
     "scheduler": Lazy(f"{_HOME}.scheduler", "fire what is due, from a process that stays"),
+    "consume": Lazy(f"{_HOME}.consume", "run a stream until somebody stops it"),
+    "consume-list": Lazy(f"{_HOME}.consume", "the streams of a module", attribute="list_command"),
+    "stream": Lazy(f"{_HOME}.stream", "how streams stand; stop, rewind and repair one", attribute="group"),
+    "dlq": Lazy(f"{_HOME}.dlq", "messages that a stream could not take", attribute="group"),
     "send": Lazy(f"{_HOME}.send", "send a message that fires workflows"),
     "retry": Lazy(f"{_HOME}.control", "try a pipeline again, whatever failed before", attribute="retry_command"),
     "pause": Lazy(f"{_HOME}.control", "do not fire pipelines until somebody says so", attribute="pause_command"),

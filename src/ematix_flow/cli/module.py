@@ -48,7 +48,7 @@ def load(asked: str | None) -> Loaded:
             f"no module is named: pass --module pipelines, set {VARIABLE}, or go to the folder of {DEFAULT_FILE}",
             ctx=click.get_current_context(silent=True),
         )
-    _look_here_first(Path.cwd())
+    look_here_first(Path.cwd())
     with talk_only():
         _import(name)
         registry.check_graph()
@@ -101,7 +101,7 @@ def _import_file(path: Path) -> ModuleType:
     if not path.is_file():
         raise _not_found(str(path))
     home, name = _import_name(path.resolve())
-    _look_here_first(home)
+    look_here_first(home)
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise ModuleFailed(f"{path} is not a Python file", hint="name a module, or a file that ends in .py")
@@ -127,7 +127,7 @@ def _import_name(path: Path) -> tuple[Path, str]:
     return home, ".".join(parts)
 
 
-def _look_here_first(folder: Path) -> None:
+def look_here_first(folder: Path) -> None:
     """Put the folder in front, for us and for the workers that Spark starts, which import the same module."""
     text = str(folder)
     if sys.path[:1] != [text]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ematix_flow.foundation.errors import FlowError
 
-FILES = "files"
+FILES = ("files", "files_s3")
 _FORMATS = {"json_lines": "jsonl"}
 
 
@@ -20,7 +20,7 @@ def system_of(connection: object, backend: str) -> str:
     >>> system_of(ObjectStoreLocalConnection("raw", path="data", format="json_lines"), "files")
     'jsonl'
     """
-    if backend != FILES or connection is None or isinstance(connection, (list, tuple)):
+    if backend not in FILES or connection is None or isinstance(connection, (list, tuple)):
         return backend
     from ematix_flow.config.resolve import resolve
 

@@ -16,6 +16,7 @@ from ematix_flow.declare.connections import (
     FileDatabaseConnection,
     ObjectStoreLocalConnection,
 )
+from ematix_flow.declare.connections.lakes import BucketConnection
 from ematix_flow.foundation.errors import ConfigError, PermissionDenied, Unreachable, Unsupported
 
 TIMEOUT_SECONDS = 3.0
@@ -28,6 +29,8 @@ def probe(connection: Connection) -> str:
     ready = connection.resolved()
     if isinstance(ready, (DeltaLocalConnection, ObjectStoreLocalConnection)):
         return _folder(Path(ready.path), connection)
+    if isinstance(ready, BucketConnection):
+        return _bucket(ready)
     if isinstance(ready, FileDatabaseConnection) and ready.path != ":memory:" and not Path(ready.path).exists():
         return _absent(Path(ready.path), connection)
     return _answers(connection) or _accepts(ready)
@@ -74,7 +77,7 @@ def address_of(ready: Connection) -> tuple[str, int] | None:
     """
     fields: dict[str, Any] = {name: getattr(ready, name) for name in ready.field_names()}
     if fields.get("bootstrap_servers"):
-        host, _, port = fields["bootstrap_servers"].split(",")[0].strip().rpartition(":")
+        host, _, port = fields["bootstrap_servers"].split(",")[0].strip().rpartition("://")[2].rpartition(":")
         return (host, int(port)) if host and port.isdigit() else (port, 9092)
     if fields.get("host") and fields.get("port"):
         return str(fields["host"]), int(fields["port"])
@@ -92,6 +95,14 @@ def _folder(path: Path, connection: Connection) -> str:
     if not os.access(path, os.R_OK | os.X_OK):
         raise PermissionDenied(f"the folder {path} may not be read", hint=f"check its rights: ls -ld {path}")
     return connection.label if os.access(path, os.W_OK) else f"{connection.label}, read only"
+
+
+def _bucket(ready: BucketConnection) -> str:
+    """Ask for the first object: that needs an address, a login and a bucket."""
+    from ematix_flow.families.lake.s3.bucket import Bucket
+
+    Bucket.of(ready).first("")
+    return ready.label
 
 
 def _absent(path: Path, connection: Connection) -> str:

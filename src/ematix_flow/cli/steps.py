@@ -16,6 +16,7 @@ _DOING = {
     "publish": "publishing",
     "settle": "writing the history",
     "windows": "loading windows",
+    "stream": "streaming",
 }
 
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
-from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any
 
-from ematix_flow.config import files
+from ematix_flow.config import files, toml_text
 from ematix_flow.declare.connections import from_fields
 from ematix_flow.foundation.errors import ConfigError, MissingSecret
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _HEADER_OF_A_BLOCK = re.compile(r"^\s*\[", re.MULTILINE)
 
 
@@ -122,29 +119,11 @@ def _tables(path: tuple[str, ...], table: Mapping[str, Any]) -> str:
 
 
 def _table(path: tuple[str, ...], values: Mapping[str, object]) -> str:
-    return f"[{'.'.join(map(_key, path))}]\n{_pairs(values)}"
+    return f"[{'.'.join(map(toml_text.key, path))}]\n{_pairs(values)}"
 
 
 def _pairs(values: Mapping[str, object]) -> str:
-    return "".join(f"{_key(key)} = {_value(value)}\n" for key, value in values.items())
-
-
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
-
-
-def _value(value: object) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (int, float)):
-        return repr(value)
-    if isinstance(value, (datetime, date, time)):
-        return value.isoformat()
-    if isinstance(value, (list, tuple)):
-        return f"[{', '.join(_value(inner) for inner in value)}]"
-    if isinstance(value, Mapping):
-        return f"{{{', '.join(f'{_key(key)} = {_value(inner)}' for key, inner in value.items())}}}"
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    return "".join(f"{toml_text.key(key)} = {toml_text.value(value)}\n" for key, value in values.items())
 
 
 def _write_privately(path: Path, text: str) -> None:

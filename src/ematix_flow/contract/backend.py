@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ematix_flow.contract.ddl import DdlStep, TableState
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.contract.stream import BrokerSinkMaker, StreamSourceMaker
 from ematix_flow.contract.write import Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.types import Column, ColumnType
@@ -126,6 +127,10 @@ class Backend:
     tasks_writing: TaskUse = TaskUse()
     one_writer: bool = False
     """Whether one process at a time may write, so that loads side by side would only wait for each other."""
+    stream_source: StreamSourceMaker | None = None
+    broker_sink: BrokerSinkMaker | None = None
+    stream_delivery: str = ""
+    """The most that a stream into this system can promise; empty where nothing beside batches is offered."""
     lacks_on_sail: Callable[[Any, LoadSpec | None], str | None] | None = None
     """Why the native engine cannot read a connection, or carry out a load; None when it can."""
     notes: tuple[str, ...] = field(default=())

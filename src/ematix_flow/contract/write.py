@@ -44,6 +44,9 @@ class WriteJob:
     """Whether other machines do the work, which then look at large stages, too."""
     once: bool = False
     """Whether this writer's first publish is its only one, as for a window: whoever comes later finds it loaded."""
+    batch: int | None = None
+    """The micro-batch of a stream, whose number gives the token; its run id is the same in every try, and there are too
+    many of them for the history."""
 
 
 @dataclass(frozen=True)

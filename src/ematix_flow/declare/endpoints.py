@@ -28,6 +28,13 @@ class Source:
 
     connection: Connection | str | Any
     query: str
+    csv_read_options: Mapping[str, Any] | None = None
+    """How a stream reads CSV files: delimiter, quote, escape, comment, has_header …"""
+    json_read_options: Mapping[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        check_read_options("csv_read_options", self.csv_read_options, CSV_READ_OPTIONS)
+        check_read_options("json_read_options", self.json_read_options, JSON_READ_OPTIONS)
 
     @classmethod
     def sql(cls, connection: Any, query: str) -> Source:
@@ -106,12 +113,12 @@ def _check_file_options(target: Target) -> None:
         if target.parquet_compression not in PARQUET_COMPRESSIONS:
             raise DeclarationError(
                 f"parquet_compression={target.parquet_compression!r} is not known",
-                hint=did_you_mean(target.parquet_compression, PARQUET_COMPRESSIONS),
+                hint=did_you_mean(str(target.parquet_compression), PARQUET_COMPRESSIONS),
             )
         _only_for("parquet_compression", "parquet", file_format)
     for name in ("csv_delimiter", "csv_quote", "csv_escape"):
         value = getattr(target, name)
-        if value is not None and (len(value) != 1 or not value.isascii()):
+        if value is not None and (not isinstance(value, str) or len(value) != 1 or not value.isascii()):
             raise DeclarationError(f"{name} takes one ASCII character, not {value!r}")
     for name in ("csv_delimiter", "csv_header", "csv_quote", "csv_escape", "csv_null_value", "csv_read_options"):
         if getattr(target, name) is not None:

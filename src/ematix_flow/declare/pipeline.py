@@ -13,10 +13,12 @@ from ematix_flow.declare.expectations import QualitySpec, quality_from
 from ematix_flow.declare.loads import LoadSpec, incremental_from, load_for
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.strategy import Incremental
+from ematix_flow.declare.streams.spec import DIALECTS
+from ematix_flow.declare.udfs import Functions, functions_of
 from ematix_flow.declare.windows import Chunk, moment
 from ematix_flow.foundation.errors import DeclarationError, FlowError, UnknownKeyword
 from ematix_flow.foundation.location import Location
-from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.names import did_you_mean, nearest
 
 DRIFT_POLICIES = ("error", "warn", "evolve")
 PATHS = ("same_db", "cross_db")
@@ -52,6 +54,10 @@ class PipelineSpec:
     force_lane: str | None = None
     engine: EngineWish = field(default_factory=EngineWish)
     continue_on_failure: bool = False
+    transform_sql: str | None = None
+    """What Spark makes of the source's rows, which are the table `source`, before they are normalized."""
+    dialect: str = "spark"
+    functions: Functions = field(default_factory=Functions)
     transforms_pre: tuple[Any, ...] = ()
     transforms_post: tuple[Any, ...] = ()
     continue_on_failure_post: bool = False
@@ -108,6 +114,10 @@ class PipelineOptions:
     engine: str | None = None
     peers: Sequence[str] | None = None
     continue_on_failure: bool = False
+    transform_sql: str | None = None
+    dialect: str = "spark"
+    udfs: Sequence[Any] | None = None
+    aggregate_udfs: Sequence[Any] | None = None
     transforms_pre: Sequence[Any] | None = None
     transforms_post: Sequence[Any] | None = None
     continue_on_failure_post: bool = False
@@ -151,6 +161,7 @@ def pipeline_from(function: Callable[..., Any], options: PipelineOptions, where:
 
 def _build(function: Callable[..., Any], options: PipelineOptions, where: Location | None) -> PipelineSpec:
     _check_choices(options)
+    _check_transform(options)
     _check_arity(function, options)
     if (options.target is None) == (options.targets is None):
         raise PipelineError("give exactly one of target= and targets=")
@@ -178,6 +189,9 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
         force_lane=options.force_lane,
         engine=wish(options.engine, options.peers),
         continue_on_failure=options.continue_on_failure,
+        transform_sql=options.transform_sql,
+        dialect=options.dialect,
+        functions=functions_of(options.udfs, options.aggregate_udfs),
         transforms_pre=several(options.transforms_pre),
         transforms_post=several(options.transforms_post),
         continue_on_failure_post=options.continue_on_failure_post,
@@ -252,6 +266,25 @@ def _check_choices(options: PipelineOptions) -> None:
             )
     if options.timezone is not None:
         _check_timezone(options.timezone)
+
+
+def _check_transform(options: PipelineOptions) -> None:
+    if options.dialect not in DIALECTS:
+        raise DeclarationError(
+            f"dialect={options.dialect!r} is not known", hint=did_you_mean(str(options.dialect), DIALECTS)
+        )
+    if options.transform_sql is None:
+        for option in ("udfs", "aggregate_udfs"):
+            if getattr(options, option):
+                raise PipelineError(
+                    f"{option}= is there, and no transform_sql= that could call them",
+                    hint='the source runs its own SQL, Spark runs transform_sql="SELECT … FROM source"',
+                )
+        return
+    if not isinstance(options.transform_sql, str) or not options.transform_sql.strip():
+        raise PipelineError("transform_sql= takes a query", hint='for example "SELECT … FROM source"')
+    if options.column_map:
+        raise PipelineError("column_map does not go with transform_sql", hint="name the columns there, with AS")
 
 
 def _check_timezone(name: str) -> None:

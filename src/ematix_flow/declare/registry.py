@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from ematix_flow.declare import workflow
 from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.streams import registry as streams
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import did_you_mean
@@ -119,10 +120,18 @@ def clear() -> None:
     _transforms.clear()
     _freshness.clear()
     workflow.clear()
+    streams.clear()
 
 
 def check_graph() -> None:
-    """Every depends_on names a pipeline, and nothing waits for itself."""
+    """Every depends_on names a pipeline, nothing waits for itself, and no stream has a pipeline's name."""
+    for name, stream in streams.streams().items():
+        if name in _pipelines:
+            raise DeclarationError(
+                f"{name!r} is the name of a pipeline and of a stream",
+                where=stream.spec.where,
+                hint="rename one: they share the run log",
+            )
     for pipeline in _pipelines.values():
         spec = pipeline.spec
         for upstream in spec.depends_on:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.declare.streams import registry as streams
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import Location
 
@@ -131,7 +132,13 @@ def _check(made: Workflow, depends_on: Any) -> None:
         raise DeclarationError(f"workflow {made.name}: on_message stands alone", hint="remove the other trigger")
     if made.timezone is not None and made.schedule is None:
         raise DeclarationError(f"workflow {made.name} has a timezone and no schedule", hint="add schedule=")
-    if not fired_by:
+    running = [job for job in made.jobs if streams.find(job) is not None]
+    if running and fired_by:
+        raise DeclarationError(
+            f"workflow {made.name} has the stream {running[0]!r}, which runs all the time and is not fired",
+            hint="give the other jobs a workflow of their own",
+        )
+    if not fired_by and not running:
         raise DeclarationError(
             f"nothing fires workflow {made.name}", hint="give it schedule=, triggered_by= or on_message="
         )

@@ -1,4 +1,4 @@
-"""A class archive (AppCDS) for Spark's JVM: made once per Java and jar set, used by every later start.
+"""A class archive (AppCDS) for Spark's JVM: made once per Java and jars, used by every later start.
 
 Half of a session's start is the JVM reading and checking some fifteen thousand classes. An archive holds them ready to
 map into memory. It is an optimisation only: without one, with a foreign or with a broken one, the JVM reads its jars.
@@ -16,11 +16,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.engine.jars import cache_folder
+from ematix_flow.engine import jars
 from ematix_flow.engine.java import find_java
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 SWITCH = "EMATIX_FLOW_CLASS_ARCHIVE"  # "off": neither used nor made
 _SECONDS_TO_TRAIN = 600.0
@@ -44,12 +44,12 @@ def archive_file(extra: Sequence[Path]) -> Path | None:
         with contextlib.suppress(OSError):
             known = file.stat()
             digest.update(f"{file}|{known.st_size}|{known.st_mtime_ns}\n".encode())
-    return cache_folder().with_name("classes") / f"{digest.hexdigest()[:20]}.jsa"
+    return jars.cache_folder().with_name("classes") / f"{digest.hexdigest()[:20]}.jsa"
 
 
-def train_in_background(sets: Iterable[str], extra: Sequence[Path]) -> None:
+def train_in_background(sets: Iterable[str]) -> None:
     """Make the archive in a process of its own, at low priority, unless somebody already does."""
-    file = archive_file(extra)
+    file = archive_file(jars.ensure(sets))
     if file is None or file.exists() or not _reserve(file):
         return
     with contextlib.suppress(OSError):  # an optimisation does not stop a run
@@ -65,18 +65,17 @@ def train_in_background(sets: Iterable[str], extra: Sequence[Path]) -> None:
 
 def train(sets: Iterable[str]) -> Path | None:
     """Start a session, use what pipelines use, and let its JVM write down the classes it loaded."""
-    from ematix_flow.engine import jars, session
+    from ematix_flow.engine import session
 
-    wanted = set(sets)
-    extra = jars.ensure(wanted) if wanted else []
-    file = archive_file(extra)
+    wanted = jars.with_those_at_hand(sets)
+    file = archive_file(jars.ensure(wanted))
     if file is None or file.exists():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
         with session.recording_classes(part):
-            exercise(session.spark_session(wanted), delta="delta" in wanted)
+            exercise(session.spark_session(wanted), delta="delta" in wanted, streams=True)
             session.end()
         if part.exists():
             part.replace(file)
@@ -87,17 +86,14 @@ def train(sets: Iterable[str]) -> Path | None:
     return file if file.exists() else None
 
 
-def train_usual() -> None:
-    """The archives that most runs will want, one after the other."""
-    from ematix_flow.engine import jars
-
-    for sets in ([*jars.read_lock()], []):
-        file = archive_file(jars.ensure(sets) if sets else [])
-        if file is not None and not file.exists() and _reserve(file):
-            train(sets)
+def train_at_hand() -> None:
+    """The archive for the jars that are in the cache, unless somebody already makes it."""
+    file = archive_file(jars.ensure(jars.with_those_at_hand(())))
+    if file is not None and not file.exists() and _reserve(file):
+        train(())
 
 
-def exercise(spark: SparkSession, *, delta: bool) -> None:
+def exercise(spark: SparkSession, *, delta: bool, streams: bool = False) -> None:
     """Use what pipelines use, on a handful of rows."""
     import shutil
     import tempfile
@@ -114,10 +110,21 @@ def exercise(spark: SparkSession, *, delta: bool) -> None:
         spark.sql("SELECT text, count(*), max(at) FROM flow_classes GROUP BY text HAVING count(*) > 0").collect()
         stored.write.csv(f"{folder}/csv", header=True)
         spark.read.csv(f"{folder}/csv", header=True, inferSchema=True).count()
+        if streams:
+            _exercise_stream(spark, folder)
         if delta:
             _exercise_delta(spark, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _exercise_stream(spark: SparkSession, folder: Path) -> None:
+    def read(batch: DataFrame, number: int) -> None:
+        batch.selectExpr("to_json(struct(*)) AS row").collect()
+
+    stored = spark.readStream.schema("id LONG, text STRING, at TIMESTAMP").parquet(f"{folder}/parquet")
+    writer = stored.writeStream.option("checkpointLocation", f"{folder}/checkpoint").trigger(availableNow=True)
+    writer.foreachBatch(read).start().awaitTermination()
 
 
 def _exercise_delta(spark: SparkSession, folder: Path) -> None:
@@ -169,13 +176,13 @@ def _forget_older(kept: Path) -> None:
 
 
 def main(sets: list[str]) -> int:
-    """`python -m ematix_flow.engine.archive [set …]` makes the archive of these jar sets, `--all` every usual one."""
+    """`python -m ematix_flow.engine.archive [set …]` makes the archive of these jar sets, `--at-hand` of the cached ones."""
     from ematix_flow.foundation.errors import FlowError
 
     if os.environ.get("EMATIX_FLOW_NICE"):
         os.nice(int(os.environ["EMATIX_FLOW_NICE"]))
-    if sets == ["--all"]:
-        train_usual()
+    if sets == ["--at-hand"]:
+        train_at_hand()
         return 0
     try:
         made = train(sets)

@@ -182,6 +182,8 @@ def _table_query(spec: PipelineSpec, dialect: str) -> str:
         f"{quote(spec.column_map.get(name, name), dialect)} AS {quote(name, dialect)}" for name in dict.fromkeys(names)
     ]
     relation = ".".join(quote(part, dialect) for part in (spec.source_table or "").split("."))
+    if spec.transform_sql is not None:  # which says what of the table is wanted
+        return f"SELECT * FROM {relation}"
     return f"SELECT {', '.join(chosen)} FROM {relation}"
 
 

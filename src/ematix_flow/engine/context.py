@@ -8,7 +8,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.catalog import backend_for
+from ematix_flow.backends.catalog import backend_for, not_for_batches
 from ematix_flow.config.resolve import resolve
 from ematix_flow.config.spark import spark_config
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
@@ -145,7 +145,7 @@ def _sources(spec: PipelineSpec, first: Any) -> list[Any]:
 def _readable(connection: Any) -> Backend:
     backend = backend_for(connection)
     if backend.batch_source is None:
-        raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+        raise not_for_batches(backend, reading=True)
     return backend
 
 
@@ -153,7 +153,9 @@ def _load_context(load: LoadSpec) -> LoadContext:
     connection = resolve(load.connection).connection
     backend = backend_for(connection)
     mode = load.strategy.mode
-    if backend.batch_sink is None or backend.ddl is None or mode not in backend.strategies:
+    if backend.batch_sink is None:
+        raise not_for_batches(backend, reading=False)
+    if backend.ddl is None or mode not in backend.strategies:
         offered = ", ".join(sorted(backend.strategies)) or "nothing"
         raise Unsupported(f"{backend.title} does not offer mode={mode!r}", hint=f"it offers {offered}")
     shape = shape_of(load.table, load.strategy)

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.catalog import backend_for
+from ematix_flow.backends.catalog import backend_for, not_for_batches
 from ematix_flow.contract.backend import Backend, BatchSource
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import ColumnType, Numeric, Text
@@ -24,7 +24,7 @@ from ematix_flow.families.lake.session import exactly
 from ematix_flow.families.lake.sql_source import parsed, replaced
 from ematix_flow.families.lake.types import carried, source_columns
 from ematix_flow.families.sql.linear import clean
-from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError, Unsupported
+from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class FederatedSource:
         relation = ".".join(_written(part, backend.dialect) for part in table.parts[1:])
         if (host, relation) not in self._known:
             if backend.batch_source is None:
-                raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+                raise not_for_batches(backend, reading=True)
             if backend.dialect == "spark":
                 self._spark()
             source = backend.batch_source(connection)

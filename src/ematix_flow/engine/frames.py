@@ -5,13 +5,12 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.catalog import backend_for
+from ematix_flow.backends.catalog import backend_for, not_for_batches
 from ematix_flow.config.resolve import resolve
 from ematix_flow.engine.batch import parallelism
 from ematix_flow.engine.needs import task_needs
 from ematix_flow.engine.session import spark_session
 from ematix_flow.expressions import quote
-from ematix_flow.foundation.errors import Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,7 +23,7 @@ def read(connection: Any, table_or_query: str) -> DataFrame:
     declared = resolve(connection).connection
     backend = backend_for(declared)
     if backend.batch_source is None:
-        raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+        raise not_for_batches(backend, reading=True)
     spark = spark_session(backend.jars, tasks=lambda: task_needs([declared], []))
     query = table_or_query
     if " " not in query.strip():

@@ -35,11 +35,16 @@ class Coordinates(Protocol):
     def artifact(self) -> str: ...
     @property
     def version(self) -> str: ...
+    @property
+    def classifier(self) -> str: ...
+    @property
+    def ext(self) -> str: ...
 
 
 def file_name(jar: Coordinates) -> str:
     """The file a jar is kept in; the group is part of it, as two groups may use one artifact name."""
-    return f"{jar.group}_{jar.artifact}-{jar.version}.jar"
+    variant = f"-{jar.classifier}" if jar.classifier else ""
+    return f"{jar.group}_{jar.artifact}-{jar.version}{variant}.{jar.ext}"
 
 
 def retrieve(jars: Iterable[Coordinates], *, into: Path, on_progress: Progress) -> None:
@@ -57,18 +62,40 @@ def _describe(jars: list[Coordinates]) -> str:
     """Ivy's own description of what to fetch: `master` is the jar itself, without sources and documents."""
     lines = [
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
-        ' conf="default-&gt;master" transitive="false"/>'
+        f' conf="default-&gt;master(default)" transitive="false">{_variant(jar)}</dependency>'
         for jar in jars
     ]
     return (
-        '<ivy-module version="2.0"><info organisation="ematix-flow" module="jars"/>'
+        '<ivy-module version="2.0" xmlns:m="http://ant.apache.org/ivy/maven"><info organisation="ematix-flow" module="jars"/>'
         '<configurations><conf name="default"/></configurations>'
         f"<dependencies>{''.join(lines)}</dependencies></ivy-module>"
     )
 
 
+def _variant(jar: Coordinates) -> str:
+    """What is not the plain jar of its coordinates has to be asked for by name."""
+    if jar.ext == "jar" and not jar.classifier:
+        return ""
+    classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
+    return f"<artifact name={quoteattr(jar.artifact)} type={quoteattr(jar.ext)} ext={quoteattr(jar.ext)}{classifier}/>"
+
+
+# Only the named files are wanted: their descriptions, and those of their parents, need not be asked for.
+_SETTINGS = """<ivysettings><settings defaultResolver="public"/>
+<resolvers><ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>"""
+
+
+def _settings(into: Path) -> Path:
+    """The user's own settings of Ivy, else ours."""
+    named = os.environ.get(_SETTINGS_VARIABLE)
+    if named:
+        return Path(named)
+    own = into / "ivysettings.xml"
+    own.write_text(_SETTINGS, encoding="utf-8")
+    return own
+
+
 def _command(description: Path, *, into: Path) -> list[str]:
-    settings = os.environ.get(_SETTINGS_VARIABLE)
     return [
         str(find_java()),
         # Without this, whatever lies in ~/.ivy2 would be taken before what the lock names.
@@ -76,11 +103,11 @@ def _command(description: Path, *, into: Path) -> list[str]:
         "-cp",
         str(_ivy_jar()),
         "org.apache.ivy.Main",
-        *(("-settings", settings) if settings else ()),
+        *("-settings", str(_settings(into))),
         *("-cache", str(into / "ivy" / "cache")),
         *("-ivy", str(description)),
         *("-confs", "default"),
-        *("-retrieve", f"{into}/[organisation]_[artifact]-[revision].[ext]"),
+        *("-retrieve", f"{into}/[organisation]_[artifact]-[revision](-[classifier]).[ext]"),
     ]
 
 

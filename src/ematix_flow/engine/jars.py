@@ -28,6 +28,8 @@ class Jar:
     artifact: str
     version: str
     sha256: str
+    classifier: str = ""
+    ext: str = "jar"
 
     @property
     def file_name(self) -> str:
@@ -47,6 +49,17 @@ def ensure(sets: Iterable[str], *, lock: Path = LOCK, on_progress: ivy.Progress 
     if missing:
         _fetch(missing, folder=folder, on_progress=on_progress or (lambda _: None))
     return [folder / jar.file_name for jar in wanted]
+
+
+def with_those_at_hand(needed: Iterable[str], *, lock: Path = LOCK) -> list[str]:
+    """These jar sets and every other that is in the cache already, in the order of the lock.
+
+    A session that has them serves the next pipeline as well, and one class archive serves all sessions.
+    """
+    wanted, folder = set(needed), cache_folder()
+    known = read_lock(lock)
+    there = [name for name, jars in known.items() if all((folder / jar.file_name).exists() for jar in jars)]
+    return [*(name for name in known if name in wanted or name in there), *sorted(wanted - set(known))]
 
 
 def read_lock(lock: Path = LOCK) -> dict[str, tuple[Jar, ...]]:

@@ -58,6 +58,8 @@ def _obstacle(
         return "the source is a dataframe"
     if spec.transforms_pre:
         return "pre-transforms run in Spark"
+    if spec.transform_sql is not None:
+        return "transform_sql runs in Spark"
     if not hasattr(source, "arrow_columns"):
         return f"{reading.backend.title if reading.backend else 'a federated query'} is read by Spark"
     if not hasattr(sink, "stage_arrow"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,20 +29,46 @@ class Terms:
     token: str | None = None
 
 
+class Held:
+    """A lease in somebody's hands, who may ask whether it still is."""
+
+    def __init__(self, run_log: RunLog | None = None, token: str | None = None, terms: Terms | None = None) -> None:
+        self._run_log, self._token, self._terms = run_log, token, terms or Terms()
+        self._renewed = time.monotonic()
+
+    def renew(self) -> bool:
+        """Keep it for longer; False when it is somebody else's by now."""
+        if self._run_log is None or self._token is None:
+            return True
+        asked = time.monotonic()
+        if not self._run_log.heartbeat(self._token, self._terms.seconds):
+            return False
+        self._renewed = asked
+        return True
+
+    def check(self) -> None:
+        """Go on only while the lease is ours: one that was not renewed for a while is asked about first."""
+        if time.monotonic() - self._renewed > 2 * min(self._terms.beat, self._terms.seconds / 3) and not self.renew():
+            raise LeaseLost(
+                "this process lost its lease, because it could not renew it in time; somebody else may run by now",
+                hint="flow runs list shows who",
+            )
+
+
 @contextmanager
-def held(run_log: RunLog | None, pipeline: str, terms: Terms | None = None) -> Iterator[None]:
+def held(run_log: RunLog | None, pipeline: str, terms: Terms | None = None) -> Iterator[Held]:
     """Hold the pipeline's lease while the block runs; a token of somebody who claimed it before is taken over."""
     token, terms = None, terms or Terms()
     if run_log is not None:
         token = (_taken_over if terms.token else _claimed)(run_log, pipeline, terms)
     if run_log is None or token is None:
-        yield
+        yield Held()
         return
-    ended = threading.Event()
-    beat = threading.Thread(target=_beat, args=(run_log, token, terms, ended), daemon=True)
+    ended, lease = threading.Event(), Held(run_log, token, terms)
+    beat = threading.Thread(target=_beat, args=(lease, terms, ended), daemon=True)
     beat.start()
     try:
-        yield
+        yield lease
     finally:
         ended.set()
         beat.join(timeout=5)
@@ -72,9 +99,9 @@ def _taken_over(run_log: RunLog, pipeline: str, terms: Terms) -> str | None:
     raise LeaseLost(f"the claim of {pipeline} that this run was given is over", hint="let the scheduler fire it again")
 
 
-def _beat(run_log: RunLog, token: str, terms: Terms, ended: threading.Event) -> None:
+def _beat(lease: Held, terms: Terms, ended: threading.Event) -> None:
     while not ended.wait(min(terms.beat, terms.seconds / 3)):
         try:
-            run_log.heartbeat(token, terms.seconds)
+            lease.renew()
         except Exception as exc:  # the next beat tries again; the lease outlives two missed ones
             _log.debug("heartbeat: %s", exc)

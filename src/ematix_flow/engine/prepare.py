@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.table import TableSpec
@@ -12,8 +13,8 @@ from ematix_flow.declare.types import Column
 from ematix_flow.engine import native_prepare
 from ematix_flow.expressions import normalized_select
 from ematix_flow.families.carry import BAD_VALUE
-from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.session import is_sail, on_sail
+from ematix_flow.families.frames import JSON_AS_IT_IS, spark_type
+from ematix_flow.families.lake.session import is_sail, on_sail, text
 from ematix_flow.foundation.errors import PlanError
 
 if TYPE_CHECKING:
@@ -61,32 +62,44 @@ def _quote(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
+@dataclass(frozen=True)
+class Cast:
+    """How a value becomes the declared type; `valid` is None where every value can."""
+
+    value: str
+    valid: str | None = None
+
+
 def strict_cast(column: Column, given: str) -> str:
     """A cast that fails with the column's name and the value instead of bending it."""
+    cast = cast_of(column, given)
+    return cast.value if cast.valid is None else _raising(column, cast.valid, cast.value)
+
+
+def cast_of(column: Column, given: str) -> Cast:
+    """The cast of a column from the type that a frame has."""
     name = _quote(column.name)
     wanted = spark_type(column.type)
     kind = column.type.kind
     if given in ("void", "null"):
-        return f"CAST(NULL AS {wanted})"
+        return Cast(f"CAST(NULL AS {wanted})")
     if kind in ("json", "jsonb"):
-        return _json(name, column, given)
+        return _json(name, given)
     if kind == "uuid":
-        return _raising(
-            column, f"{name} RLIKE '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'", f"lower({name})"
-        )
+        return Cast(f"lower({name})", f"{name} RLIKE '^[0-9a-fA-F]{{8}}(-[0-9a-fA-F]{{4}}){{3}}-[0-9a-fA-F]{{12}}$'")
     if given.upper().replace(" ", "") == wanted.replace(" ", ""):
-        return name
+        return Cast(name)
     if wanted == "STRING":
-        return _text(name, given)
+        return Cast(_text(name, given))
     if given.startswith(_NESTED):
         raise PlanError(
             f"column {column.name!r} is {given}, and the table declares {column.type}", hint="declare it JSONB"
         )
+    tried = f"try_cast({name} AS {wanted})"
     if kind in ("small_int", "integer", "big_int") and given.startswith(("double", "float", "decimal")):
-        whole = f"{name} = floor({name}) AND try_cast({name} AS {wanted}) IS NOT NULL"
-        return _raising(column, whole, f"try_cast({name} AS {wanted})")
+        return Cast(tried, f"{name} = floor({name}) AND {tried} IS NOT NULL")
     if kind == "boolean" and given in _INTEGERS:
-        return _raising(column, f"{name} IN (0, 1)", f"CAST({name} AS BOOLEAN)")
+        return Cast(f"CAST({name} AS BOOLEAN)", f"{name} IN (0, 1)")
     if kind in ("date", "timestamp", "timestamp_tz") and given.startswith(
         (*_INTEGERS, "double", "float", "decimal", "boolean")
     ):
@@ -94,22 +107,30 @@ def strict_cast(column: Column, given: str) -> str:
             f"column {column.name!r} is {given}, and the table declares {column.type}",
             hint="convert it in the source's SQL",
         )
-    return _raising(column, f"try_cast({name} AS {wanted}) IS NOT NULL", f"try_cast({name} AS {wanted})")
+    return Cast(tried, f"{tried} IS NOT NULL")
 
 
 def _text(name: str, given: str) -> str:
     if given.startswith(_NESTED):
-        return f"to_json({name})"
+        return _document(name, given)
     if given == "binary":
         return f"decode({name}, 'UTF-8')"
     return f"CAST({name} AS STRING)"
 
 
-def _json(name: str, column: Column, given: str) -> str:
-    if given.startswith(_NESTED):
+def _document(name: str, given: str) -> str:
+    """A nested value as JSON: nothing of it is left out, neither fields that are NULL nor the last digits of an instant."""
+    if on_sail() or given.startswith("variant"):  # which say it in their own way, and take no options
         return f"to_json({name})"
-    text = name if given == "string" else f"CAST({name} AS STRING)"
-    return _raising(column, f"try_parse_json({text}) IS NOT NULL", text)
+    said = ", ".join(f"{text(option)}, {text(value)}" for option, value in JSON_AS_IT_IS.items())
+    return f"to_json({name}, map({said}))"
+
+
+def _json(name: str, given: str) -> Cast:
+    if given.startswith(_NESTED):
+        return Cast(_document(name, given))
+    said = name if given == "string" else f"CAST({name} AS STRING)"
+    return Cast(said, f"try_parse_json({said}) IS NOT NULL")
 
 
 def _shown(name: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ematix_flow.config.spark import is_secret_setting
 from ematix_flow.declare.engine import SAIL
-from ematix_flow.engine import archive, jars, peers
+from ematix_flow.engine import archive, jars, peers, task_daemon
 from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.foundation.redact import MASK, mask
 
@@ -75,6 +75,7 @@ _ONE_MACHINE = {
     "spark.databricks.delta.snapshotPartitions": ("1", "a table's log is small on one machine"),
     "spark.databricks.delta.stalenessLimit": ("0", "a read sees the last commit"),
     "spark.shuffle.compress": ("false", "what is shuffled stays on this machine"),
+    "spark.python.daemon.module": (task_daemon.MODULE, "a Python task does not read Spark's own jar anew"),
 }
 _CLUSTER = {
     "spark.ui.enabled": ("false", "a web server that asks nobody who they are"),
@@ -109,7 +110,7 @@ def settings(
         made += [*_named(_ONE_MACHINE), *_sized(os.cpu_count() or 2, _memory())]
     else:
         made += [*_named(_CLUSTER), _heap(_memory()), *_reachable(choice), *_secured(choice)]
-    paths = jars.ensure(needed) if needed else []
+    paths = jars.ensure(jars.with_those_at_hand(needed) if is_local else needed)
     if paths:
         made += _on_the_class_path(paths, is_local=is_local)
     if "delta" in needed:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.catalog import backend_for
+from ematix_flow.backends.catalog import backend_for, not_for_batches
 from ematix_flow.contract.backend import Backend, BatchSource
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.engine import SAIL
@@ -24,8 +24,9 @@ from ematix_flow.engine.federate import FederatedSource, located
 from ematix_flow.engine.hosts import Hosts
 from ematix_flow.engine.prepare import prepare
 from ematix_flow.engine.suggest import suggest_column, suggest_connection
+from ematix_flow.engine.transformed import TransformedSource, statement_of, transformed_frame
 from ematix_flow.expressions import CannotRender, bound, normalized_select, quote
-from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError, Unsupported
+from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError
 from ematix_flow.planning.paths import CROSS_DB, PathChoice, choose_path, require_columns
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Reading:
 def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Reading:
     """Understand the source without reading it."""
     if isinstance(asked, FrameSource):
-        return Reading(None, None, None, None, asked.frame)
+        return Reading(None, None, None, None, transformed_frame(context, asked.frame))
     if not isinstance(asked, QuerySource):
         raise AssertionError("a function that returned a dict has no source")
     try:
@@ -76,8 +77,8 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
             for connection in joined or [asked.connection]:
                 sail.refuse(backend_for(connection), connection)
         if joined:
-            return _federated(context, asked, joined, parallelism=parallelism)
-        return _planned(context, asked, hosts, parallelism=parallelism)
+            return _transformed(context, _federated(context, asked, joined, parallelism=parallelism))
+        return _transformed(context, _planned(context, asked, hosts, parallelism=parallelism))
     except FlowError as exc:
         exc.at(sql_location(context))
         raise
@@ -101,7 +102,7 @@ def _bound(asked: QuerySource, dialect: str) -> QuerySource:
 def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, parallelism: int) -> Reading:
     backend = backend_for(asked.connection)
     if backend.batch_source is None:
-        raise Unsupported(f"{backend.title} cannot be read by a batch pipeline")
+        raise not_for_batches(backend, reading=True)
     context.others += (backend,)
     source = backend.batch_source(asked.connection)
     query = _renamed(context, asked.query, backend.dialect)
@@ -135,6 +136,15 @@ def _federated(context: RunContext, asked: QuerySource, joined: Sequence[Any], *
     source = FederatedSource(Hosts({item.name: item for item in joined}, required=True), context.spark)
     plan = source.plan(_renamed(context, asked.query, "spark"), parallelism=parallelism)
     return Reading(None, None, source, plan, None, " + ".join(item.name for item in joined))
+
+
+def _transformed(context: RunContext, reading: Reading) -> Reading:
+    """The same read with the pipeline's own SQL behind it, which Spark runs."""
+    statement = statement_of(context)
+    if statement is None or reading.source is None or reading.plan is None:
+        return reading
+    source = TransformedSource(reading.source, statement, context.spark)
+    return replace(reading, source=source, plan=source.around(reading.plan))
 
 
 def sql_location(context: RunContext) -> Any:
@@ -197,6 +207,8 @@ def _inside(
         return "the source is read once for several targets", None, ()
     if reading.plan is None or reading.source is None:
         return "the source is a dataframe", None, ()
+    if context.spec.transform_sql is not None:
+        return "transform_sql runs in Spark", None, ()
     if reading.backend is None:
         return "the source is several systems", None, ()
     if not hasattr(target.sink, "stage_query"):

@@ -47,6 +47,8 @@ def refuse(backend: Backend, connection: Any, load: LoadSpec | None = None) -> N
 
 def refuse_transforms(spec: PipelineSpec, target: Backend) -> None:
     """SQL after a load would run when the load is there already; what its system takes is known before."""
+    if spec.transform_sql is not None:
+        raise Unsupported('engine="sail" runs no transform_sql', hint='use engine="local"')
     if target.dialect == "spark" and any(isinstance(item, str) for item in spec.transforms_post):
         raise Unsupported(
             f'engine="sail" runs no SQL of transforms_post on {target.title}', hint='use engine="local", or a function'

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import importlib
+import logging
 import os
 import sys
 import tempfile
@@ -216,9 +218,18 @@ def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
     return session
 
 
+def _keep_quiet() -> None:
+    """Spark prints a mistake in SQL with the stack of its JVM, before anybody can say it in a sentence."""
+    from pyspark.logger import PySparkLogger
+
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
+        PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
 def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSession, set[str]]:
     from pyspark.sql import SparkSession
 
+    _keep_quiet()
     if choice.submitted_with is not None:
         return submitted.open_session(wanted, choice), set(choice.submitted_with)
     if choice.engine == SAIL:
@@ -238,10 +249,13 @@ def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSe
             return shared
     made = profile.configuration(wanted, choice=choice, records_classes_in=recorded, is_brief=is_brief)
     session = start_jvm(made)
-    if recorded is None and choice.is_local:
+    if not choice.is_local:
+        return session, wanted
+    brought = jars.with_those_at_hand(wanted)
+    if recorded is None:
         # After the work of this process, so that it does not compete with it.
-        atexit.register(archive.train_in_background, wanted, jars.ensure(wanted) if wanted else [])
-    return session, wanted
+        atexit.register(archive.train_in_background, brought)
+    return session, wanted | (set(brought) - {"delta"})  # Delta is more than its jars: a session is started with it
 
 
 def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
@@ -258,8 +272,9 @@ def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
         return builder.getOrCreate()
 
 
+@functools.cache
 def log_file() -> Path:
-    """Where Spark's own chatter goes."""
+    """Where Spark's own chatter goes: decided once, as the JVM keeps what it was started with."""
     folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -25,6 +25,9 @@ _RAISED = re.compile(re.escape(BAD_VALUE) + r"\|(?P<column>[^|]*)\|(?P<type>[^|]
 _LOST = ("RetriesExceeded", "RETRIES_EXCEEDED", "_InactiveRpcError", "_MultiThreadedRendezvous")
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NAME = re.compile(r"`([^`]+(?:`\.`[^`]+)*)`")
+_DATA_STATE = re.compile(
+    r"SQLSTATE: (?:22\w{3}|P0001)"
+)  # the standard's class for values, and raise_error of a statement
 
 
 def translate(exc: BaseException) -> FlowError:
@@ -47,6 +50,8 @@ def translate(exc: BaseException) -> FlowError:
     for prefix, make in _BY_CONDITION.items():
         if condition.startswith(prefix):
             return make(text)
+    if _DATA_STATE.search(text):
+        return _value(text)
     if found := _NO_MODULE.search(text):
         return ConfigError(
             f"the Python of a task has no package {found[1]}",

@@ -8,7 +8,6 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,8 @@ _LONGEST_SOCKET = 107
 def main(words: list[str]) -> int:
     """`python -m ematix_flow.engine.warm_server FILE IDLE [set …]`."""
     file, idle, jars = Path(words[0]), float(words[1]), set(words[2:])
-    ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+        signal.signal(number, _end)
     port, token = _free_port(), secrets.token_urlsafe(24)
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
     chosen = choose()
@@ -40,7 +38,7 @@ def main(words: list[str]) -> int:
     ready = _ready_process(file)
     try:
         archive.exercise(spark, delta="delta" in jars)  # the first run finds compiled code and running workers
-        _wait(engine, spark, ended)
+        _wait(engine, spark)
     finally:
         file.unlink(missing_ok=True)
         if ready is not None:
@@ -66,10 +64,16 @@ def _serving(port: int) -> dict[str, str]:
     }
 
 
-def _wait(engine: warm.Engine, spark: SparkSession, ended: threading.Event) -> None:
-    """Until somebody says so, or until nobody has needed it for long."""
+def _end(*_: object) -> None:
+    """Also in the middle of its exercise."""
+    raise SystemExit(0)
+
+
+def _wait(engine: warm.Engine, spark: SparkSession) -> None:
+    """Until its file is gone, or until nobody has needed it for long."""
     tracker: Any = spark.sparkContext.statusTracker()
-    while not ended.wait(_LOOK):
+    while True:
+        time.sleep(_LOOK)
         if tracker.getActiveJobsIds():
             engine.touch()
         if not Path(engine.file).exists() or time.time() - engine.idle_since > engine.idle_seconds:

@@ -148,18 +148,17 @@ def spark_home() -> Path:
 
 
 def jar_sets(pipeline: str) -> set[str]:
-    """What a pipeline that is declared here needs beside Spark's own jars; everything for one that is not known."""
-    from ematix_flow.backends.catalog import backend_for
+    """What a pipeline that is declared here needs beside Spark's own jars; for one that is not known, what any may need."""
+    from ematix_flow.backends.catalog import all_backends, backend_for
     from ematix_flow.config.resolve import resolve
     from ematix_flow.declare import registry
     from ematix_flow.declare.pipeline import several
-    from ematix_flow.engine import jars
 
     with suppress(FlowError):
         spec = registry.get_pipeline(pipeline).spec
         named = (*several(spec.source_connection), *(load.connection for load in spec.loads))
         return {jar for name in named for jar in backend_for(resolve(name).connection).jars}
-    return set(jars.read_lock())
+    return {jar for backend in all_backends() if backend.batch_sink is not None for jar in backend.jars}
 
 
 def _filled(setting: tuple[str, str]) -> tuple[str, str]:

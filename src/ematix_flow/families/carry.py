@@ -60,10 +60,10 @@ def carried_error(exc: Exception, translate: Callable[[Exception], FlowError]) -
     return CarriedError(_MARK + text)
 
 
-def refusing_sql(value: str, *, before: str, after: str, hint: str) -> str:
-    """A Spark expression that ends the job as BadValue, with a value of the row between two texts."""
+def refusing_sql(value: str, *, before: str, after: str, hint: str, most: int = 80) -> str:
+    """A Spark expression that ends the job as BadValue, with a value of the row, or its beginning, between two texts."""
     before, after, hint = (said.replace("\\", "\\\\").replace("'", "\\'") for said in (before, after, hint))
-    said = f"concat('{before}', left(CAST({value} AS STRING), 80), '{after}')"
+    said = f"concat('{before}', left(CAST({value} AS STRING), {most}), '{after}')"
     kept = f"to_json(named_struct('type', 'BadValue', 'what', {said}, 'hint', '{hint}'))"
     return f"raise_error(concat('{_MARK}', {kept}, '\\n'))"
 

@@ -30,6 +30,13 @@ _SPARK = {
     "timestamp_tz": "TIMESTAMP", "json": "STRING", "jsonb": "STRING", "uuid": "STRING", "bytes": "BINARY",
 }  # fmt: skip
 
+JSON_AS_IT_IS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+"""How Spark writes JSON without losing anything: NULL fields stay, and instants keep their microseconds."""
+
 
 def spark_type(column_type: ColumnType) -> str:
     """The type a dataframe carries a column in."""

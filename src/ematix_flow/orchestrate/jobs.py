@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from ematix_flow.declare import registry, workflow
 from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.streams import registry as streams
 from ematix_flow.declare.workflow import AnyOf, TriggerOp, Workflow
 from ematix_flow.foundation.errors import DeclarationError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
@@ -19,7 +20,7 @@ def declared_jobs() -> list[Job]:
     specs = {name: declared.spec for name, declared in registry.pipelines().items()}
     registry.check_graph()
     flows = workflow.workflows()
-    check_workflows(flows, specs)
+    check_workflows(flows, [*specs, *streams.streams()])
     by_job = {job: flow for flow in flows.values() for job in flow.jobs}
     return [job_of(specs[name], by_job.get(name)) for name in registry.order(specs)]
 

@@ -34,7 +34,9 @@ def test_every_command_has_help_with_the_output_options(flow: Any, project: Path
 def test_the_documented_commands_are_all_there() -> None:
     assert {" ".join(words) for words in every_command()} == {
         "list", "run", "run-due", "backfill", "gaps", "freshness-check", "preview", "dry-run", "validate", "status", "runs", "runs list", "runs show", "runs compare",
-        "runs tail", "runs restart", "runs resume", "runs cancel", "scheduler", "send", "retry", "pause", "unpause", "logs",
+        "runs tail", "runs restart", "runs resume", "runs cancel", "scheduler", "consume", "consume-list", "stream",
+        "stream status", "stream stop", "stream rewind", "stream repair", "dlq", "dlq list", "dlq show", "dlq replay",
+        "dlq park", "dlq purge", "send", "retry", "pause", "unpause", "logs",
         "connections", "connections list", "connections check", "connections set", "secrets",
         "secrets test", "transform", "transform list", "transform run",
         "backends", "engine", "engine start", "engine status", "engine stop", "cluster", "cluster start", "cluster status",
@@ -42,7 +44,7 @@ def test_the_documented_commands_are_all_there() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["run", "status", "doctor"])
+@pytest.mark.parametrize("name", ["run", "status", "doctor", "consume"])
 def test_commands_with_a_run_log_take_all_its_options(flow: Any, project: Path, name: str) -> None:
     answer = flow(name, "--help")
     for option in ("--module", "--run-log", "--run-log-url", "--run-log-path", "--no-run-log"):

@@ -72,6 +72,17 @@ def test_missing_jars_are_fetched_once_and_kept(shop: Shop) -> None:
     assert again == []
 
 
+def test_what_is_in_the_cache_comes_along_in_the_order_of_the_lock(shop: Shop) -> None:
+    shop.write_lock()
+    with shop.lock.open("a", encoding="utf-8") as lock:
+        lock.write('[later]\njars = [{ group = "org.shop", artifact = "plums", version = "1.0", sha256 = "0" }]\n')
+    assert jars.with_those_at_hand([], lock=shop.lock) == []
+    assert jars.with_those_at_hand(["later"], lock=shop.lock) == ["later"]
+    jars.ensure(["shop"], lock=shop.lock)
+    assert jars.with_those_at_hand([], lock=shop.lock) == ["shop"]
+    assert jars.with_those_at_hand(["later"], lock=shop.lock) == ["shop", "later"]
+
+
 def test_a_damaged_jar_is_fetched_again(shop: Shop) -> None:
     apples, _ = shop.ensure()
     apples.write_bytes(b"a jar of app")

@@ -7,7 +7,8 @@ from ematix_flow.backends.delta.ddl import DeltaDdl
 from ematix_flow.backends.delta.native import lacks
 from ematix_flow.backends.delta.sink import DeltaSink
 from ematix_flow.backends.delta.source import DeltaSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.backends.delta.stream import DeltaStream
+from ematix_flow.contract.backend import EFFECTIVELY_ONCE, Backend, TaskUse
 from ematix_flow.declare.connections import DeltaLocalConnection
 from ematix_flow.families.lake.place import roots
 
@@ -25,6 +26,8 @@ backend = Backend(
     client=DeltaClient,
     tasks_reading=TaskUse(folders=roots),
     tasks_writing=TaskUse(folders=roots),
+    stream_source=DeltaStream,
+    stream_delivery=EFFECTIVELY_ONCE,
     lacks_on_sail=lacks,
     notes=("queries are Spark SQL", "primary keys are not enforced on append"),
 )

@@ -4,76 +4,105 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any
 
+from ematix_flow.backends.delta.library import footer, opened
 from ematix_flow.contract.lane import Carried
 from ematix_flow.families.frames import arrow_type
-from ematix_flow.families.lake.place import explained
+from ematix_flow.families.lake.place import LakePath, explained, local
+from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.foundation.redact import mask
 
 # Features that a table with plain columns may have; others change what a commit has to say.
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _STATISTICS = 32  # columns, as many as Delta itself keeps
 
 
-def can_add(table: Path, columns: Carried) -> bool:
+def can_add(table: LakePath, columns: Carried) -> bool:
     """Whether the log can be written without Spark: the library is there, knows the table's features, and types agree."""
-    if not is_addressable(table):
+    there = _plain_columns(table)
+    if there is None:
         return False
-    try:
-        from deltalake import DeltaTable
-    except ImportError:
-        return False
-    try:
-        opened = DeltaTable(str(table))
-        there = {field.name: field for field in opened.schema().fields}
-        wanted = {name: _delta_type(kind) for name, kind in columns}
-        protocol = opened.protocol()
-        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-        if opened.metadata().partition_columns or not features <= _FEATURES:
-            return False
-    except Exception as exc:  # a table with features that this library does not know is Spark's
-        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, exc)
-        return False
+    wanted = {name: _delta_type(kind) for name, kind in columns}
     same = all(name in there and _shown(there[name].type) == kind for name, kind in wanted.items())
-    rest = [field for name, field in there.items() if name not in wanted]
-    return same and all(field.nullable for field in rest)
+    return same and _are_nullable(there, wanted)
 
 
-def is_addressable(table: Path) -> bool:
+def can_add_typed(table: LakePath, names: Collection[str]) -> bool:
+    """The same for files whose columns have the table's own types."""
+    there = _plain_columns(table)
+    return there is not None and _are_nullable(there, names)
+
+
+def _are_nullable(there: Mapping[str, Any], written: Collection[str]) -> bool:
+    return all(field.nullable for name, field in there.items() if name not in written)
+
+
+def _plain_columns(table: LakePath) -> Mapping[str, Any] | None:
+    """The columns of a table without partitions and features of its own, None where only Spark can write it."""
+    if not is_addressable(table):
+        return None
+    try:
+        found = opened(table)
+        protocol = found.protocol()
+        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+        if found.metadata().partition_columns or not features <= _FEATURES:
+            return None
+        return {field.name: field for field in found.schema().fields}
+    except ImportError:
+        return None
+    except Exception as exc:  # a table with features that this library does not know is Spark's
+        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))
+        return None
+
+
+def is_addressable(table: LakePath) -> bool:
     """Whether the library takes the path; some signs end the process instead of raising an error."""
     return not any(sign in str(table) for sign in "[]\\^|%")
 
 
-def add_files(table: Path, files: Sequence[Path], *, how: str, token: tuple[str, int], note: str, run_id: str) -> bool:
+def add_files(
+    table: LakePath, files: Sequence[LakePath], *, how: str, token: tuple[str, int], note: str, run_id: str
+) -> bool:
     """Move the files into the table and commit them with the token; False when a commit with the token is there."""
-    from deltalake import CommitProperties, DeltaTable, Transaction
+    from deltalake import CommitProperties, Transaction
     from deltalake.transaction import AddAction
 
-    opened = DeltaTable(str(table))
-    known = opened.transaction_version(token[0])
+    found = opened(table)
+    known = found.transaction_version(token[0])
     if known is not None and known >= token[1]:
         return False
     actions: list[Any] = []
     with explained(table):
         for number, file in enumerate(files):
             name = file_name(run_id, number)
-            file.rename(table / name)
-            about = (table / name).stat()
-            statistics = json.dumps(_statistics(table / name))
-            actions.append(AddAction(name, about.st_size, {}, int(about.st_mtime * 1000), True, statistics))
-    opened.create_write_transaction(
+            size, modified = _moved(file, table / name)
+            statistics = json.dumps(_statistics(footer(table / name)))
+            actions.append(AddAction(name, size, {}, int(modified * 1000), True, statistics))
+    found.create_write_transaction(
         actions,
         how,
-        opened.schema(),
+        found.schema(),
         partition_by=[],
         commit_properties=CommitProperties(
             custom_metadata={"userMetadata": note}, app_transactions=[Transaction(token[0], token[1])]
         ),
     )
     return True
+
+
+def _moved(file: LakePath, into: LakePath) -> tuple[int, float]:
+    """Size and time of a file that is in the table now; in a bucket it is copied, and goes with its stage."""
+    if isinstance(file, S3Path) and isinstance(into, S3Path):
+        listed = next(iter(file.bucket.listed(file.key)))
+        file.bucket.copy(listed, into.key)
+        return listed.size, listed.modified.timestamp()
+    local(file).rename(local(into))
+    about = local(into).stat()
+    return about.st_size, about.st_mtime
 
 
 def file_name(run_id: str, number: int | str) -> str:
@@ -99,11 +128,8 @@ def _shown(kind: Any) -> str:
     return str(kind.to_json()) if hasattr(kind, "to_json") else str(kind)
 
 
-def _statistics(file: Path) -> Mapping[str, Any]:
-    """Rows, NULLs, and the bounds of whole numbers and days, from the file's own footer."""
-    import pyarrow.parquet as pq
-
-    about = pq.ParquetFile(file).metadata
+def _statistics(about: Any) -> Mapping[str, Any]:
+    """Rows, NULLs, and the bounds of whole numbers and days, from a file's own footer."""
     nulls: dict[str, int] = {}
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}

@@ -14,7 +14,7 @@ from ematix_flow.families.sql.linear import clean
 from ematix_flow.foundation.errors import SqlError, Unsupported
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connections import DeltaLocalConnection
+    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _AFFECTED = "num_affected_rows"
 
@@ -24,7 +24,7 @@ class DeltaClient(LakeClient):
 
     title = "Delta Lake"
 
-    def __init__(self, connection: DeltaLocalConnection) -> None:
+    def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
         super().__init__(DeltaSource(connection))
 
     def execute(self, sql: str) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
+
+from ematix_flow.backends.delta.library import opened
+from ematix_flow.families.lake.place import LakePath
+from ematix_flow.foundation.redact import mask
 
 EVERY = 10  # versions: looking at the log costs a moment as well
 SMALL_BYTES = 16 * 1024 * 1024
@@ -16,33 +19,34 @@ _SWITCHES = ("delta.autoOptimize.autoCompact", "delta.autoOptimize")
 _log = logging.getLogger(__name__)
 
 
-def compact_now_and_then(table: Path, version: int) -> int:
+def is_due(version: int) -> bool:
+    """Whether to look at the files of a table that has come to this version."""
+    return version > 0 and version % EVERY == 0
+
+
+def compact(table: LakePath) -> int:
     """Rewrite the small files of a table when there are many of them and they fit the budget; how many went away.
 
     The commit changes no data. A table that says `delta.autoOptimize.autoCompact = false` is left alone, and so is one
     with features that only Spark knows.
     """
-    if version == 0 or version % EVERY:
-        return 0
     try:
-        from deltalake import DeltaTable
+        found = opened(table)
+        if not _is_worth_it(found):
+            return 0
+        done = found.optimize.compact(target_size=_WANTED_BYTES, max_concurrent_tasks=1)
     except ImportError:
         return 0
-    try:
-        opened = DeltaTable(str(table))
-        if not _is_worth_it(opened):
-            return 0
-        done = opened.optimize.compact(target_size=_WANTED_BYTES, max_concurrent_tasks=1)
     except Exception as exc:  # the load is done, whatever becomes of its files
-        _log.debug("%s is not compacted: %s", table, exc)
+        _log.debug("%s is not compacted: %s", table, mask(str(exc)))
         return 0
     return int(done.get("numFilesRemoved", 0)) - int(done.get("numFilesAdded", 0))
 
 
-def _is_worth_it(opened: Any) -> bool:
-    said = opened.metadata().configuration
+def _is_worth_it(found: Any) -> bool:
+    said = found.metadata().configuration
     if any(said.get(name, "").lower() == "false" for name in _SWITCHES):
         return False
-    sizes = opened.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    sizes = found.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     small = [size for size in sizes if size < SMALL_BYTES]
     return len(small) >= MANY and sum(small) <= BUDGET_BYTES

@@ -20,7 +20,7 @@ from ematix_flow.families.lake.types import type_of
 from ematix_flow.foundation.errors import Unsupported
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connections import DeltaLocalConnection
+    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _KEY = ", primary key"
 # Table properties would do as well, but Spark hides those whose name or value looks like a secret: a key, a token.
@@ -35,8 +35,8 @@ _DIGITS = {"small_int": 5, "integer": 10, "big_int": 19}
 class DeltaDdl:
     """Inspects and changes Delta tables below one path."""
 
-    def __init__(self, connection: DeltaLocalConnection) -> None:
-        self._place = Place.of(connection.resolved().path)
+    def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
+        self._place = Place.of(connection)
 
     def _table(self, shape: TargetShape) -> DeltaTable:
         return DeltaTable(self._place.table(shape.table.schema, shape.table.name))
@@ -125,7 +125,7 @@ def create_table(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[s
     """Create a table, or lay an empty one out anew in partitions."""
     if on_sail():
         columns = [(column, _comment(column)) for column in spec.columns]
-        native.create(table.path, columns, partition_by=partition_by, anew=bool(partition_by))
+        native.create(table.folder, columns, partition_by=partition_by, anew=bool(partition_by))
     else:
         active().sql(create_statement(table, spec, partition_by=partition_by))
 
@@ -135,16 +135,16 @@ def _apply_on_sail(table: DeltaTable, step: DdlStep) -> None:
         case CreateTable(spec):
             create_table(table, spec)
         case AddColumn(column):
-            native.add_column(table.path, column, _comment(column))
+            native.add_column(table.folder, column, _comment(column))
         case ChangeType(column, before):
             if spark_type(column.type).lower() != before.native:
                 raise Unsupported(
                     f'engine="sail" cannot change {column.name} from {before.native} to {column.type}',
                     hint='use engine="local" for this load, or declare what is there',
                 )
-            native.change_comment(table.path, column.name, _comment(column))
+            native.change_comment(table.folder, column.name, _comment(column))
         case DropNotNull(state):
-            native.drop_not_null(table.path, state.name)
+            native.drop_not_null(table.folder, state.name)
 
 
 def _comment(column: Column) -> str:

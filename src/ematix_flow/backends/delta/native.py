@@ -19,7 +19,7 @@ from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column
 from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.change import ACTION
-from ematix_flow.families.lake.place import Place, explained, uri
+from ematix_flow.families.lake.place import Place, explained, local, uri
 from ematix_flow.families.lake.session import active
 from ematix_flow.foundation.errors import LeaseHeld, MissingDriver, Unsupported
 
@@ -39,7 +39,7 @@ def lacks(connection: Any, load: LoadSpec | None) -> str | None:
     library = _library()
     if load is None:
         return None
-    path = Place.of(connection.resolved().path).table(load.table.schema, load.table.name)
+    path = local(Place.of(connection).table(load.table.schema, load.table.name))
     if not is_addressable(path):
         return f"the library that commits there takes no [ ] ^ | % and backslash in a path, and it is {path}"
     there = library.DeltaTable(str(path)) if library.DeltaTable.is_deltatable(str(path)) else None
@@ -171,14 +171,14 @@ def merge(
     if not any(actions.rglob("*.parquet")):
         return _commit_nothing(table, token, note)
     source, on = _reader(table, actions, more=(ACTION,), only=names), _same(table, match)
+    into = {_quoted(name): f"s.{_quoted(name)}" for name in names}
+    updates = {_quoted(name): into[_quoted(name)] for name in names if name not in match}
     with _refusing_others(path):
-        (
-            table.merge(source, on, source_alias="s", target_alias="t", commit_properties=_properties(token, note))
-            .when_matched_delete(f"s.{ACTION} = 'delete'")
-            .when_matched_update({_quoted(name): f"s.{_quoted(name)}" for name in names if name not in match})
-            .when_not_matched_insert({_quoted(name): f"s.{_quoted(name)}" for name in names}, f"s.{ACTION} = 'write'")
-            .execute()
-        )
+        merger = table.merge(source, on, source_alias="s", target_alias="t", commit_properties=_properties(token, note))
+        merger = merger.when_matched_delete(f"s.{ACTION} = 'delete'")
+        if updates:  # a table of keys has none
+            merger = merger.when_matched_update(updates)
+        merger.when_not_matched_insert(into, f"s.{ACTION} = 'write'").execute()
     return True
 
 

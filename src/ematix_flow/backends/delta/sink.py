@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.delta.adding import can_add, take_back
-from ematix_flow.backends.delta.compaction import compact_now_and_then
+from ematix_flow.backends.delta.compaction import compact, is_due
 from ematix_flow.backends.delta.ddl import DeltaDdl, create_table
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.lane import Tasks
@@ -15,14 +15,14 @@ from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.strategy import Append, Deletes, Merge, Scd2, Truncate
 from ematix_flow.families.frames import pairs, spark_schema, spark_type
-from ematix_flow.families.lake.append import append, truncate
+from ematix_flow.families.lake.append import append, truncate, whole_rows
 from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed
-from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
+from ematix_flow.families.lake.checks import Facts, gather, gathering, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
 from ematix_flow.families.lake.merge import merge
-from ematix_flow.families.lake.place import Place, uri
+from ematix_flow.families.lake.place import LakePath, Place, local, uri
 from ematix_flow.families.lake.scd2 import scd2
 from ematix_flow.families.lake.scd2_events import RUN, Events, observations_of
 from ematix_flow.families.lake.session import active, exactly, quote, text
@@ -36,7 +36,7 @@ from ematix_flow.foundation.errors import DriftError, LeaseHeld
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import DeltaLocalConnection
+    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _ROWS = "rows"
 _WHOLE = "whole"  # says that the staged files hold every column of the table
@@ -45,8 +45,8 @@ _WHOLE = "whole"  # says that the staged files hold every column of the table
 class DeltaSink(LakeSink):
     """Delta tables below one path."""
 
-    def __init__(self, connection: DeltaLocalConnection) -> None:
-        self.place = Place.of(connection.resolved().path)
+    def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
+        self.place = Place.of(connection)
         self._ddl = DeltaDdl(connection)
 
     def _table(self, schema: str, name: str) -> DeltaTable:
@@ -59,12 +59,14 @@ class DeltaSink(LakeSink):
         return self._table(schema, f"{table}__observations")
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Folders of partitions are Spark's work."""
+        """Folders of partitions are Spark's work, and so are buckets."""
+        if not self.place.is_local:
+            return "Spark writes into buckets"
         return "Spark makes folders of partitions" if job.write_options.get("partition_by") else None
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """Whole rows of the table in files; where nothing has to be compared, these files become the table's."""
-        path = self.stage_folder(job)
+        path = local(self.stage_folder(job))
         facts = write_rows(tasks, job, path / _ROWS)
         facts.write(path / FACTS)
         (path / _WHOLE).touch()
@@ -73,12 +75,27 @@ class DeltaSink(LakeSink):
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Write the rows once; count them and what is wrong with them."""
         path = self.stage_folder(job)
+        self.place.meet(frame.sparkSession)
         with recognising(), exactly(frame.sparkSession):
             self._lay_out(job)
-            watched(frame).write.mode("overwrite").parquet(uri(path / _ROWS))
-            facts = gather(self._staged(job), job)
+            if job.batch is None:
+                watched(frame).write.mode("overwrite").parquet(uri(path / _ROWS))
+                facts = gather(self._staged(job), job)
+            else:
+                facts = self._stage_once(job, watched(frame), path)
         facts.write(path / FACTS)
         return Stage("", facts.rows, str(path))
+
+    def _stage_once(self, job: WriteJob, frame: DataFrame, path: LakePath) -> Facts:
+        """A micro-batch is counted while it is written; where nothing has to be compared, as whole rows of the table,
+        so that its files become the table's."""
+        counted, facts = gathering(frame, job)
+        is_plain = isinstance(job.strategy, Append) and not job.write_options.get("partition_by")
+        rows = whole_rows(counted, Words(job)) if is_plain else counted
+        rows.write.mode("overwrite").parquet(uri(path / _ROWS))
+        if is_plain and isinstance(path, Path):
+            (path / _WHOLE).touch()
+        return facts()
 
     def _staged(self, job: WriteJob) -> DataFrame:
         schema = spark_schema(pairs(job.shape.declared.columns))
@@ -88,7 +105,8 @@ class DeltaSink(LakeSink):
         return self._staged(job)
 
     def staged_parquet(self, job: WriteJob) -> Sequence[Path]:
-        return sorted((self.stage_folder(job) / _ROWS).glob("*.parquet"))
+        rows = self.stage_folder(job) / _ROWS
+        return sorted(rows.glob("*.parquet")) if isinstance(rows, Path) else ()
 
     def published(self, job: WriteJob) -> DataFrame | None:
         table = self._target(job)
@@ -140,9 +158,9 @@ class DeltaSink(LakeSink):
         """Nothing to compare, and whole rows in the table's own types."""
         compared = job.incremental is not None and opening.watermark is not None
         plain = isinstance(job.strategy, Truncate) or (isinstance(job.strategy, Append) and not compared)
-        if not plain or not (self.stage_folder(job) / _WHOLE).exists():
+        if not plain or not self.place.is_local or not (self.stage_folder(job) / _WHOLE).exists():
             return False
-        return can_add(self._target(job).path, tuple(pairs(job.shape.table.columns)))
+        return can_add(self._target(job).folder, tuple(pairs(job.shape.table.columns)))
 
     def _add(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
         table, emptied = self._target(job), isinstance(job.strategy, Truncate)
@@ -151,7 +169,7 @@ class DeltaSink(LakeSink):
             deleted = table.read().count() if emptied else 0
             counts = Counts(read=facts.rows, inserted=facts.rows, deleted=deleted)
             load = self.announce(job, load, counts, facts=facts, after=None)
-            files = sorted((self.stage_folder(job) / _ROWS).glob("*.parquet")) if facts.rows else []
+            files = self.staged_parquet(job) if facts.rows else ()
             if not table.add(files, "overwrite" if emptied else "append", writer=job.writer, load=load):
                 self.state.write(job.writer, WriterState(table.last_load_of(job.writer), pending=load))
                 raise taken(opening)
@@ -232,7 +250,8 @@ class DeltaSink(LakeSink):
             return table.last_load_of(job.writer) if table.exists else None
 
     def forget_load(self, load: Load) -> None:
-        take_back(self._table(load.schema, load.table).path, load.run_id)
+        if self.place.is_local:  # nobody else adds files that were written before
+            take_back(self._table(load.schema, load.table).folder, load.run_id)
         with translating("taking back observations"):
             self._take_back(self._observations(load.schema, load.table), load.run_id)
 
@@ -241,8 +260,9 @@ class DeltaSink(LakeSink):
         super().settle(job, opening, result, error)
         if result is not None and error is None and not job.rehearsal:
             table = self._target(job)
-            with self.place.locked(job.shape.declared.qualified):
-                compact_now_and_then(table.path, table.version())
+            if is_due(table.version()):
+                with self.place.locked(job.shape.declared.qualified):
+                    compact(table.path)
 
     def finish_load(self, load: Load) -> None:
         """Keys whose last version was deleted are forgotten as observations too."""

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.delta.table import DeltaTable
-from ematix_flow.families.lake.place import Place
+from ematix_flow.families.lake.place import LakePath, Place
 from ematix_flow.families.lake.sql_source import LakeSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import DeltaLocalConnection
+    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 
 class DeltaSource(LakeSource):
@@ -20,14 +19,14 @@ class DeltaSource(LakeSource):
 
     what = "a Delta table"
 
-    def __init__(self, connection: DeltaLocalConnection) -> None:
-        super().__init__(connection.name, Place.of(connection.resolved().path))
+    def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
+        super().__init__(connection.name, Place.of(connection))
 
-    def find(self, path: Path) -> Path | None:
+    def find(self, path: LakePath) -> LakePath | None:
         return path if DeltaTable(path).exists else None
 
-    def open(self, path: Path) -> DataFrame:
+    def open(self, path: LakePath) -> DataFrame:
         return DeltaTable(path).read()
 
-    def rows(self, path: Path) -> int | None:
+    def rows(self, path: LakePath) -> int | None:
         return DeltaTable(path).read().count()  # answered from the log's statistics

@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.delta import native
-from ematix_flow.backends.delta.adding import add_files
+from ematix_flow.backends.delta.adding import add_files, can_add_typed
 from ematix_flow.families.lake.change import ACTION, Change, StageFolder, rows_of
-from ematix_flow.families.lake.place import explained, uri
+from ematix_flow.families.lake.place import LakePath, explained, local, read_if_there, uri
+from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.families.lake.session import active, exactly, on_sail, quote, settings
 from ematix_flow.families.lake.state import Load
 
@@ -26,13 +28,19 @@ MARK = "ematix_flow"
 _CONF = "spark.databricks.delta."
 _CHANGE = "change"
 _COMMIT = re.compile(r"\d{20}\.json")
+_READ_AHEAD = 32  # commits of a bucket, fetched side by side
 
 
 @dataclass(frozen=True)
 class DeltaTable:
     """A table by its folder; statements address it as delta.`path`."""
 
-    path: Path
+    path: LakePath
+
+    @property
+    def folder(self) -> Path:
+        """The table's folder on this machine."""
+        return local(self.path)
 
     @property
     def relation(self) -> str:
@@ -42,39 +50,76 @@ class DeltaTable:
     @property
     def location(self) -> str:
         """The table as the engine must be told."""
-        return native.location(self.path) if on_sail() else uri(self.path)
+        return native.location(self.folder) if on_sail() else uri(self.path)
 
     @property
     def exists(self) -> bool:
         """Whether a Delta table is there."""
-        return any((self.path / "_delta_log").glob("*.json"))
+        return next(self._log(), None) is not None
 
     def read(self) -> DataFrame:
         """Every row, of the newest version."""
         if on_sail():
-            return native.read(self.path, _columns(self.schema()))
+            return native.read(self.folder, _columns(self.schema()))
         return active().read.format("delta").load(self.location)
 
     def schema(self) -> StructType:
         """The columns, with their comments."""
-        return native.schema_of(self.path) if on_sail() else self.read().schema
+        return native.schema_of(self.folder) if on_sail() else self.read().schema
 
     def layout(self) -> tuple[list[str], int]:
         """The columns of its partitions, and how many files there are."""
         if on_sail():
-            return native.layout_of(self.path)
+            return native.layout_of(self.folder)
         found = active().sql(f"DESCRIBE DETAIL {self.relation}").select("partitionColumns", "numFiles").collect()[0]
         return list(found["partitionColumns"]), int(found["numFiles"])
 
     def commits(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Versions with what our own loads wrote into their commits, newest first; read as it is asked for."""
-        files = [file for file in (self.path / "_delta_log").glob("*.json") if _COMMIT.fullmatch(file.name)]
-        for file in sorted(files, reverse=True):
-            yield int(file.stem), _note(file)
+        yield from _notes(list(self._log()))
+
+    def commits_after(self, version: int) -> Iterator[tuple[int, dict[str, Any]]]:
+        """The same of the versions after one."""
+        files = list(self._log(after=version))
+        yield from takewhile(lambda found: found[0] > version, _notes(files))
 
     def version(self) -> int:
         """The newest version."""
-        return next(self.commits())[0]
+        return max(int(file.stem) for file in self._log(after=self._checkpoint() - 1))
+
+    def _checkpoint(self) -> int:
+        """A version that is there for certain; the log of a bucket is long to list from its beginning."""
+        if not isinstance(self.path, S3Path):
+            return 0
+        found = read_if_there(self.path / "_delta_log" / "_last_checkpoint")
+        return int(json.loads(found)["version"]) if found else 0
+
+    def _log(self, *, after: int = -1) -> Iterator[LakePath]:
+        """The commits in the table's log; those before a version may be left out."""
+        log = self.path / "_delta_log"
+        if isinstance(log, S3Path):
+            since = f"{log.prefix}{after:020}.json" if after >= 0 else None
+            listed = log.bucket.listed(log.prefix, after=since)
+            return (S3Path(log.bucket, item.key) for item in listed if _COMMIT.fullmatch(item.key[len(log.prefix) :]))
+        return (file for file in log.glob("*.json") if _COMMIT.fullmatch(file.name))
+
+    def versions(self, first: int) -> list[int]:
+        """The versions from one on that the log still has."""
+        return [found for file in self._log(after=first - 1) if (found := int(file.stem)) >= first]
+
+    def first_version(self) -> int | None:
+        """The oldest version that the log still has."""
+        return min((int(file.stem) for file in self._log()), default=None)
+
+    def actions_of(self, version: int) -> list[dict[str, Any]]:
+        """Everything that one commit says."""
+        found = read_if_there(self.path / "_delta_log" / f"{version:020}.json")
+        return [json.loads(line) for line in (found or "").splitlines() if line.strip()]
+
+    def properties(self) -> Mapping[str, str]:
+        """The table's settings."""
+        found = active().sql(f"DESCRIBE DETAIL {self.relation}").select("properties").collect()[0]["properties"]
+        return dict(found or {})
 
     def load_of(self, run_id: str) -> Load | None:
         """What a run committed, None when it did not."""
@@ -91,23 +136,34 @@ class DeltaTable:
             return self._change_on_sail(change, token=(writer, load.sequence), note=note, folder=folder)
         if change.how == "merge":
             self._merge(change, writer=writer, load=load, note=note)
+        elif isinstance(self.path, S3Path) and can_add_typed(self.path, change.frame.columns):
+            return self._add_on_s3(change, writer=writer, load=load, folder=folder)
         else:
-            with alone():
-                self._typed(change.frame).write.format("delta").mode(change.how).options(
-                    txnAppId=writer, txnVersion=str(load.sequence), userMetadata=note
-                ).save(self.location)
+            self._write(change, {"txnAppId": writer, "txnVersion": str(load.sequence), "userMetadata": note})
         # Delta passes over a token it knows in silence, so its log is asked whose commit this is.
-        recent = (kept.get("run_id") for version, kept in self.commits() if version > before)
-        return load.run_id in recent
+        return load.run_id in (kept.get("run_id") for _, kept in self.commits_after(before))
+
+    def _write(self, change: Change, options: Mapping[str, str]) -> None:
+        """Rows that need not be compared."""
+        with alone():
+            rows = self._typed(change.frame).write.format("delta").mode(change.how)
+            rows.options(**options).save(self.location)
+
+    def _add_on_s3(self, change: Change, *, writer: str, load: Load, folder: StageFolder) -> bool:
+        """Spark writes the files, the other library commits them: it does so on a condition, which Spark's does not."""
+        with alone():
+            folder.keep(_CHANGE, self._typed(change.frame))
+        files: list[LakePath] = sorted((folder.path / _CHANGE).glob("*.parquet"), key=lambda file: file.name)
+        return self.add(files, change.how, writer=writer, load=load)
 
     def _change_on_sail(self, change: Change, *, token: tuple[str, int], note: str, folder: StageFolder) -> bool:
         folder.keep(_CHANGE, change.frame)
-        rows = folder.path / _CHANGE
+        rows = local(folder.path / _CHANGE)
         if change.how == "merge":
-            return native.merge(self.path, rows, rows_of(change.frame), change.match, token=token, note=note)
-        return native.write(self.path, rows, change.how, token=token, note=note)
+            return native.merge(self.folder, rows, rows_of(change.frame), change.match, token=token, note=note)
+        return native.write(self.folder, rows, change.how, token=token, note=note)
 
-    def add(self, files: Sequence[Path], how: str, *, writer: str, load: Load) -> bool:
+    def add(self, files: Sequence[LakePath], how: str, *, writer: str, load: Load) -> bool:
         """The same with files that are already written."""
         token = (writer, load.sequence)
         return add_files(self.path, files, how=how, token=token, note=_noted(writer, load), run_id=load.run_id)
@@ -123,10 +179,11 @@ class DeltaTable:
         nullable = {field.name: field.nullable for field in self.read().schema.fields}
         on = " AND ".join(f"t.{quote(key)} {'<=>' if nullable[key] else '='} s.{quote(key)}" for key in change.match)
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names if name not in change.match)
+        update = f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else ""  # a table of keys has nothing else
         into, values = ", ".join(quote(name) for name in names), ", ".join(f"s.{quote(name)}" for name in names)
         statement = (
             f"MERGE INTO {self.relation} AS t USING {view} AS s ON {on} "
-            f"WHEN MATCHED AND s.{ACTION} = 'delete' THEN DELETE WHEN MATCHED THEN UPDATE SET {sets} "
+            f"WHEN MATCHED AND s.{ACTION} = 'delete' THEN DELETE {update}"
             f"WHEN NOT MATCHED AND s.{ACTION} = 'write' THEN INSERT ({into}) VALUES ({values})"
         )
         token = {
@@ -147,7 +204,7 @@ class DeltaTable:
         """Rows of the product's own, without a token; columns may be new."""
         if on_sail():
             folder.keep(_CHANGE, frame)
-            native.write(self.path, folder.path / _CHANGE, "append")
+            native.write(self.folder, local(folder.path / _CHANGE), "append")
             return
         with alone():
             frame.write.format("delta").mode("append").option("mergeSchema", "true").save(self.location)
@@ -155,7 +212,7 @@ class DeltaTable:
     def delete(self, condition: str) -> None:
         """Remove rows."""
         if on_sail():
-            native.delete(self.path, condition)
+            native.delete(self.folder, condition)
             return
         with alone():
             active().sql(f"DELETE FROM {self.relation} AS t WHERE {condition}").collect()
@@ -165,7 +222,7 @@ class DeltaTable:
         names = ", ".join(quote(key) for key in keys)
         if on_sail():
             folder.keep(_CHANGE, other.read().selectExpr(*(quote(key) for key in keys)).distinct())
-            native.keep_keys(self.path, folder.path / _CHANGE, keys)
+            native.keep_keys(self.folder, local(folder.path / _CHANGE), keys)
             return
         on = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in keys)
         with alone():
@@ -187,10 +244,27 @@ def _columns(schema: StructType) -> str:
     return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
 
 
-def _note(file: Path) -> dict[str, Any]:
+def _notes(files: Sequence[LakePath]) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Versions and notes of commits, newest first; those in a bucket are fetched some at a time."""
+    left = sorted(files, key=lambda file: file.name, reverse=True)
+    ahead = 2  # the newest is asked for most often
+    while left:
+        some, left = left[:ahead], left[ahead:]
+        fetched = some[0].bucket.at_once(_note, some) if isinstance(some[0], S3Path) else map(_note, some)
+        yield from zip((int(file.stem) for file in some), fetched, strict=True)
+        ahead = min(2 * ahead, _READ_AHEAD)
+
+
+def _note(file: LakePath) -> dict[str, Any]:
     """What one of our loads wrote into this commit; nothing for a commit of somebody else."""
+    if isinstance(file, S3Path):
+        return _noted_in(file.read_text().splitlines())
     with explained(file), file.open(encoding="utf-8") as lines:
-        info = next((line for line in lines if line.startswith('{"commitInfo"')), "{}")
+        return _noted_in(lines)
+
+
+def _noted_in(lines: Iterable[str]) -> dict[str, Any]:
+    info = next((line for line in lines if line.startswith('{"commitInfo"')), "{}")
     note = json.loads(info).get("commitInfo", {}).get("userMetadata")
     try:
         kept = json.loads(note or "{}")

@@ -25,6 +25,7 @@ _SQL = "try the query in the duckdb shell, or: flow validate NAME"
 _SIGNS: tuple[tuple[str, type[FlowError], str], ...] = (
     (r"Could not set lock|Conflicting lock", Unreachable,
      "another process has the file open, and DuckDB lets only one write; close it and run again"),
+    (r"Unique file handle conflict", Unreachable, "this process is about to close the file; run again"),
     (r"different configuration", Unreachable, "this process has the file open in another mode; close that connection"),
     (r"No space left|disk quota", StorageFull, "free space on the disk and run again"),
     (r"Permission denied|read-only mode|Read-only file system", PermissionDenied,

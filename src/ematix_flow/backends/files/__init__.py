@@ -6,7 +6,8 @@ from ematix_flow.backends.files.ddl import FilesDdl
 from ematix_flow.backends.files.native import lacks
 from ematix_flow.backends.files.sink import FilesSink
 from ematix_flow.backends.files.source import FilesClient, FilesSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.backends.files.stream import FilesStream
+from ematix_flow.contract.backend import EFFECTIVELY_ONCE, Backend, TaskUse
 from ematix_flow.declare.connections import ObjectStoreLocalConnection
 from ematix_flow.families.lake.place import roots
 
@@ -23,6 +24,8 @@ backend = Backend(
     client=FilesClient,
     tasks_reading=TaskUse(folders=roots),
     tasks_writing=TaskUse(folders=roots),
+    stream_source=FilesStream,
+    stream_delivery=EFFECTIVELY_ONCE,
     lacks_on_sail=lacks,
     notes=(
         "queries are Spark SQL",

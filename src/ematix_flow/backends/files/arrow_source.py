@@ -13,6 +13,7 @@ from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.declare.types import Text
 from ematix_flow.families.frames import arrow_type, column_type, spark_type
+from ematix_flow.families.lake.place import LakePath, local
 from ematix_flow.families.lake.sql_source import names_of
 from ematix_flow.families.parquet_parts import ParquetFiles, parquet_files, parquet_parts, type_obstacle
 from ematix_flow.families.sql.linear import linear
@@ -31,8 +32,8 @@ class PlainRead:
         return parquet_parts(self.files, self.names, self.carried, parallelism=parallelism)
 
 
-Locate = Callable[[tuple[str, ...]], Path]
-LayoutOf = Callable[[Path], Layout | None]
+Locate = Callable[[tuple[str, ...]], LakePath]
+LayoutOf = Callable[[LakePath], Layout | None]
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _plain(query: str, locate: Locate, layout_of: LayoutOf) -> _Plain | str:
     chosen = _chosen(found.tree) if found else None
     if found is None or chosen is None:
         return "Spark runs the query over the files"
-    path = locate(names_of(found.tree.find(exp.Table)))
+    path = local(locate(names_of(found.tree.find(exp.Table))))
     layout = layout_of(path)
     files = _own_files(path, layout) if layout else _foreign_files(path)
     stored = files if isinstance(files, str) else parquet_files(files)
@@ -109,7 +110,7 @@ def _chosen(tree: Any) -> list[str] | None:
 def _own_files(path: Path, layout: Layout) -> list[Path] | str:
     if layout.partition_by:
         return "its partitions are folders, which Spark reads"
-    batches = batches_of(path)
+    batches = [local(batch) for batch in batches_of(path)]
     if any(not (noted_layout(batch) or layout).reads_like(layout) for batch in batches):
         return "its batches were written with different columns"
     return [file for batch in batches for file in sorted(batch.glob("*.parquet"))]

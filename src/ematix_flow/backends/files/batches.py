@@ -10,17 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files.codec import conformed, read_batches, stored_form, write_batches
 from ematix_flow.backends.files.layout import BATCH, Layout, note_layout, noted_layout
+from ematix_flow.backends.files.marks import Marks
 from ematix_flow.families.frames import pairs, spark_schema
-from ematix_flow.families.lake.place import explained
+from ematix_flow.families.lake.place import LakePath, explained
+from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.families.lake.session import active
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+# A batch never changes, and every note of a bucket costs a request.
+_noted: dict[S3Path, Layout | None] = {}
+_MOST_NOTED = 100_000
 
-def batches_of(table: Path) -> list[Path]:
+
+def batches_of(table: LakePath) -> Sequence[LakePath]:
     """The published batches of a table."""
-    return sorted(table.glob(f"{BATCH}=*"))
+    return Marks(table).batches() if isinstance(table, S3Path) else sorted(table.glob(f"{BATCH}=*"))
 
 
 def batch_folder(table: Path, run_id: str) -> Path:
@@ -28,42 +34,56 @@ def batch_folder(table: Path, run_id: str) -> Path:
     return table / f"{BATCH}={run_id}"
 
 
-def read_table(layout: Layout, table: Path) -> DataFrame:
+def read_table(layout: Layout, table: LakePath) -> DataFrame:
     """Every published row of a table; none when there is no batch yet."""
     batches = batches_of(table)
     if not batches:
         return active().createDataFrame([], spark_schema(pairs(layout.columns)))
-    return _read(layout, table, batches, whole=True).drop(BATCH)
+    return read_some(layout, table, batches, whole=isinstance(table, Path)).drop(BATCH)
 
 
-def rows_in_footers(layout: Layout, table: Path) -> int | None:
+def rows_in_footers(layout: Layout, table: LakePath) -> int | None:
     """How many rows a table has, where its files say so themselves."""
-    if layout.format != "parquet":
+    if layout.format != "parquet" or not isinstance(table, Path):
         return None
     import pyarrow.parquet as pq
 
     with explained(table):
         return sum(
-            int(pq.read_metadata(file).num_rows) for batch in batches_of(table) for file in batch.rglob("*.parquet")
+            int(pq.read_metadata(file).num_rows)
+            for batch in table.glob(f"{BATCH}=*")
+            for file in batch.rglob("*.parquet")
         )
 
 
-def outdated(layout: Layout, table: Path) -> list[Path]:
+def outdated(layout: Layout, table: LakePath) -> list[LakePath]:
     """Batches with a column in another form than the layout has it now."""
     forms = {column.name: stored_form(column, layout) for column in layout.columns}
-    found: list[Path] = []
-    for batch in batches_of(table):
-        written = noted_layout(batch) or layout
+    found: list[LakePath] = []
+    batches = batches_of(table)
+    for batch, noted in zip(batches, noted_layouts(batches), strict=True):
+        written = noted or layout
         if any(stored_form(column, written) != forms.get(column.name) for column in written.columns):
             found.append(batch)
     return found
 
 
-def renew(layout: Layout, table: Path, old: Sequence[Path], into: Path, options: Mapping[str, Any]) -> None:
-    """The table once more: the old batches written as the layout is now, the others as they are."""
-    write_batches(_read(layout, table, old), layout, into, options)
+def renew(layout: Layout, table: LakePath, old: Sequence[LakePath], into: LakePath, options: Mapping[str, Any]) -> None:
+    """The table once more: the old batches written as the layout is now, the others as they are.
+
+    In a bucket only the old ones: the others stay where they are.
+    """
+    write_batches(read_some(layout, table, old), layout, into, options)
+    if isinstance(table, Path) and isinstance(into, Path):
+        _complete(layout, table, old, into)
+        return
+    for batch in old:
+        note_layout(into / batch.name, layout)
+
+
+def _complete(layout: Layout, table: Path, old: Sequence[LakePath], into: Path) -> None:
     with explained(into):
-        for batch in batches_of(table):
+        for batch in sorted(table.glob(f"{BATCH}=*")):
             copy = into / batch.name
             if batch not in old:
                 shutil.copytree(batch, copy, copy_function=_link)
@@ -75,7 +95,8 @@ def renew(layout: Layout, table: Path, old: Sequence[Path], into: Path, options:
             note_layout(copy, layout)
 
 
-def _read(layout: Layout, table: Path, batches: Sequence[Path], *, whole: bool = False) -> DataFrame:
+def read_some(layout: Layout, table: LakePath, batches: Sequence[LakePath], *, whole: bool = False) -> DataFrame:
+    """The rows of some batches as the table is declared, with the name of the batch."""
     groups = _by_layout(layout, batches)
     frames = [
         conformed(read_batches(written, table, () if whole and len(groups) == 1 else members), layout.columns, BATCH)
@@ -87,10 +108,22 @@ def _read(layout: Layout, table: Path, batches: Sequence[Path], *, whole: bool =
     return united
 
 
-def _by_layout(layout: Layout, batches: Sequence[Path]) -> list[tuple[Layout, list[Path]]]:
-    groups: list[tuple[Layout, list[Path]]] = []
-    for batch in batches:
-        written = noted_layout(batch) or layout
+def noted_layouts(batches: Sequence[LakePath]) -> list[Layout | None]:
+    """How each of these batches was written."""
+    remote = [batch for batch in batches if isinstance(batch, S3Path)]
+    if not remote:
+        return [noted_layout(batch) for batch in batches]
+    known = dict(_noted)  # of this moment: another thread may forget everything meanwhile
+    unknown = [batch for batch in remote if batch not in known]
+    known.update(zip(unknown, remote[0].bucket.at_once(noted_layout, unknown), strict=True))
+    _noted.clear() if len(known) > _MOST_NOTED else _noted.update((batch, known[batch]) for batch in unknown)
+    return [known[batch] for batch in remote]
+
+
+def _by_layout(layout: Layout, batches: Sequence[LakePath]) -> list[tuple[Layout, list[LakePath]]]:
+    groups: list[tuple[Layout, list[LakePath]]] = []
+    for batch, noted in zip(batches, noted_layouts(batches), strict=True):
+        written = noted or layout
         for known, members in groups:
             if known.reads_like(written):
                 members.append(batch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files import orc
@@ -11,7 +10,7 @@ from ematix_flow.backends.files.layout import BATCH, Layout, note_layout
 from ematix_flow.backends.files.native import finite, refuse_layout
 from ematix_flow.declare.types import Column
 from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.place import uri
+from ematix_flow.families.lake.place import LakePath, uri
 from ematix_flow.families.lake.session import active, on_sail, quote, text
 
 if TYPE_CHECKING:
@@ -36,23 +35,23 @@ _NATIVE_IN_JSON = (
 _NO_MARKER = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
-def write_files(frame: DataFrame, layout: Layout, folder: Path, options: Mapping[str, Any]) -> None:
+def write_files(frame: DataFrame, layout: Layout, folder: LakePath, options: Mapping[str, Any]) -> None:
     """Every column of the layout, in its order; partition columns become folders."""
     _write(frame, layout, folder, options)
     note_layout(folder, layout)
 
 
-def write_batches(frame: DataFrame, layout: Layout, folder: Path, options: Mapping[str, Any]) -> None:
+def write_batches(frame: DataFrame, layout: Layout, folder: LakePath, options: Mapping[str, Any]) -> None:
     """Rows of several batches, each into the folder of its own batch."""
     _write(frame, layout, folder, options, above=(BATCH,))
 
 
-def read_files(layout: Layout, folder: Path) -> DataFrame:
+def read_files(layout: Layout, folder: LakePath) -> DataFrame:
     """The rows of one folder of files."""
     return _reader(layout).load(uri(folder)).selectExpr(*(_decoded(column, layout) for column in layout.columns))
 
 
-def read_batches(layout: Layout, table: Path, batches: Sequence[Path] = ()) -> DataFrame:
+def read_batches(layout: Layout, table: LakePath, batches: Sequence[LakePath] = ()) -> DataFrame:
     """The rows of some batches of a table, or of all, with the name of the batch."""
     reader = _reader(layout, f", {BATCH} STRING")
     if on_sail():  # it knows no basePath, and leaves out folders by a condition on their name
@@ -61,7 +60,8 @@ def read_batches(layout: Layout, table: Path, batches: Sequence[Path] = ()) -> D
             names = ", ".join(text(batch.name.partition("=")[2]) for batch in batches)
             found = found.where(f"{BATCH} IN ({names})")
     else:
-        found = reader.option("basePath", uri(table)).load([uri(batch) for batch in batches] or uri(table))
+        where = uri(table)
+        found = reader.option("basePath", where).load([f"{where}/{batch.name}" for batch in batches] or where)
     return found.selectExpr(*(_decoded(column, layout) for column in layout.columns), BATCH)
 
 
@@ -103,7 +103,7 @@ def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _write(
-    frame: DataFrame, layout: Layout, folder: Path, options: Mapping[str, Any], above: tuple[str, ...] = ()
+    frame: DataFrame, layout: Layout, folder: LakePath, options: Mapping[str, Any], above: tuple[str, ...] = ()
 ) -> None:
     _check(layout)
     whole = conformed(frame, layout.columns, *above)

@@ -20,11 +20,11 @@ from ematix_flow.contract.ddl import (
 )
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.types import Column, ColumnType
-from ematix_flow.families.lake.place import Place, explained
+from ematix_flow.families.lake.place import LakePath, Place, explained
 from ematix_flow.foundation.errors import DriftError, PlanError
 
 if TYPE_CHECKING:
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection
+    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
 _BY_TEXT = ("csv", "json_lines")
 _TEXTS = ("string", "text")
@@ -33,9 +33,9 @@ _TEXTS = ("string", "text")
 class FilesDdl:
     """Inspects and changes what the lake knows about its folders."""
 
-    def __init__(self, connection: ObjectStoreLocalConnection) -> None:
+    def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
         resolved = connection.resolved()
-        self._place = Place.of(resolved.path)
+        self._place = Place.of(resolved)
         self._format = resolved.format
         self._layouts = Layouts(self._place)
 
@@ -71,8 +71,9 @@ class FilesDdl:
             return
         layout = self._changed(shape, steps)
         folder = self._place.table(shape.table.schema, shape.table.name)
-        with explained(folder):
-            folder.mkdir(parents=True, exist_ok=True)
+        if isinstance(folder, Path):
+            with explained(folder):
+                folder.mkdir(parents=True, exist_ok=True)
         self._layouts.write(_parts(shape), layout)
 
     def _changed(self, shape: TargetShape, steps: Sequence[DdlStep]) -> Layout:
@@ -121,7 +122,7 @@ def _reads_as(layout: Layout, before: ColumnType | None, after: ColumnType) -> b
     return layout.format in _BY_TEXT or (before.kind in _TEXTS and after.kind in _TEXTS) or is_lossless(before, after)
 
 
-def _refuse_strangers(folder: Path) -> None:
+def _refuse_strangers(folder: LakePath) -> None:
     """A folder with files of somebody else is not ours to write into."""
     if not folder.is_dir():
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.families.carry import refusing_sql
@@ -59,6 +60,16 @@ def typed(frame: DataFrame, limit: int | None) -> DataFrame:
     return frame.selectExpr(*(_cast(name, kind, sampled=bool(limit)) for name, kind in kinds.items()))
 
 
+def cast_to(frame: DataFrame, columns: Sequence[tuple[str, str]]) -> DataFrame:
+    """The columns in types that are known already; a value of another type is refused, a column that is not there NULL."""
+    there = set(frame.columns)
+    made = [
+        _cast(name, kind.upper(), sampled=True) if name in there else f"CAST(NULL AS {kind}) AS {quote(name)}"
+        for name, kind in columns
+    ]
+    return frame.selectExpr(*made)
+
+
 def _cast(name: str, kind: str, *, sampled: bool) -> str:
     """A value that the sample did not foretell is refused, because a cast might bend it."""
     column = quote(name)
@@ -72,7 +83,7 @@ def _cast(name: str, kind: str, *, sampled: bool) -> str:
         column,
         before=f"column {name!r}: ",
         after=f" is not a {kind}, as the first rows are",
-        hint="raise schema_infer_max_records, or leave it out: then all rows are looked at",
+        hint="raise schema_infer_max_records, or leave it out: then all rows are looked at; of a stream, declare the fields",
     )
     return f"CASE WHEN {column} IS NULL OR ({test.replace('{0}', column)}) THEN {cast} ELSE {refused} END AS {column}"
 

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from ematix_flow.declare.types import Column
-from ematix_flow.families.lake.place import Place, explained, write_atomically
+from ematix_flow.families.lake.place import LakePath, Place, read_if_there, write_atomically
 from ematix_flow.families.lake.types import from_spec
 from ematix_flow.foundation.errors import RunFailed
 
 BATCH = "flow_batch"
-_NOTE = "_layout"  # starts with an underscore: readers pass over it
+LAYOUT_NOTE = "_layout"  # starts with an underscore: readers pass over it
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,15 @@ class Layout:
         return cls(str(kept["format"]), tuple(_column(spec) for spec in kept["columns"]), dict(kept["options"]))
 
 
-def note_layout(folder: Path, layout: Layout) -> None:
+def note_layout(folder: LakePath, layout: Layout) -> None:
     """Files say themselves how they were written; the table may be declared otherwise by the time they are read."""
-    write_atomically(folder / _NOTE, json.dumps(layout.to_dict()))
+    write_atomically(folder / LAYOUT_NOTE, json.dumps(layout.to_dict()))
 
 
-def noted_layout(folder: Path) -> Layout | None:
+def noted_layout(folder: LakePath) -> Layout | None:
     """How the files of a folder were written, None when they do not say."""
-    with explained(folder):
-        try:
-            return Layout.from_dict(json.loads((folder / _NOTE).read_text(encoding="utf-8")))
-        except FileNotFoundError:
-            return None
+    found = read_if_there(folder / LAYOUT_NOTE)
+    return Layout.from_dict(json.loads(found)) if found is not None else None
 
 
 @dataclass(frozen=True)
@@ -75,15 +71,14 @@ class Layouts:
 
     place: Place
 
-    def path(self, parts: Sequence[str]) -> Path:
+    def path(self, parts: Sequence[str]) -> LakePath:
         """Where a table's layout is kept."""
         return self.place.state("schemas", ".".join(part for part in parts if part) + ".json")
 
     def read(self, parts: Sequence[str]) -> Layout | None:
         """A table's layout, None for files the product did not write."""
-        path = self.path(parts)
-        with explained(path):
-            return Layout.from_dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
+        found = read_if_there(self.path(parts))
+        return Layout.from_dict(json.loads(found)) if found is not None else None
 
     def write(self, parts: Sequence[str], layout: Layout) -> None:
         """Keep a table's layout."""

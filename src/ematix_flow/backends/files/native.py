@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 from ematix_flow.backends.files.layout import BATCH
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.types import Column
 from ematix_flow.families.carry import refusing_sql
+from ematix_flow.families.lake.place import LakePath, local
 from ematix_flow.families.lake.session import on_sail, quote
 from ematix_flow.foundation.errors import Unsupported
 
@@ -32,11 +32,11 @@ def refuse_layout(file_format: str, partition_by: tuple[str, ...]) -> None:
         raise _refusal(reason)
 
 
-def refuse_foreign(file_format: str, path: Path) -> None:
+def refuse_foreign(file_format: str, path: LakePath) -> None:
     """The same for files of somebody else."""
     refuse_layout(file_format, ())
-    if on_sail() and path.is_dir():
-        named = (item.name for item in path.rglob("*=*") if item.is_dir())
+    if on_sail() and local(path).is_dir():
+        named = (item.name for item in local(path).rglob("*=*") if item.is_dir())
         if any(not name.startswith(f"{BATCH}=") for name in named):
             raise _refusal(_PARTITIONS)
 

@@ -1,9 +1,9 @@
-"""Writing files: a batch is written beside the table and becomes visible by one rename."""
+"""Writing files: a batch is written beside the table and becomes visible by one rename, in a bucket by its mark."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.files.batches import batch_folder, batches_of, outdated, read_table, renew, rows_in_footers
 from ematix_flow.backends.files.codec import conformed, read_files, write_files
 from ematix_flow.backends.files.layout import Layout, Layouts, note_layout, noted_layout
+from ematix_flow.backends.files.marks import Instead, Marks
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
 from ematix_flow.declare.strategy import Append, Truncate
@@ -19,40 +20,55 @@ from ematix_flow.families.lake.append import append, truncate
 from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed, image, new_row
 from ematix_flow.families.lake.checking import newest_in_files
-from ematix_flow.families.lake.checks import Facts, gather, refuse_broken
+from ematix_flow.families.lake.checks import Facts, gather, gathering, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
-from ematix_flow.families.lake.place import Place, exchange, explained, move, put_back, uri, write_atomically
+from ematix_flow.families.lake.place import (
+    LakePath,
+    Place,
+    exchange,
+    explained,
+    local,
+    move,
+    put_back,
+    read_if_there,
+    uri,
+    write_atomically,
+)
+from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.families.lake.session import active, exactly
 from ematix_flow.families.lake.sink import FACTS, LakeSink
 from ematix_flow.families.lake.staging import watched
 from ematix_flow.families.lake.state import Load
-from ematix_flow.foundation.errors import DriftError, MissingColumn, Unsupported
+from ematix_flow.foundation.errors import DriftError, MissingColumn, RunFailed, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection
+    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
 _NOTE = "_load"  # starts with an underscore: readers pass over it
+_REPLACES = "replaces"
 _NOT_A_FOLDER = ("bytes", "json", "jsonb", "float", "double")
 
 
 class FilesSink(LakeSink):
     """Folders of files below one path."""
 
-    def __init__(self, connection: ObjectStoreLocalConnection) -> None:
+    def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
         resolved = connection.resolved()
-        self.place = Place.of(resolved.path)
+        self.place = Place.of(resolved)
         self._format = resolved.format
         self._layouts = Layouts(self.place)
 
-    def stage_of(self, run_id: str, schema: str, table: str) -> Path:
+    def stage_of(self, run_id: str, schema: str, table: str) -> LakePath:
         """Beside the table, so that a rename never crosses a file system."""
+        if not self.place.is_local:
+            return super().stage_of(run_id, schema, table)
         return self.place.table(schema, table).parent / ".flow-stage" / run_id / table
 
-    def _folder(self, job: WriteJob) -> Path:
+    def _folder(self, job: WriteJob) -> LakePath:
         return self.place.table(job.shape.table.schema, job.shape.table.name)
 
     def _layout(self, job: WriteJob) -> Layout:
@@ -73,6 +89,8 @@ class FilesSink(LakeSink):
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
         """Only whole batches of Parquet, with the columns that the table's files already have."""
+        if not self.place.is_local:
+            return "Spark writes into buckets"
         if self._format != "parquet":
             return f"Spark writes {self._format}"
         if not _is_final(job):
@@ -88,11 +106,11 @@ class FilesSink(LakeSink):
         table = job.shape.table
         layout = self._layouts.read((table.schema, table.name)) or Layout(self._format, table.columns)
         is_plain = _is_final(job) and isinstance(job.strategy, (Append, Truncate)) and self._format == "parquet"
-        return is_plain and not outdated(layout, self._folder(job))
+        return is_plain and self.place.is_local and not outdated(layout, self._folder(job))
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """The batch as it will be published, one file per task."""
-        folder, layout = self.stage_folder(job), self._layout(job)
+        folder, layout = local(self.stage_folder(job)), self._layout(job)
         chosen = job.write_options.get("parquet_compression")
         facts = write_rows(tasks, job, folder / "batch", options={"compression": chosen} if chosen else {})
         note_layout(folder / "batch", layout)
@@ -102,13 +120,16 @@ class FilesSink(LakeSink):
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """The batch as it will be published; where rows may have to be left out, plain Parquet first."""
         folder, layout = self.stage_folder(job), self._layout(job)
+        self.place.meet(frame.sparkSession)
         with recognising(), exactly(frame.sparkSession):
+            # A micro-batch is counted while it is written: its stage need not be read again.
+            counted, told = gathering(watched(frame), job) if job.batch is not None else (watched(frame), None)
             if _is_final(job):
-                rows = watched(frame).alias("s").selectExpr(*image(Words(job), new_row(Words(job))))
+                rows = counted.alias("s").selectExpr(*image(Words(job), new_row(Words(job))))
                 write_files(rows, layout, folder / "batch", job.write_options)
             else:
-                watched(frame).write.mode("overwrite").parquet(uri(folder / "rows"))
-            facts = gather(self._staged(job, layout), job)
+                counted.write.mode("overwrite").parquet(uri(folder / "rows"))
+            facts = told() if told is not None else gather(self._staged(job, layout), job)
         facts.write(folder / FACTS)
         return Stage("", facts.rows, str(folder))
 
@@ -126,17 +147,19 @@ class FilesSink(LakeSink):
         return read_table(layout, self._folder(job)) if layout is not None else None
 
     def staged_parquet(self, job: WriteJob) -> Sequence[Path]:
-        if _is_final(job) and self._format != "parquet":
+        folder = self.stage_folder(job) / ("batch" if _is_final(job) else "rows")
+        if (_is_final(job) and self._format != "parquet") or not isinstance(folder, Path):
             return ()
-        return sorted((self.stage_folder(job) / ("batch" if _is_final(job) else "rows")).glob("*.parquet"))
+        return sorted(folder.glob("*.parquet"))
 
     def newest_published(self, job: WriteJob, column: str) -> Any:
         """Without Spark where that is easy, because the load may do without."""
         layout = self._layouts.read((job.shape.table.schema, job.shape.table.name))
-        if self._format != "parquet" or layout is None or layout.partition_by:
+        folder = self._folder(job)
+        if self._format != "parquet" or layout is None or layout.partition_by or not isinstance(folder, Path):
             return super().newest_published(job, column)
         return newest_in_files(
-            [file for batch in batches_of(self._folder(job)) for file in batch.glob("*.parquet")], column
+            [file for batch in batches_of(folder) for file in local(batch).glob("*.parquet")], column
         )
 
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
@@ -152,19 +175,36 @@ class FilesSink(LakeSink):
                 counts = self._whole(job, facts, layout)
             else:
                 counts = self._worked_out(job, facts, opening, layout, old)
-        load = self.announce(job, load, counts, facts=facts, after={"layout": layout.to_dict()})
-        write_atomically(stage / "batch" / _NOTE, json.dumps({"writer": job.writer, **asdict(load)}))
-        if adds and not old:
-            if not batches_of(folder):  # the first files decide how all are read
-                self.finish_load(load)
-            move(stage / "batch", batch_folder(folder, job.run_id))
+        only_adds = adds and not old
+        after = {"layout": layout.to_dict(), _REPLACES: not only_adds}
+        load = self.announce(job, load, counts, facts=facts, after=after)
+        note = json.dumps({"writer": job.writer, **asdict(load)})
+        if only_adds and not batches_of(folder):  # the first files decide how all are read
+            self.finish_load(load)
+        if isinstance(folder, Path):
+            write_atomically(stage / "batch" / _NOTE, note)
+            self._move(local(stage), folder, job.run_id, only_adds=only_adds)
         else:
-            move(stage / "batch", batch_folder(stage / "table", job.run_id))
-            with explained(folder):
-                folder.mkdir(parents=True, exist_ok=True)
-            exchange(stage / "table", folder)
+            self._mark(Marks(folder), stage, job.run_id, note, instead=_instead(folder, old, adds, job.run_id))
+        if not only_adds:
             self.finish_load(load)
         return load
+
+    def _move(self, stage: Path, folder: Path, run_id: str, *, only_adds: bool) -> None:
+        """One rename, of the batch or of the whole table."""
+        if only_adds:
+            move(stage / "batch", batch_folder(folder, run_id))
+            return
+        move(stage / "batch", batch_folder(stage / "table", run_id))
+        with explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        exchange(stage / "table", folder)
+
+    def _mark(self, marks: Marks, stage: LakePath, run_id: str, note: str, *, instead: Instead) -> None:
+        """One conditional write, once everything is in its place."""
+        if self.hold is None or not isinstance(stage, S3Path):
+            raise RunFailed("a batch in a bucket is published under the lock of its table")
+        marks.publish(run_id, stage / "batch", note, instead=instead, anew=stage / "table", hold=self.hold)
 
     def _whole(self, job: WriteJob, facts: Facts, layout: Layout) -> Counts:
         """The staged batch is what will be there, and its facts say everything about it."""
@@ -177,7 +217,9 @@ class FilesSink(LakeSink):
         there = rows_in_footers(kept, folder)
         return replace(counts, deleted=read_table(kept, folder).count() if there is None else there)
 
-    def _worked_out(self, job: WriteJob, facts: Facts, opening: Opening, layout: Layout, old: Sequence[Path]) -> Counts:
+    def _worked_out(
+        self, job: WriteJob, facts: Facts, opening: Opening, layout: Layout, old: Sequence[LakePath]
+    ) -> Counts:
         """Spark finds the rows that are new, and writes batches of an older form anew."""
         stage = self.stage_folder(job)
         with exactly(active()):
@@ -203,31 +245,34 @@ class FilesSink(LakeSink):
         return append(staged, target, words, stage, staged=facts.rows, watermark=opening.watermark)
 
     def find_load(self, writer: str, load: Load) -> Load | None:
-        return self._noted(batch_folder(self.place.table(load.schema, load.table), load.run_id), writer)
+        table = self.place.table(load.schema, load.table)
+        if isinstance(table, S3Path):
+            return _load_of(Marks(table).note(load.run_id), writer)
+        return _load_of(read_if_there(batch_folder(table, load.run_id) / _NOTE), writer)
 
     def last_load(self, job: WriteJob) -> Load | None:
-        loads = [
-            load
-            for load in (self._noted(batch, job.writer) for batch in batches_of(self._folder(job)))
-            if load is not None
-        ]
+        table = self._folder(job)
+        if isinstance(table, S3Path):
+            notes: Iterable[str | None] = Marks(table).notes()
+        else:
+            notes = (read_if_there(batch / _NOTE) for batch in batches_of(table))
+        loads = [load for load in (_load_of(note, job.writer) for note in notes) if load is not None]
         return max(loads, key=lambda load: load.sequence, default=None)
 
-    def _noted(self, batch: Path, writer: str) -> Load | None:
-        """The load that wrote a batch, None when it was another writer's."""
-        note = batch / _NOTE
-        with explained(note):
-            kept: dict[str, Any] = json.loads(note.read_text(encoding="utf-8")) if note.exists() else {}
-        return Load.from_dict({**kept, "published": True}) if kept.get("writer") == writer else None
-
     def forget_load(self, load: Load) -> None:
-        """Its stage is all it left, unless it died between the two renames of a truncate."""
-        put_back(
-            self.stage_of(load.run_id, load.schema, load.table) / "table", self.place.table(load.schema, load.table)
-        )
+        """Its stage is all it left, unless it died between the two renames of a truncate, or among copies."""
+        table, stage = self.place.table(load.schema, load.table), self.stage_of(load.run_id, load.schema, load.table)
+        if isinstance(table, Path):
+            put_back(local(stage) / "table", table)
+        elif load.counts is not None:  # it was about to publish
+            with self.place.locked(f"{load.schema}.{load.table}" if load.schema else load.table):
+                Marks(table).give_up(load.run_id)
 
     def finish_load(self, load: Load) -> None:
-        """The options its files were written with are those to read the table with."""
+        """The options its files were written with are those to read the table with; what it replaced goes."""
+        table = self.place.table(load.schema, load.table)
+        if isinstance(table, S3Path) and (load.after or {}).get(_REPLACES):
+            Marks(table).finish(load.run_id)
         kept: Mapping[str, Any] | None = (load.after or {}).get("layout")
         if kept is None:
             return
@@ -236,6 +281,19 @@ class FilesSink(LakeSink):
         if there is None or dict(there.options) != dict(written.options):
             # Columns are the declaration's business: somebody may have added one since.
             self._layouts.write(parts, replace(there or written, options=written.options))
+
+
+def _load_of(note: str | None, writer: str) -> Load | None:
+    """The load that wrote a batch, None when it was another writer's."""
+    kept: dict[str, Any] = json.loads(note) if note else {}
+    return Load.from_dict({**kept, "published": True}) if kept.get("writer") == writer else None
+
+
+def _instead(table: S3Path, old: Sequence[LakePath], adds: bool, run_id: str) -> Instead:
+    """What becomes of the batches in a bucket: written anew, or gone."""
+    if adds:
+        return {batch.name: Marks(table).renewed(batch.name, run_id) for batch in old}
+    return {batch.name: None for batch in batches_of(table)}
 
 
 def _planned_layout(kept: Layout, job: WriteJob) -> Layout:

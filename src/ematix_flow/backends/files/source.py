@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files.arrow_source import PlainRead, plain_plan, plain_read
@@ -15,7 +14,8 @@ from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.declare.connections.lakes import format_from_path
 from ematix_flow.families.lake.client import LakeClient
-from ematix_flow.families.lake.place import Place, explained
+from ematix_flow.families.lake.place import LakePath, Place, explained
+from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.families.lake.sql_source import LakeSource
 from ematix_flow.families.sql.linear import clean
 from ematix_flow.foundation.errors import RunFailed
@@ -23,36 +23,35 @@ from ematix_flow.foundation.errors import RunFailed
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection
+    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
+
+    FilesConnection = ObjectStoreLocalConnection | ObjectStoreS3Connection
 
 
 class FilesSource(LakeSource):
     """Reads queries of one folder of files; tables the product wrote come back with their declared types."""
 
-    def __init__(self, connection: ObjectStoreLocalConnection, read_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, connection: FilesConnection, read_options: Mapping[str, Any] | None = None) -> None:
         resolved = connection.resolved()
-        super().__init__(connection.name, Place.of(resolved.path))
+        super().__init__(connection.name, Place.of(resolved))
         self._format = resolved.format
         self._options = dict(read_options or {})
         self._layouts = Layouts(self._place)
-        self._opened: dict[Path, tuple[frozenset[tuple[str, int, int]], DataFrame]] = {}
+        self._opened: dict[LakePath, tuple[frozenset[tuple[str, Any, int]], DataFrame]] = {}
         self.what = f"a folder or file of {self._format}"
         check_options(self._format, self._options)
 
-    def find(self, path: Path) -> Path | None:
+    def find(self, path: LakePath) -> LakePath | None:
         """`raw.events` is the folder raw/events, or the file raw/events.csv (or .csv.gz, .tsv …)."""
         if path.is_dir():
             return path if self._holds_data(path) else None
         if path.is_file() or not path.parent.is_dir():
             return None
-        files = sorted(
-            item for item in path.parent.glob("*") if item.is_file() and item.name.split(".")[0] == path.name
-        )
-        return next((item for item in files if format_from_path(item.name) == self._format), None)
+        return next((item for item in _called(path) if format_from_path(item.name) == self._format), None)
 
     def plan_without_spark(self, query: str, *, parallelism: int) -> ReadPlan | None:
         """What the footers of Parquet files tell about a plain query; None when Spark has to look."""
-        if self._format != "parquet" or self._options:
+        if self._format != "parquet" or self._options or not self._place.is_local:
             return None
         with explained(self._place.root):
             return plain_plan(clean(query), self.locate, self._layout, parallelism=parallelism)
@@ -74,12 +73,14 @@ class FilesSource(LakeSource):
             return f"Spark reads {self._format}"
         if self._options:
             return "read options are Spark's"
+        if not self._place.is_local:
+            return "Spark reads buckets"
         return plain_read(plan, self.locate, self._layout)
 
-    def _layout(self, path: Path) -> Layout | None:
-        return self._layouts.read(path.relative_to(self._place.root).parts)
+    def _layout(self, path: LakePath) -> Layout | None:
+        return self._layouts.read(self._place.names_of(path))
 
-    def open(self, path: Path) -> DataFrame:
+    def open(self, path: LakePath) -> DataFrame:
         layout = self._layout(path)
         if layout is not None:
             return read_table(layout, path)
@@ -91,9 +92,9 @@ class FilesSource(LakeSource):
             self._opened[path] = known
         return known[1]
 
-    def _holds_data(self, folder: Path) -> bool:
+    def _holds_data(self, folder: LakePath) -> bool:
         """A table's folder, and not one that only holds other tables."""
-        if self._layouts.path(folder.relative_to(self._place.root).parts).exists():
+        if self._layouts.path(self._place.names_of(folder)).exists():
             return True
         inside = [item for item in folder.iterdir() if not item.name.startswith((".", "_"))]
         return any(item.is_file() or "=" in item.name for item in inside)
@@ -104,12 +105,22 @@ class FilesClient(LakeClient):
 
     title = "a folder of files"
 
-    def __init__(self, connection: ObjectStoreLocalConnection) -> None:
+    def __init__(self, connection: FilesConnection) -> None:
         super().__init__(FilesSource(connection))
 
 
-def _stamp(path: Path) -> frozenset[tuple[str, int, int]]:
+def _called(path: LakePath) -> list[LakePath]:
+    """The files beside a path that have its name and any ending."""
+    if isinstance(path, S3Path):
+        listed = path.bucket.listed(f"{path.key}.")
+        return [S3Path(path.bucket, item.key) for item in listed if "/" not in item.key[len(path.key) :]]
+    return sorted(item for item in path.parent.glob("*") if item.is_file() and item.name.split(".")[0] == path.name)
+
+
+def _stamp(path: LakePath) -> frozenset[tuple[str, Any, int]]:
     """What is there now: names, times and sizes."""
+    if isinstance(path, S3Path):
+        return frozenset((item.key, item.tag, item.size) for item in path.bucket.listed(path.key))
     with explained(path):
         files = [path] if path.is_file() else [item for item in path.rglob("*") if item.is_file()]
         return frozenset((str(item), item.stat().st_mtime_ns, item.stat().st_size) for item in files)

@@ -12,7 +12,7 @@ from ematix_flow.cli.output import Output
 if TYPE_CHECKING:
     from ematix_flow.contract.backend import Backend
 
-_HEADER = ("NAME", "SYSTEM", "READ", "STRATEGIES", "DELIVERY", "INSTALL")
+_HEADER = ("NAME", "SYSTEM", "READ", "STREAM", "STRATEGIES", "DELIVERY", "INSTALL")
 _ORDER = ("append", "truncate", "merge", "scd2")
 
 
@@ -40,7 +40,9 @@ def _described(backend: Backend) -> dict[str, Any]:
         "kinds": [str(getattr(kind, "kind", kind.__name__)) for kind in backend.connection_types],
         "reads": backend.batch_source is not None,
         "strategies": _strategies(backend),
-        "delivery": backend.delivery if backend.batch_sink is not None else None,
+        "delivery": backend.delivery if backend.batch_sink is not None else backend.stream_delivery or None,
+        "streams": backend.stream_source is not None,
+        "messages": backend.broker_sink is not None,
         "runs_inside": backend.identity is not None,
         "jars": list(backend.jars),
         "extra": backend.extra,
@@ -60,7 +62,8 @@ def _row(backend: Backend) -> tuple[str, ...]:
         backend.name,
         backend.title,
         "yes" if told["reads"] else "-",
-        ", ".join(told["strategies"]) or "-",
+        "yes" if told["streams"] else "-",
+        ", ".join(told["strategies"]) or ("messages" if told["messages"] else "-"),
         told["delivery"] or "-",
         f"ematix-flow-spark[{backend.extra}]" if backend.extra else "included",
     )

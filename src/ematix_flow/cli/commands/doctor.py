@@ -8,12 +8,14 @@ from collections.abc import Iterator
 
 import click
 
+from ematix_flow.cli import exit_codes
 from ematix_flow.cli import module as modules
-from ematix_flow.cli.flags import module_option, run_log_options
+from ematix_flow.cli.flags import run_log_options
 from ematix_flow.cli.health import HealthReport, Skip, check_connection, examine, worst
 from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.output import Output
+from ematix_flow.cli.stream_choice import chosen, stream_options
 from ematix_flow.foundation.errors import FlowError, RunFailed
 
 _HEADER = ("NAME", "KIND", "STATUS", "MS", "DETAIL")
@@ -21,18 +23,23 @@ _OLDEST_PYTHON = (3, 10)
 
 
 @click.command("doctor", cls=FlowCommand)
-@click.argument("about", required=False, type=click.Choice(["spark"]))
-@module_option
+@click.argument("about", required=False, type=click.Choice(["spark", "checkpoint"]))
+@click.argument("stream", required=False)
+@stream_options
 @run_log_options
 @click.pass_obj
-def command(output: Output, about: str | None, module: str | None, run_log_choice: RunLogChoice) -> int:
+def command(output: Output, about: str | None, stream: str | None, module: str | None, config: str | None,
+            run_log_choice: RunLogChoice) -> int:  # fmt: skip
     """Is everything there that a run needs? Python, Java, Spark, jars, run log, module and connections.
 
     `flow doctor spark` says which engine runs the work, and every setting of it that is not Spark's default, each
-    with its reason.
+    with its reason. `flow doctor checkpoint STREAM` looks at what a stream keeps: its logs, its generation, what its
+    source still has, and whether its targets agree; it ends with 1 where something is damaged.
     """
     if about == "spark":
         return _settings(output)
+    if about == "checkpoint":
+        return _checkpoint(output, stream, module, config, run_log_choice)
     reports = list(_examined(module, run_log_choice))
     if output.json:
         output.document([report.to_dict() for report in reports])
@@ -60,6 +67,28 @@ def _settings(output: Output) -> int:
             [(item.name, _short(item.shown), item.reason) for item in found], header=("SETTING", "VALUE", "WHY")
         )
     return 0
+
+
+def _checkpoint(
+    output: Output, stream: str | None, module: str | None, config: str | None, choice: RunLogChoice
+) -> int:
+    from ematix_flow.cli.commands.stream import show_findings
+    from ematix_flow.engine.streams.checkup import is_damaged, judge
+    from ematix_flow.engine.streams.inspection import look
+    from ematix_flow.engine.streams.standing import standing
+
+    spec = chosen(stream, module, config)
+    run_log = choice.for_reading()
+    try:
+        told = standing(run_log, spec.name)
+    finally:
+        run_log.close()
+    findings = judge(look(spec, holder=told.worker if told.is_running else None))
+    if output.json:
+        output.document({"pipeline": spec.name, "findings": [item.to_dict() for item in findings]})
+    else:
+        show_findings(output, findings)
+    return exit_codes.RUN_FAILED if is_damaged(findings) else exit_codes.OK
 
 
 def _short(value: str) -> str:

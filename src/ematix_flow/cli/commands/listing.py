@@ -14,15 +14,16 @@ from ematix_flow.cli.output import Output
 from ematix_flow.declare import registry
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.streams import registry as streams
 
 
 @click.command("list", cls=FlowCommand)
 @module_option
 @click.pass_obj
 def command(output: Output, module: str | None) -> None:
-    """The pipelines and transforms of a module, by name."""
+    """The pipelines, streams and transforms of a module, by name."""
     loaded = modules.load(module)
-    entries = sorted([*_pipelines(), *_transforms()], key=lambda entry: (entry["name"], entry["kind"]))
+    entries = sorted([*_pipelines(), *_streams(), *_transforms()], key=lambda entry: (entry["name"], entry["kind"]))
     if output.json:
         output.document(entries)
         return
@@ -52,6 +53,23 @@ def _target(load: LoadSpec) -> dict[str, str]:
     return {"table": load.table.qualified, "connection": name_of(load.connection), "mode": load.strategy.mode}
 
 
+def _streams() -> list[dict[str, Any]]:
+    return [
+        {
+            "name": spec.name,
+            "kind": "stream",
+            "schedule": None,
+            "sources": [{"query": one.query, "connection": name_of(one.connection)} for one in spec.sources],
+            "targets": [
+                {"table": one.name, "connection": name_of(one.connection), "mode": getattr(one, "mode", "send")}
+                for one in spec.targets
+            ],
+            "where": str(spec.where) if spec.where else None,
+        }
+        for spec in (stream.spec for stream in streams.streams().values())
+    ]
+
+
 def _transforms() -> list[dict[str, Any]]:
     return [
         {
@@ -67,4 +85,5 @@ def _transforms() -> list[dict[str, Any]]:
 def _row(entry: dict[str, Any]) -> tuple[str, ...]:
     targets = ", ".join(f"{one['mode']} → {one['table']} ({one['connection']})" for one in entry.get("targets", ()))
     after = f"after {', '.join(entry['depends_on'])}" if entry.get("depends_on") else ""
-    return entry["name"], entry["kind"], entry["schedule"] or "(unscheduled)", "  ".join(filter(None, (targets, after)))
+    schedule = entry["schedule"] or ("(always on)" if entry["kind"] == "stream" else "(unscheduled)")
+    return entry["name"], entry["kind"], schedule, "  ".join(filter(None, (targets, after)))

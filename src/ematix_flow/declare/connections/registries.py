@@ -16,10 +16,16 @@ class SchemaRegistryConnection(Connection):
     url: str = ""
     basic_auth_user: str | None = None
     basic_auth_password: str | None = None
+    tls_ca_path: str | None = None
+    tls_cert_path: str | None = None
+    tls_key_path: str | None = None
 
     kind: ClassVar[str] = "schema_registry"
     rules: ClassVar[Rules] = Rules(
-        required=("url",), examples={"url": "http://localhost:8081"}, urls={"url": ("http", "https")}
+        required=("url",),
+        examples={"url": "http://localhost:8081"},
+        urls={"url": ("http", "https")},
+        paths=("tls_ca_path", "tls_cert_path", "tls_key_path"),
     )
 
     @property
@@ -32,6 +38,7 @@ class SchemaRegistryConnection(Connection):
 
     def _check(self) -> None:
         self._together("basic_auth_user", "basic_auth_password")
+        self._together("tls_cert_path", "tls_key_path")
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: Sta
     """The stage, or what of it is new."""
     incremental = words.job.incremental
     if incremental is None or watermark is None or target is None:
-        return Change("append", _rows(stage, words), Counts(read=staged, inserted=staged))
+        return Change("append", whole_rows(stage, words), Counts(read=staged, inserted=staged))
     mark = watermark_literal(watermark, words.column(incremental.column).type)
     column = quote(incremental.column)
     seen = f"({column} IS NULL OR {column} <= {mark})"
@@ -27,7 +27,7 @@ def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: Sta
     # The boundary is small; what follows it goes straight from the stage into the table.
     boundary = folder.keep("boundary", find(stage.where(seen), target.where(seen), words))
     inserted = later.count() + boundary.count()
-    rows = _rows(later.unionByName(boundary), words)
+    rows = whole_rows(later.unionByName(boundary), words)
     return Change("append", rows, Counts(read=staged, inserted=inserted, unchanged=staged - inserted))
 
 
@@ -36,10 +36,11 @@ def truncate(
 ) -> Change:
     """Replace every row; `there` says how many there are, where that is known without reading them."""
     deleted = there if there is not None else target.count() if target is not None else 0
-    return Change("overwrite", _rows(stage, words), Counts(read=staged, inserted=staged, deleted=deleted))
+    return Change("overwrite", whole_rows(stage, words), Counts(read=staged, inserted=staged, deleted=deleted))
 
 
-def _rows(stage: DataFrame, words: Words) -> DataFrame:
+def whole_rows(stage: DataFrame, words: Words) -> DataFrame:
+    """Rows as the table has them, with the load's own columns."""
     return stage.alias("s").selectExpr(*image(words, new_row(words)))
 
 

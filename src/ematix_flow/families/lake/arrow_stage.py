@@ -63,6 +63,7 @@ def write_rows(tasks: Tasks, job: WriteJob, folder: Path, *, options: Mapping[st
 
 def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
     declared, table = job.shape.declared, job.shape.table
+    added = {column.name for column in job.shape.added}
     event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
     own = {LOADED_AT: job.started_at, BATCH_ID: job.run_id}
     mark = None
@@ -71,7 +72,7 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
     return _Work(
         folder=str(folder),
         columns=tuple(pairs(table.columns)),
-        constants={name: value for name, value in own.items() if name not in declared.column_names},
+        constants={name: value for name, value in own.items() if name in added},
         not_null=tuple(
             column.name
             for column in declared.columns

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.contract.write import Counts
 from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.columns import Words
-from ematix_flow.families.lake.place import uri
+from ematix_flow.families.lake.place import LakePath, uri
 from ematix_flow.families.lake.session import quote
 
 if TYPE_CHECKING:
@@ -35,7 +34,7 @@ class Change:
 class StageFolder:
     """The folder of one run and one table: staged rows and what is worked out from them, as Parquet."""
 
-    path: Path
+    path: LakePath
 
     def keep(self, name: str, frame: DataFrame) -> DataFrame:
         """Write a frame once and read it from there on."""

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column, String
 from ematix_flow.families.lake.columns import watermark_text
-from ematix_flow.families.lake.place import explained, write_atomically
+from ematix_flow.families.lake.place import LakePath, explained, write_atomically
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.foundation.errors import BadValue, DataError, DuplicateKeys, NullViolation, TextTooLong
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import DataFrame
 
 SAMPLES = 5
@@ -34,12 +32,12 @@ class Facts:
     null_watermarks: int = 0
     samples: dict[str, list[list[str]]] = field(default_factory=dict)
 
-    def write(self, path: Path) -> None:
+    def write(self, path: LakePath) -> None:
         """Keep them beside the stage."""
         write_atomically(path, json.dumps(asdict(self)))
 
     @classmethod
-    def read(cls, path: Path) -> Facts:
+    def read(cls, path: LakePath) -> Facts:
         """The facts of a stage."""
         with explained(path):
             return cls(**json.loads(path.read_text(encoding="utf-8")))
@@ -47,14 +45,30 @@ class Facts:
 
 def gather(frame: DataFrame, job: WriteJob) -> Facts:
     """Count the stage; one pass."""
+    return _told(frame.selectExpr(*_questions(job)).collect()[0].asDict(), job)
+
+
+def gathering(frame: DataFrame, job: WriteJob) -> tuple[DataFrame, Callable[[], Facts]]:
+    """The same rows, which are counted while somebody writes them; what they are is known afterwards."""
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import expr
+
+    watch = Observation()
+    return frame.observe(watch, *map(expr, _questions(job))), lambda: _told(watch.get, job)
+
+
+def _questions(job: WriteJob) -> list[str]:
     tests = _tests(job)
     sums = [f"count_if({test}) AS `n{index}`" for index, (_, _, test) in enumerate(tests)]
     mark = "CAST(NULL AS STRING)", "0L"
     if job.incremental is not None:
         column = job.shape.declared.column(job.incremental.column)
         mark = watermark_text(f"max({quote(column.name)})", column.type), f"count_if({quote(column.name)} IS NULL)"
-    row = frame.selectExpr("count(*) AS `n`", *sums, f"{mark[0]} AS `mark`", f"{mark[1]} AS `nulls`").collect()[0]
-    broken = {f"{kind}:{column.name}": int(row[f"n{index}"]) for index, (kind, column, _) in enumerate(tests)}
+    return ["count(*) AS `n`", *sums, f"{mark[0]} AS `mark`", f"{mark[1]} AS `nulls`"]
+
+
+def _told(row: Mapping[str, Any], job: WriteJob) -> Facts:
+    broken = {f"{kind}:{column.name}": int(row[f"n{index}"]) for index, (kind, column, _) in enumerate(_tests(job))}
     return Facts(
         int(row["n"]), {name: count for name, count in broken.items() if count}, row["mark"], int(row["nulls"])
     )

@@ -56,9 +56,10 @@ class Words:
         return by_meaning(expression) if self.column(name).type.kind == "jsonb" else expression
 
     def metadata(self) -> dict[str, str]:
-        """Values of the load's own columns, unless the user declared them."""
+        """Values of the load's own columns, where the table has them and the source does not give them."""
         values = {LOADED_AT: instant(self.job.started_at), BATCH_ID: text(self.job.run_id)}
-        return {name: value for name, value in values.items() if name not in self.declared}
+        own = {column.name for column in self.job.shape.added}
+        return {name: value for name, value in values.items() if name in own}
 
     def row_hash(self, names: Sequence[str], *, alias: str = "s") -> str:
         """SHA-256 over the columns; NULL and '' differ, and no value can imitate a separator."""

@@ -23,6 +23,7 @@ from ematix_flow.foundation.errors import (
     RunFailed,
     SqlError,
     StorageFull,
+    Unreachable,
     Unsupported,
 )
 from ematix_flow.foundation.names import did_you_mean
@@ -30,6 +31,7 @@ from ematix_flow.foundation.redact import mask
 
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_]+(?:\.[A-Z0-9_]+)*)\]\s*(.*?)(?:\s*SQLSTATE: \w+|\n|$)", re.DOTALL)
 _NAME = re.compile(r"`([^`]+)`")
+_OVERTAKEN = ("RemoteFileChangedException", "Status Code: 412", "PreconditionFailed")
 _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
     ("FIELD_NOT_FOUND", MissingColumn, "check the column name"),
     ("TABLE_OR_VIEW_NOT_FOUND", MissingTable, "check the table name"),
@@ -55,6 +57,8 @@ _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
     ("DELTA_UNSUPPORTED", Unsupported, "copy the table by hand, or declare what is there"),
     ("NOT_SUPPORTED_CHANGE_COLUMN", Unsupported, "copy the table by hand, or declare what is there"),
     ("DELTA_FAILED_TO_MERGE_FIELDS", DriftError, "compare the table with its declaration: flow preview NAME"),
+    ("DELTA_SCHEMA_CHANGED", RunFailed, "start the stream again: it goes on with the table's new columns"),
+    ("DELTA_SOURCE_", Unsupported, "rows of the table were changed or deleted: read its change feed (changes:NAME)"),
     ("DELTA_SCHEMA", DriftError, "compare the table with its declaration: flow preview NAME"),
     ("CANNOT_PARSE", BadValue, "look at the value in the source, or parse it with a normalizer"),
     ("CAST_", BadValue, "look at the value in the source, or parse it with a normalizer"),
@@ -79,6 +83,9 @@ def translate(exc: Exception) -> FlowError | None:
         return carried
     if "No space left on device" in said:
         return StorageFull("no space left on the lake's disk", hint="free space on that disk and run again")
+    bucket = _of_a_bucket(said)
+    if bucket is not None:
+        return bucket
     if "Permission denied" in said or "AccessControlException" in said:
         found = re.search(r"(/\S+)[^\n]*Permission denied", said)
         where = f" for {found.group(1).rstrip(':')}" if found else ""
@@ -117,6 +124,28 @@ def recognising() -> Iterator[None]:
         if known is None:
             raise
         raise known from exc
+
+
+def _of_a_bucket(said: str) -> FlowError | None:
+    """What Hadoop's S3A says."""
+    if "s3a" not in said.lower():
+        return None
+    if "S3AFileSystem not found" in said:
+        return RunFailed(
+            "this Spark session cannot read S3",
+            hint="start it with ematix_flow.spark_session(), or with the hadoop-aws jar of its Hadoop",
+        )
+    if any(word in said for word in _OVERTAKEN):
+        return LeaseHeld("another writer committed to the table meanwhile; nothing was loaded", hint="run it again")
+    if "Status Code: 403" in said or "java.nio.file.AccessDeniedException" in said:
+        return PermissionDenied(
+            "the bucket refused this login", hint="check the login of the connection and its rights"
+        )
+    if "NoSuchBucket" in said or "UnknownStoreException" in said:
+        return ConnectionFailed("there is no such bucket", hint="check the connection's bucket and endpoint")
+    if "Unable to execute HTTP request" in said or "AWSClientIOException" in said:
+        return Unreachable("the bucket cannot be reached", hint="check the connection's endpoint and the network")
+    return None
 
 
 def _missing_column(message: str) -> MissingColumn:

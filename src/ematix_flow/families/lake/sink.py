@@ -20,7 +20,7 @@ from ematix_flow.declare.checks import Check
 from ematix_flow.families.lake.checking import can_check_here, in_duckdb, in_spark, newest_in
 from ematix_flow.families.lake.checks import Facts
 from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.place import Place, remove
+from ematix_flow.families.lake.place import Hold, LakePath, Place, remove
 from ematix_flow.families.lake.session import active, exactly
 from ematix_flow.families.lake.state import LakeState, Load, WriterState
 from ematix_flow.families.sql.sink import later
@@ -36,6 +36,8 @@ class LakeSink(ABC):
     """A lake as a target; a backend says how a table is staged, changed and asked about its commits."""
 
     place: Place
+    hold: Hold | None = None
+    """The table's lock, while a load is published."""
 
     @property
     def state(self) -> LakeState:
@@ -87,11 +89,11 @@ class LakeSink(ABC):
     def finish_load(self, load: Load) -> None:
         """Do what follows a commit and may be done twice."""
 
-    def stage_folder(self, job: WriteJob) -> Path:
+    def stage_folder(self, job: WriteJob) -> LakePath:
         """Where this run keeps the rows of this table."""
         return self.stage_of(job.run_id, job.shape.table.schema, job.shape.table.name)
 
-    def stage_of(self, run_id: str, schema: str, table: str) -> Path:
+    def stage_of(self, run_id: str, schema: str, table: str) -> LakePath:
         """The stage folder of any run."""
         return self.place.stage(run_id, f"{schema}.{table}")
 
@@ -104,10 +106,13 @@ class LakeSink(ABC):
         if job.once and recovered is None and state.last is not None:
             recovered = state.last.result(job.writer)
         opening = _opening(job, state, recovered)
+        if opening.recovered is not None and job.batch is not None:
+            return opening
         table = job.shape.declared
         pending = Load(job.run_id, opening.commit.sequence, table.schema, table.name, job.started_at.isoformat())
         self.state.write(job.writer, replace(state, pending=pending))
-        self.state.started(job)
+        if job.batch is None:
+            self.state.started(job)
         return opening
 
     def _settle_dead(self, job: WriteJob, state: WriterState) -> tuple[WriterState, WriteResult | None]:
@@ -119,13 +124,18 @@ class LakeSink(ABC):
             self.forget_load(dead)
             self._drop_stage(dead.run_id, dead.schema, dead.table)
             error = "the process ended before the load was published"
-            self.state.finished(dead.run_id, job.writer, counts=None, error=error)
+            self._finished(job, dead.run_id, None, error)
             return replace(state, pending=None), None
         self.finish_load(found)
         self._drop_stage(dead.run_id, dead.schema, dead.table)
         result = found.result(job.writer)
-        self.state.finished(dead.run_id, job.writer, counts=result.counts, error=None)
+        self._finished(job, dead.run_id, result.counts, None)
         return replace(state, pending=found).settled(), result
+
+    def _finished(self, job: WriteJob, run_id: str, counts: Counts | None, error: str | None) -> None:
+        """A history line, except for micro-batches."""
+        if job.batch is None:
+            self.state.finished(run_id, job.writer, counts=counts, error=error)
 
     def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
         """Look at the staged files: here, in place, or in the engine where other machines wrote them."""
@@ -141,7 +151,7 @@ class LakeSink(ABC):
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """One commit of the table; the same token twice changes nothing."""
-        with self.place.locked(job.shape.declared.qualified):
+        with self.place.locked(job.shape.declared.qualified) as self.hold:
             state = self.state.read(job.writer) or WriterState()
             if state.sequence >= opening.commit.sequence:
                 raise taken(opening)
@@ -156,7 +166,9 @@ class LakeSink(ABC):
     def announce(
         self, job: WriteJob, load: Load, counts: Counts, *, facts: Facts, after: Mapping[str, Any] | None
     ) -> Load:
-        """Say what is about to be committed, so that a later run can finish it."""
+        """Say what is about to be committed, so that a later run can finish it; a lock that was lost ends it here."""
+        if self.hold is not None:
+            self.hold.check()
         announced = replace(load, counts=asdict(_complete(counts, facts)), after=after)
         state = self.state.read(job.writer) or WriterState()
         self.state.write(job.writer, replace(state, pending=announced))
@@ -197,7 +209,7 @@ class LakeSink(ABC):
                 self.finish_load(found)
                 state = replace(state, pending=found).settled()
             self.state.write(job.writer, replace(state, pending=None))
-        self.state.finished(job.run_id, job.writer, counts=counts, error=error)
+        self._finished(job, job.run_id, counts, error)
 
     def _published(self, writer: str, load: Load) -> Load | None:
         """The load when the table has it: a commit may have succeeded although an error followed it."""
@@ -217,6 +229,8 @@ class LakeSink(ABC):
     def _drop_stage(self, run_id: str, schema: str, table: str) -> None:
         folder = self.stage_of(run_id, schema, table)
         remove(folder)
+        if not isinstance(folder, Path):  # a bucket has no empty folders
+            return
         with suppress(OSError):  # the first folder that others still need ends this
             for above in folder.parents:
                 if above == self.place.root:
@@ -228,6 +242,9 @@ def _opening(job: WriteJob, state: WriterState, recovered: WriteResult | None) -
     last, watermark = state.last, None
     if job.incremental is not None and last is not None and last.column == job.incremental.column:
         watermark = last.watermark
+    if job.batch is not None:  # a micro-batch brings its token along
+        done = last.result(job.writer) if last is not None and last.sequence > job.batch else None
+        return Opening(Commit(job.writer, job.batch + 1), watermark, done)
     return Opening(Commit(job.writer, state.sequence + 1), watermark, recovered)
 
 

@@ -7,13 +7,12 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.families.lake.columns import since, watermark_literal
 from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.place import Place, weighs_little
+from ematix_flow.families.lake.place import LakePath, Place, weighs_little
 from ematix_flow.families.lake.session import active, exactly, quote
 from ematix_flow.families.lake.types import carried, source_columns
 from ematix_flow.families.sql.linear import clean, linear
@@ -37,14 +36,14 @@ class LakeSource(ABC):
         self._place = place
 
     @abstractmethod
-    def find(self, path: Path) -> Path | None:
+    def find(self, path: LakePath) -> LakePath | None:
         """The folder or file that is the table at this path, None when there is none."""
 
     @abstractmethod
-    def open(self, path: Path) -> DataFrame:
+    def open(self, path: LakePath) -> DataFrame:
         """What `find` found, as a frame."""
 
-    def rows(self, path: Path) -> int | None:
+    def rows(self, path: LakePath) -> int | None:
         """How many rows the table has, None when only reading it would tell."""
         return None
 
@@ -91,7 +90,7 @@ class LakeSource(ABC):
         except FlowError:  # told when the query is planned
             return False
 
-    def locate(self, parts: tuple[str, ...]) -> Path:
+    def locate(self, parts: tuple[str, ...]) -> LakePath:
         """The table a dotted name means; the connection's own name may lead it."""
         tried = [parts, parts[1:]] if len(parts) > 1 and parts[0] == self._name else [parts]
         for names in tried:
@@ -107,7 +106,7 @@ class LakeSource(ABC):
         )
 
     def _run(self, query: str, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        views: dict[Path, str] = {}
+        views: dict[LakePath, str] = {}
 
         def view_of(parts: tuple[str, ...]) -> str:
             path = self.locate(parts)
@@ -128,10 +127,10 @@ class LakeSource(ABC):
 
         return self.rows(self.locate(names_of(found.tree.find(exp.Table))))
 
-    def _listed(self, folder: Path, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    def _listed(self, folder: LakePath, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
         """Tables at the root and one folder below it."""
         try:
-            inside = sorted(folder.iterdir())
+            inside: list[LakePath] = sorted(folder.iterdir(), key=lambda item: item.name)
         except OSError:
             return
         for item in inside:

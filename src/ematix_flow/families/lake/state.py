@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 from ematix_flow.contract.write import Commit, Counts, WriteJob, WriteResult
-from ematix_flow.families.lake.place import Place, append_line, explained, write_atomically
+from ematix_flow.families.lake.place import Place, append_line, lines_of, read_if_there, write_atomically
 from ematix_flow.foundation.clock import now
 
 HISTORY_COLUMNS = (
@@ -81,11 +81,10 @@ class LakeState:
 
     def read(self, writer: str) -> WriterState | None:
         """The state of a writer, None when nothing was ever kept."""
-        path = self.place.state(f"{writer}.json")
-        with explained(path):
-            if not path.exists():
-                return None
-            kept = json.loads(path.read_text(encoding="utf-8"))
+        found = read_if_there(self.place.state(f"{writer}.json"))
+        if found is None:
+            return None
+        kept = json.loads(found)
         return WriterState(*(Load.from_dict(kept[name]) if kept.get(name) else None for name in ("last", "pending")))
 
     def write(self, writer: str, state: WriterState) -> None:
@@ -132,11 +131,8 @@ class LakeState:
 
     def history(self) -> list[dict[str, Any]]:
         """Every run as one row with the columns of the run_history table, oldest first."""
-        path = self.place.state("run_history.jsonl")
-        with explained(path):
-            lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         runs: dict[str, dict[str, Any]] = {}
-        for line in lines:
+        for line in lines_of(self.place.state("run_history.jsonl")):
             try:
                 event = json.loads(line)
             except ValueError:  # a line that a power cut left half-written

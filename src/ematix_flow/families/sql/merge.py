@@ -30,6 +30,8 @@ def _update_changed(session: SqlSession, writing: Writing, strategy: Merge, matc
     if strategy.deletes is Deletes.SOFT:
         changed = f"{changed} OR {writing.t(DELETED_AT)} IS NOT NULL"
         sets[DELETED_AT] = "NULL"
+    if not sets:  # a table of keys
+        return 0
     statement = writing.dialect.update_from(writing.target, writing.stage, on=match, sets=sets, where=changed)
     return session.execute(statement)
 

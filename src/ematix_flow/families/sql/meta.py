@@ -98,13 +98,14 @@ class Meta:
         return self._commit_where("run_id", run_id)
 
     def published_by(self, writer: str) -> WriteResult | None:
-        """What a writer published, None when it never did."""
+        """What a writer published last, None when it never did."""
         return self._commit_where("writer", writer)
 
     def _commit_where(self, column: str, value: str) -> WriteResult | None:
+        sequence = self.d.quote("sequence")
         found = self.session.rows(
-            f"SELECT writer, {self.d.quote('sequence')}, run_id, outcome FROM {self.name(COMMITS)} "
-            f"WHERE {column} = {self.d.text_literal(value)}"
+            f"SELECT writer, {sequence}, run_id, outcome FROM {self.name(COMMITS)} "
+            f"WHERE {column} = {self.d.text_literal(value)} ORDER BY {sequence} DESC"
         )
         if not found:
             return None
@@ -137,6 +138,13 @@ class Meta:
             run_id=self.d.text_literal(result.run_id),
             committed_at=self.d.instant(now()),
             outcome=self.d.text_literal(outcome),
+        )
+
+    def forget_before(self, commit: Commit) -> None:
+        """Drop a writer's earlier tokens: a stream is asked for its last one only."""
+        self.session.execute(
+            f"DELETE FROM {self.name(COMMITS)} WHERE writer = {self.d.text_literal(commit.writer)} "
+            f"AND {self.d.quote('sequence')} < {commit.sequence}"
         )
 
     def watermark(self, writer: str, column: str) -> str | None:

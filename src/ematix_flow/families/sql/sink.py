@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.checks import Finding
-from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.contract.write import Commit, Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.checks import Check
 from ematix_flow.declare.strategy import Append, Merge, Scd2, Truncate
 from ematix_flow.expressions.checking import newest
@@ -65,6 +65,8 @@ class SqlSink(ABC):
 
     def begin(self, job: WriteJob) -> Opening:
         """Issue the token; settle runs that died: published ones are finished, others are given up."""
+        if job.batch is not None:
+            return self._begin_batch(job, job.batch)
         with self.connect() as session:
             meta = Meta(session, self.dialect)
             meta.ensure()
@@ -76,6 +78,17 @@ class SqlSink(ABC):
             if not job.rehearsal:
                 meta.start(job)
         return Opening(commit, watermark, recovered)
+
+    def _begin_batch(self, job: WriteJob, batch: int) -> Opening:
+        """A micro-batch brings its token along; what an earlier try of it staged is dropped."""
+        with self.connect() as session:
+            meta = Meta(session, self.dialect)
+            meta.ensure()
+            commit, last = Commit(job.writer, batch + 1), meta.published_by(job.writer)
+            if last is not None and last.commit.sequence >= commit.sequence:
+                return Opening(commit, recovered=last)
+            self.drop_stage(session, job.run_id)
+        return Opening(commit)
 
     def _settle_dead(self, session: SqlSession, meta: Meta, job: WriteJob) -> WriteResult | None:
         recovered: WriteResult | None = None
@@ -152,6 +165,8 @@ class SqlSink(ABC):
                 meta.advance_watermark(job.writer, job.incremental.column, watermark)
         result = WriteResult(job.run_id, opening.commit, counts, watermark)
         meta.record_commit(result)
+        if job.batch is not None:
+            meta.forget_before(result.commit)
         return result
 
     def _apply(self, session: SqlSession, writing: Writing, opening: Opening, staged: int) -> Counts:
@@ -182,7 +197,7 @@ class SqlSink(ABC):
         """Close the history entry and drop the stage; a target that is gone cannot be told anything."""
         with suppress(FlowError), self.connect() as session:
             self.drop_stage(session, job.run_id)
-            if job.rehearsal:
+            if job.rehearsal or job.batch is not None:
                 return
             Meta(session, self.dialect).finish(job.run_id, counts=result.counts if result else None, error=error)
 

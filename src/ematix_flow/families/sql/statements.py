@@ -66,12 +66,13 @@ class Writing:
         return " OR ".join(tests) if tests else "1 = 0"
 
     def metadata(self) -> dict[str, str]:
-        """Values of the load's own columns, unless the user declared them."""
+        """Values of the load's own columns, where the table has them and the source does not give them."""
         values = {
             LOADED_AT: self.dialect.instant(self.job.started_at),
             BATCH_ID: self.dialect.uuid(self.job.run_id),
         }
-        return {name: value for name, value in values.items() if name not in self.declared}
+        own = {column.name for column in self.job.shape.added}
+        return {name: value for name, value in values.items() if name in own}
 
     def insert(self, values: dict[str, str], *, source: str | None = None, where: str | None = None) -> str:
         """Insert from the stage (or `source`, called `s`)."""

@@ -207,7 +207,9 @@ class _Target:
 
     def _source(self, name: str) -> Uses | None:
         """What the source's column is made of that is loaded under this name."""
-        return self._query.of(self._names.get(name, name)) if self._query is not None else None
+        if self._query is None or self._spec.transform_sql is not None:  # which makes columns of its own
+            return None
+        return self._query.of(self._names.get(name, name))
 
     def _conditions(self) -> Uses:
         found: set[Use] = set(self._query.row_conditions()) if self._query is not None else set()

@@ -1,0 +1,145 @@
+"""A Delta table as the source of a stream: its rows once, then every new commit, or what each commit changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.delta.source import DeltaSource
+from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
+from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.session import on_sail
+from ematix_flow.foundation.errors import ConfigError, PlanError, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
+
+CHANGES = "changes:"
+"""What a query begins with that wants the changes of a table: `changes:analytics.orders`."""
+_FEED = "delta.enableChangeDataFeed"
+_MOST_COMMITS = 100  # are looked at for a lag
+
+
+class DeltaStream:
+    """Rows as they are; a change feed adds `_change_type`, `_commit_version` and `_commit_timestamp`."""
+
+    envelopes = False
+
+    def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
+        self._source = DeltaSource(connection)
+
+    def check(self, read: StreamRead) -> None:
+        """The table must be there, and the place to begin at one."""
+        _beginning(read.start)
+        self._table(read)
+
+    def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
+        """New commits from where the checkpoint stands, else from `start`."""
+        if on_sail():
+            raise Unsupported('engine="sail" has no streams of Delta tables', hint='use engine="local"')
+        options, table = _beginning(read.start), self._table(read)
+        if _wants_changes(read):
+            _require_feed(table, _name(read))
+            options["readChangeFeed"] = "true"
+        # A commit that only moved rows into other files is passed over by Delta itself; other changes stop the stream.
+        return spark.readStream.format("delta").options(**options).load(table.location)
+
+    def committed(self, read: StreamRead, end: Offsets) -> None:
+        """Nobody keeps count but the checkpoint."""
+
+    def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
+        """Rows of the commits that were not read yet, and how long the first of them waits."""
+        version = end.get("reservoirVersion", end.get("version"))  # or where a stream is to begin
+        if version is None or version == "latest":
+            return ()
+        commits = list(_commits(self._table(read), int(version)))
+        rows = sum(count for _, _, count in commits) if len(commits) < _MOST_COMMITS else None
+        waiting = datetime.now(timezone.utc).timestamp() - commits[0][1] / 1000 if commits else 0.0
+        return (PartitionLag(_name(read), rows, max(0.0, waiting)),)
+
+    def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
+        """Commits that the table's log no longer keeps."""
+        version = end.get("reservoirVersion")
+        kept = self._table(read).first_version()
+        if version is None or kept is None or kept <= int(version):
+            return ()
+        return (Lost(_name(read), str(version), str(kept), None),)
+
+    def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
+        """The first commit at or after a moment."""
+        wanted = moment.timestamp() * 1000
+        found: Any = "latest"
+        for version, at, _ in _newest_first(self._table(read)):
+            if at < wanted:
+                break
+            found = version
+        return {"version": found}
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _table(self, read: StreamRead) -> DeltaTable:
+        return DeltaTable(self._source.locate(tuple(_name(read).replace("/", ".").split("."))))
+
+
+def _wants_changes(read: StreamRead) -> bool:
+    return read.query.startswith(CHANGES)
+
+
+def _name(read: StreamRead) -> str:
+    return read.query.removeprefix(CHANGES).strip().strip("/")
+
+
+def _beginning(start: str) -> dict[str, str]:
+    """Delta's words for where a stream without a checkpoint begins."""
+    if start == "earliest":
+        return {}  # the table as it is, then what comes
+    if start == "latest":
+        return {"startingVersion": "latest"}
+    try:
+        said: Mapping[str, Any] = json.loads(start)
+        name, value = next((name, said[name]) for name in ("version", "timestamp") if name in said)
+    except (ValueError, TypeError, StopIteration):
+        raise ConfigError(
+            f"a stream of a Delta table cannot start at {start!r}",
+            hint='say earliest, latest, {"version": 12} or {"timestamp": "2026-01-01 00:00:00"}',
+        ) from None
+    return {"startingVersion" if name == "version" else "startingTimestamp": str(value)}
+
+
+def _require_feed(table: DeltaTable, name: str) -> None:
+    """The table must keep its changes."""
+    with translating(f"looking at {name}"):
+        kept = table.properties().get(_FEED, "false").lower() == "true"
+    if not kept:
+        raise PlanError(
+            f"{name} keeps no change feed",
+            hint=f"ALTER TABLE {table.relation} SET TBLPROPERTIES ('{_FEED}' = 'true'), or leave {CHANGES!r} out",
+        )
+
+
+def _commits(table: DeltaTable, first: int) -> Iterator[tuple[int, float, int]]:
+    """Versions from one on, oldest first, with their times and how many rows each brought."""
+    versions = sorted(table.versions(first))[:_MOST_COMMITS]
+    for version in versions:
+        yield version, *_about(table.actions_of(version))
+
+
+def _newest_first(table: DeltaTable) -> Iterator[tuple[int, float, int]]:
+    for version in sorted(table.versions(0), reverse=True):
+        yield version, *_about(table.actions_of(version))
+
+
+def _about(actions: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
+    at, rows = 0.0, 0
+    for action in actions:
+        if "commitInfo" in action:
+            at = float(action["commitInfo"].get("timestamp") or 0)
+        elif action.get("add", {}).get("dataChange"):
+            rows += int(json.loads(action["add"].get("stats") or "{}").get("numRecords") or 0)
+    return at, rows

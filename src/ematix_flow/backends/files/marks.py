@@ -1,0 +1,142 @@
+"""Batches of a table in a bucket: one is there when its mark is, and one conditional write puts the mark there.
+
+Objects cannot be renamed, so the files of a batch are copied to their place first, beside nobody's view but that of
+readers who only list names. The mark decides for everybody else:
+
+    <table>/flow_batch=<run>/…            the files
+    <table>/_commits/flow_batch=<run>     the mark: what the load did; empty when the run was given up
+    <table>/_commits/replaces-<run>       batches that this one takes the place of, until they are gone
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ematix_flow.backends.files.layout import BATCH
+from ematix_flow.families.lake.place import Hold
+from ematix_flow.families.lake.s3.bucket import ABSENT, Bucket, Changed, Found, Listed
+from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.foundation.errors import LeaseHeld
+
+COMMITS = "_commits"
+_REPLACES = "replaces-"
+_RENEWED = "~"
+
+Instead = Mapping[str, "str | None"]
+"""Names of batches, and of those that take their places; None where nothing does."""
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The marks of one table."""
+
+    table: S3Path
+
+    def batches(self) -> list[S3Path]:
+        """The batches that are there."""
+        marks = {item.key.rpartition("/")[2]: item.size for item in self._bucket.listed(self._folder.prefix)}
+        there = {name for name, size in marks.items() if name.startswith(f"{BATCH}=") and size}
+        for name in marks:
+            run_id = name.removeprefix(_REPLACES)
+            if name != run_id and f"{BATCH}={run_id}" in there:
+                instead = self._instead(run_id)
+                there = (there - instead.keys()) | {new for new in instead.values() if new is not None}
+        return [self.table / name for name in sorted(there)]
+
+    def notes(self) -> list[str]:
+        """What the loads of all batches said about themselves."""
+        keys = [self._mark(path.name).key for path in self.batches()]
+        return [found.body.decode() for found in self._bucket.at_once(self._bucket.get, keys) if found is not None]
+
+    def note(self, run_id: str) -> str | None:
+        """The same of one run, None when it has no batch here; a batch may have been written anew since."""
+        for item in self._bucket.listed(self._mark(f"{BATCH}={run_id}").key):
+            name = item.key.rpartition("/")[2].removeprefix(f"{BATCH}={run_id}")
+            if item.size and (not name or name.startswith(_RENEWED)):
+                return _text(self._bucket.get(item.key))
+        return None
+
+    def renewed(self, batch: str, run_id: str) -> str:
+        """What a batch is called once a run has written it anew."""
+        return f"{batch.partition(_RENEWED)[0]}{_RENEWED}{run_id}"
+
+    def publish(self, run_id: str, staged: S3Path, note: str, *, instead: Instead, anew: S3Path, hold: Hold) -> None:
+        """Copy what is staged, and what was written anew, to its place; then set the mark."""
+        if instead:
+            self._bucket.put(self._replaces(run_id), json.dumps(dict(instead)).encode())
+        moves = self._moves(staged, self.table / f"{BATCH}={run_id}")
+        for old, new in instead.items():
+            moves += self._moves(anew / old, self.table / new) if new is not None else []
+
+        def copy(move: tuple[Listed, str]) -> None:
+            hold.check()
+            self._bucket.copy(*move)
+
+        self._bucket.at_once(copy, moves)
+        hold.check()
+        self._commit(f"{BATCH}={run_id}", note)
+
+    def _commit(self, name: str, note: str) -> None:
+        key = self._mark(name).key
+        try:
+            self._bucket.put(key, note.encode(), match=ABSENT)
+        except Changed:
+            found = self._bucket.get(key)
+            if found is None or found.body:
+                raise LeaseHeld(f"another run published {name} meanwhile; nothing was loaded twice",
+                                hint="run it again") from None  # fmt: skip
+            self._bucket.put(key, note.encode(), match=found.tag)  # an earlier try of this very run was given up
+
+    def finish(self, run_id: str) -> None:
+        """Remove the batches that a published one took the place of; may be done twice."""
+        instead = self._instead(run_id)
+        for old, new in instead.items():
+            kept = self._bucket.get(self._mark(old).key) if new is not None else None
+            if kept is not None and new is not None:
+                self._bucket.put(self._mark(new).key, kept.body)
+        self._bucket.delete(self._mark(old).key for old in instead)
+        self._bucket.at_once(lambda old: self._bucket.delete_below((self.table / old).prefix), instead)
+        self._bucket.delete([self._replaces(run_id)])
+
+    def give_up(self, run_id: str) -> None:
+        """Remove what a run left that never set its mark, and see to it that it never will."""
+        key = self._mark(f"{BATCH}={run_id}").key
+        try:
+            self._bucket.put(key, b"", match=ABSENT)
+        except Changed:
+            found = self._bucket.get(key)
+            if found is not None and found.body:
+                raise LeaseHeld(f"run {run_id} is publishing into {self.table}", hint="run it again") from None
+        instead = self._instead(run_id)
+        for new in (f"{BATCH}={run_id}", *(name for name in instead.values() if name is not None)):
+            self._bucket.delete_below((self.table / new).prefix)
+        if instead:
+            self._bucket.delete([self._replaces(run_id)])
+
+    def _moves(self, source: S3Path, target: S3Path) -> list[tuple[Listed, str]]:
+        begin = len(source.prefix)
+        return [(item, f"{target.prefix}{item.key[begin:]}") for item in self._bucket.listed(source.prefix)]
+
+    def _instead(self, run_id: str) -> Instead:
+        found: dict[str, str | None] = json.loads(_text(self._bucket.get(self._replaces(run_id))) or "{}")
+        return found
+
+    def _mark(self, name: str) -> S3Path:
+        return self._folder / name
+
+    def _replaces(self, run_id: str) -> str:
+        return (self._folder / f"{_REPLACES}{run_id}").key
+
+    @property
+    def _folder(self) -> S3Path:
+        return self.table / COMMITS
+
+    @property
+    def _bucket(self) -> Bucket:
+        return self.table.bucket
+
+
+def _text(found: Found | None) -> str | None:
+    return found.body.decode() if found is not None else None

@@ -1,0 +1,216 @@
+"""A folder of files as the source of a stream: new files, or new batches of a table that the product wrote.
+
+Spark streams only their names (`arrivals`); each micro-batch then reads its files as every other query does.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.files.batches import batches_of, read_some
+from ematix_flow.backends.files.foreign import check_options, read_files_of
+from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
+from ematix_flow.backends.files.watching import SETTLE_SECONDS, Folder
+from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
+from ematix_flow.families.checkpoints import last_planned
+from ematix_flow.families.frames import pairs, spark_schema
+from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.homes import home_of
+from ematix_flow.families.lake.place import LakePath, Place, write_atomically
+from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.families.lake.session import active, exactly, quote
+from ematix_flow.foundation.errors import ConfigError, MissingTable, RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
+
+_ARRIVALS = "arrivals"
+_SCHEMA = "files_schema.txt"
+
+
+@dataclass(frozen=True)
+class _Reading:
+    """What one stream reads."""
+
+    path: LakePath
+    layout: Layout | None
+    schema_file: LakePath
+    options: Mapping[str, Any]
+
+
+class FilesStream:
+    """Rows as they are in the files."""
+
+    envelopes = False
+
+    def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
+        resolved = connection.resolved()
+        self._name, self._format = connection.name, resolved.format
+        self._place = Place.of(resolved)
+        self._layouts = Layouts(self._place)
+        self._reading: _Reading | None = None
+
+    def check(self, read: StreamRead) -> None:
+        """The folder must be there; a prefix of a bucket need not hold anything yet."""
+        check_options(self._format, _read_options(read))
+        _since(read.start)
+        path, _ = self._where(read)
+        if isinstance(path, S3Path):
+            path.bucket.first(path.prefix)
+        elif not path.exists():
+            raise MissingTable(
+                f"{path} is not there, and {read.stream} watches it for files of {self._format}",
+                hint="make that folder first, or correct the source's query",
+            )
+
+    def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
+        """The names of new files; `rows` reads what they hold."""
+        from ematix_flow.backends.files.arrivals import Watched, data_source
+
+        self._place.meet(spark)
+        path, layout = self._where(read)
+        home = home_of(read.checkpoint)
+        self._reading = _Reading(path, layout, home / _SCHEMA, read.options)
+        watched = Watched(
+            folder=self._folder(read),
+            ledger=home / _ARRIVALS,
+            is_new=last_planned(read.checkpoint) is None,
+            since=_since(read.start),
+            drains=bool(read.options.get("drain")),
+        )
+        label = f"flow_arrivals_{uuid.uuid4().hex}"
+        spark.dataSource.register(data_source(label, watched))
+        return spark.readStream.format(label).load()
+
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """The rows of the files that a micro-batch names."""
+        reading = self._reading
+        if reading is None:
+            raise RunFailed("the stream was not started")
+        names = [row["name"] for row in frame.collect()]
+        with translating("reading new files"), exactly(active()):
+            if reading.layout is not None:
+                return self._batches(reading, reading.layout, names)
+            return self._files(reading, names)
+
+    def _batches(self, reading: _Reading, layout: Layout, runs: Sequence[str]) -> DataFrame:
+        """Batches of our own, in their declared types; columns may have been added since the stream began."""
+        layout = self._layouts.read(self._names(reading.path)) or layout
+        if not runs:
+            return active().createDataFrame([], spark_schema(pairs(layout.columns)))
+        there = {batch.name.removeprefix(f"{BATCH}=").partition("~")[0]: batch for batch in batches_of(reading.path)}
+        gone = [run_id for run_id in runs if run_id not in there]
+        if gone:
+            raise RunFailed(
+                f"{len(gone)} batch(es) of {reading.path} were replaced before they were read, the first is {gone[0]}",
+                hint="go on without them, knowingly: flow stream rewind NAME --to latest",
+            )
+        return read_some(layout, reading.path, [there[run_id] for run_id in runs]).drop(BATCH)
+
+    def _files(self, reading: _Reading, names: Sequence[str]) -> DataFrame:
+        """Files of somebody else, in the types that were declared, or that the first of them had."""
+        kept = _declared(reading.options)
+        if kept is None and reading.schema_file.exists():
+            kept = reading.schema_file.read_text(encoding="utf-8")
+        if not names:
+            return active().createDataFrame([], kept or "name STRING")
+        path = reading.path
+        below = path.parent if isinstance(path, Path) and path.is_file() else path
+        read_options = _read_options(reading)
+        found = read_files_of(self._format, below, names, read_options, kept)
+        if kept is None:
+            made = ", ".join(f"{quote(name)} {kind}" for name, kind in found.dtypes)
+            write_atomically(reading.schema_file, made)
+        return found
+
+    def committed(self, read: StreamRead, end: Offsets) -> None:
+        """Nobody keeps count but the checkpoint."""
+
+    def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
+        """How long the oldest file waits that was not given out; how many rows are in it only reading would tell."""
+        from ematix_flow.backends.files.arrivals import Ledger
+
+        ledger = Ledger(home_of(read.checkpoint) / _ARRIVALS)
+        ledger.load()
+        since = _since(json.dumps(dict(end))) if "since" in end else None  # where a stream is to begin
+        present = self._folder(read).present()
+        waiting = [
+            item.modified
+            for item in present
+            if (item.name not in ledger.seen if since is None else item.modified >= since)
+        ]
+        oldest = min(waiting, default=0.0)
+        age = max(0.0, time.time() - oldest) if oldest else 0.0  # a batch in a bucket has no time of its own
+        return (PartitionLag(read.query or self._name, None if waiting else 0, age),)
+
+    def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
+        """A folder drops nothing by itself."""
+        return ()
+
+    def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
+        """Files that are as new as this, or newer."""
+        return {"since": moment.isoformat()}
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _folder(self, read: StreamRead) -> Folder:
+        path, layout = self._where(read)
+        settle = float(read.options.get("settle_seconds", SETTLE_SECONDS))
+        return Folder(path, self._format, layout is not None, settle)
+
+    def _where(self, read: StreamRead) -> tuple[LakePath, Layout | None]:
+        """`raw/events/` is a prefix, `raw.events` a table; a table that the product wrote has a layout."""
+        query = read.query.strip().strip("/")
+        parts = [part for part in query.split("/") if part]
+        if any(part in (".", "..") for part in parts):
+            raise ConfigError(
+                f"{read.query!r} leads out of connection {self._name!r}", hint="name a folder below its path"
+            )
+        if len(parts) == 1 and "." in query and self._layouts.read(query.split(".")) is not None:
+            parts = query.split(".")
+        path = self._place.root.joinpath(*parts)
+        if len(parts) == 1 and "." in query and not path.exists():
+            dotted = self._place.root.joinpath(*query.split("."))
+            path = dotted if dotted.exists() else path
+        names = self._names(path)
+        return path, self._layouts.read(names) if names else None
+
+    def _names(self, path: LakePath) -> tuple[str, ...]:
+        return self._place.names_of(path)
+
+
+def _since(start: str) -> float | None:
+    """The moment before which files count as read."""
+    if start == "earliest":
+        return None
+    if start == "latest":
+        return time.time()
+    try:
+        said: Any = json.loads(start)
+        return datetime.fromisoformat(str(said["since"]).replace("Z", "+00:00")).timestamp()
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(
+            f"a stream of files cannot start at {start!r}",
+            hint='say earliest, latest or {"since": "2026-01-01T00:00:00+00:00"}',
+        ) from None
+
+
+def _declared(options: Mapping[str, Any]) -> str | None:
+    """The columns that the stream declares, in Spark's words."""
+    fields: Mapping[str, str] | None = options.get("fields")
+    return ", ".join(f"{quote(name)} {kind}" for name, kind in fields.items()) if fields else None
+
+
+def _read_options(read: StreamRead | _Reading) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = read.options.get("read_options") or {}
+    return found

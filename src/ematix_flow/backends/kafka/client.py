@@ -1,0 +1,256 @@
+"""A process's own talk with a Kafka cluster, beside Spark's: what is there, where it begins and ends, group offsets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.kafka.errors import missing_topic, translate
+from ematix_flow.backends.kafka.security import Access
+from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.contract.stream import Offsets
+from ematix_flow.foundation.errors import FlowError, MissingDriver, MissingTable
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KafkaConnection
+
+PATIENCE_SECONDS = 10.0
+_ATTEMPT_SECONDS = 1.0
+_TIMESTAMP_SECONDS = 3.0
+_REFUSALS = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
+
+Part = tuple[str, int]
+"""A topic and one of its partitions."""
+
+
+def load() -> Any:
+    """confluent-kafka, which an extra brings."""
+    try:
+        import confluent_kafka
+    except ImportError as exc:
+        raise MissingDriver("Kafka needs confluent-kafka", hint='pip install "ematix-flow-spark[kafka]"') from exc
+    return confluent_kafka
+
+
+def group_of(connection: KafkaConnection, stream: str) -> str:
+    """The consumer group in which tools see how far a stream has come."""
+    return connection.resolved().group_id or f"ematix-flow-{stream}"
+
+
+def parts_of(offsets: Offsets) -> dict[Part, int]:
+    """Offsets as the checkpoint keeps them, flat."""
+    return {(topic, int(number)): int(at) for topic, parts in offsets.items() for number, at in parts.items()}
+
+
+def offsets_of(parts: Mapping[Part, int]) -> dict[str, dict[str, int]]:
+    """Offsets as the checkpoint keeps them.
+
+    >>> offsets_of({("orders", 0): 5, ("orders", 1): 7})
+    {'orders': {'0': 5, '1': 7}}
+    """
+    made: dict[str, dict[str, int]] = {}
+    for (topic, number), at in sorted(parts.items()):
+        made.setdefault(topic, {})[str(number)] = at
+    return made
+
+
+class Heard:
+    """What a client of librdkafka says about its trouble while it goes on trying."""
+
+    def __init__(self) -> None:
+        self.refusal: Any = None
+        self.last: Any = None
+
+    def __call__(self, error: Any) -> None:
+        self.last = error
+        if error.name() in _REFUSALS:
+            self.refusal = error
+
+
+class KafkaClient:
+    """The cluster of one connection; opened when it is first asked something."""
+
+    def __init__(self, connection: KafkaConnection, group: str = "ematix-flow") -> None:
+        self._access = Access.of(connection)
+        self._group = group
+        self._heard = Heard()
+        self._admin: Any = None
+        self._consumer: Any = None
+        self.label = connection.resolved().label
+
+    def topics(self) -> dict[str, list[int]]:
+        """Every topic that is not Kafka's own, with its partitions."""
+        found = self._metadata().topics
+        return {name: sorted(item.partitions) for name, item in found.items() if not name.startswith("__")}
+
+    def partitions(self, wanted: Topics) -> list[Part]:
+        """The partitions of these topics; a topic that is not there is refused, with the nearest name."""
+        existing = self.topics()
+        absent = [name for name in wanted.names if not existing.get(name)]
+        if absent:
+            raise missing_topic(absent[0], existing, at=self.label)
+        chosen = wanted.among(existing)
+        if not chosen:
+            raise MissingTable(
+                f"no topic at {self.label} matches {wanted.pattern!r}",
+                hint=f"topics there: {', '.join(sorted(existing)[:10]) or 'none'}",
+            )
+        return [(name, number) for name in chosen for number in existing[name]]
+
+    def ends(self, parts: Iterable[Part]) -> dict[Part, int]:
+        """Where the next message of each partition will be; of transactions, only what is committed counts."""
+        return self._listed(parts, lambda spec: spec.latest())
+
+    def beginnings(self, parts: Iterable[Part]) -> dict[Part, int]:
+        """The oldest offset that is still kept."""
+        return self._listed(parts, lambda spec: spec.earliest())
+
+    def at(self, parts: Iterable[Part], milliseconds: int) -> dict[Part, int]:
+        """The first message at or after a moment; the end of a partition that has none."""
+        wanted = list(parts)
+        found = self._times(wanted, milliseconds)
+        open_ends = self.ends(part for part in wanted if found[part] < 0)
+        return {part: open_ends[part] if offset < 0 else offset for part, offset in found.items()}
+
+    def committed(self, parts: Iterable[Part]) -> dict[Part, int | None]:
+        """What the consumer group has committed; None where it has nothing."""
+        kafka = load()
+        asked = [kafka.TopicPartition(topic, number) for topic, number in parts]
+        found = self._asked(lambda: self._group_consumer().committed(asked, timeout=PATIENCE_SECONDS))
+        return {(item.topic, item.partition): item.offset if item.offset >= 0 else None for item in found}
+
+    def commit(self, offsets: Mapping[Part, int]) -> None:
+        """Write offsets into the consumer group, without ever having subscribed."""
+        kafka = load()
+        if not offsets:
+            return
+        told = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+        done = self._asked(lambda: self._group_consumer().commit(offsets=told, asynchronous=False))
+        failed = next((item.error for item in done or () if item.error is not None), None)
+        if failed is not None:
+            raise translate(kafka.KafkaException(failed), at=self.label)
+
+    def drop_before(self, offsets: Mapping[Part, int]) -> None:
+        """Let partitions forget their messages before these offsets."""
+        kafka = load()
+        if offsets:
+            told = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+            for done in self._asked(lambda: self._admin_client().delete_records(told)).values():
+                self._asked(done.result)
+
+    def timestamps(self, offsets: Mapping[Part, int]) -> dict[Part, int]:
+        """When the messages at these offsets were written, in milliseconds; a part that is slow to answer is left out."""
+        kafka = load()
+        if not offsets:
+            return {}
+        consumer, found = self._group_consumer(), dict[Part, int]()
+        deadline = time.monotonic() + _TIMESTAMP_SECONDS
+        try:
+            consumer.assign([kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()])
+            while len(found) < len(offsets) and time.monotonic() < deadline:
+                message = consumer.poll(0.2)
+                if message is None or message.error() is not None:
+                    continue
+                part = (message.topic(), message.partition())
+                if part not in found:
+                    found[part] = message.timestamp()[1]
+                    consumer.pause([kafka.TopicPartition(*part)])
+        except kafka.KafkaException as exc:
+            raise translate(exc, at=self.label) from exc
+        finally:
+            consumer.unassign()
+        return found
+
+    def most_bytes(self, topic: str) -> int | None:
+        """How much a topic takes at once; None when this login may not ask."""
+        kafka = load()
+        from confluent_kafka import admin
+
+        asked = [admin.ConfigResource("topic", topic)]  # type: ignore[attr-defined]  # it does not say so
+        try:
+            (found,) = self._admin_client().describe_configs(asked, request_timeout=PATIENCE_SECONDS).values()
+            return int(found.result()["max.message.bytes"].value)
+        except (kafka.KafkaException, KeyError):
+            return None
+
+    def close(self) -> None:
+        """End the sessions."""
+        if self._consumer is not None:
+            self._consumer.close()
+        self._consumer = self._admin = None
+
+    def _metadata(self) -> Any:
+        """What the cluster says of itself; a refused login is told at once, everything else after some patience."""
+        kafka, admin = load(), self._admin_client()
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                return admin.list_topics(timeout=_ATTEMPT_SECONDS)
+            except kafka.KafkaException as exc:
+                admin.poll(0)  # hands over what was heard meanwhile
+                if self._heard.refusal is not None or time.monotonic() > deadline:
+                    raise self._translated(exc) from exc
+
+    def _admin_client(self) -> Any:
+        if self._admin is None:
+            load()
+            from confluent_kafka.admin import AdminClient
+
+            self._admin = self._asked(lambda: AdminClient(self._settings()))
+        return self._admin
+
+    def _group_consumer(self) -> Any:
+        """A consumer that never subscribes, so that it takes no partition from anybody."""
+        if self._consumer is None:
+            kafka = load()
+            own = {
+                "group.id": self._group,
+                "enable.auto.commit": False,
+                "enable.auto.offset.store": False,
+                "auto.offset.reset": "earliest",
+                "queued.min.messages": 1,
+                "fetch.message.max.bytes": 1024,
+            }
+            self._consumer = self._asked(lambda: kafka.Consumer({**self._settings(), **own}))
+        return self._consumer
+
+    def _settings(self) -> dict[str, Any]:
+        return {**self._access.for_librdkafka(), "error_cb": self._heard}
+
+    def _listed(self, parts: Iterable[Part], chosen: Any) -> dict[Part, int]:
+        kafka, wanted = load(), list(parts)
+        if not wanted:
+            return {}
+        from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+
+        asked = {kafka.TopicPartition(topic, number): chosen(OffsetSpec) for topic, number in wanted}
+        futures = self._asked(
+            lambda: self._admin_client().list_offsets(
+                asked, isolation_level=kafka.IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE_SECONDS
+            )
+        )
+        return {
+            (part.topic, part.partition): int(self._asked(future.result).offset) for part, future in futures.items()
+        }
+
+    def _times(self, parts: list[Part], milliseconds: int) -> dict[Part, int]:
+        kafka = load()
+        if not parts:
+            return {}
+        asked = [kafka.TopicPartition(topic, number, milliseconds) for topic, number in parts]
+        found = self._asked(lambda: self._group_consumer().offsets_for_times(asked, timeout=PATIENCE_SECONDS))
+        return {(item.topic, item.partition): item.offset for item in found}
+
+    def _asked(self, ask: Any) -> Any:
+        """One call of the client library, its errors in our words."""
+        kafka = load()
+        try:
+            return ask()
+        except kafka.KafkaException as exc:
+            raise self._translated(exc) from exc
+
+    def _translated(self, exc: Exception) -> FlowError:
+        kafka = load()
+        refusal = self._heard.refusal
+        return translate(exc if refusal is None else kafka.KafkaException(refusal), at=self.label)

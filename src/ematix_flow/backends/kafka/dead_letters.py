@@ -1,0 +1,231 @@
+"""A topic of dead letters: read from its end, and sent back to where they came from, each once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.kafka.client import KafkaClient, Part, load
+from ematix_flow.backends.kafka.errors import translate
+from ematix_flow.backends.kafka.security import Access
+from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.foundation.errors import PlanError, Unreachable
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KafkaConnection
+
+OURS = "ematix-"
+PATIENCE_SECONDS = 30.0
+MOST_AT_ONCE = 5_000
+"""Letters of one transaction."""
+
+
+@dataclass(frozen=True)
+class TopicLetter:
+    """A message of the topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    at: datetime
+
+    def said(self, name: str) -> str | None:
+        """What a header of ours says, None where there is none or nothing in it."""
+        found = next((value for key, value in self.headers if key == f"{OURS}{name}"), None)
+        return found.decode("utf-8", "replace") if found else None
+
+    @property
+    def own_headers(self) -> list[tuple[str, bytes | None]]:
+        """The headers that the message came with."""
+        return [(key, value) for key, value in self.headers if not key.startswith(OURS)]
+
+
+class LetterTopic:
+    """The dead letters of one stream in a topic; what was sent back is an offset of a consumer group of its own."""
+
+    def __init__(self, connection: KafkaConnection, topic: str, stream: str) -> None:
+        self.topic, self._stream = topic, stream
+        self._settings = Access.of(connection).for_librdkafka()
+        self._group = f"ematix-flow-{stream}-dead-letters"
+        self._client = KafkaClient(connection, self._group)
+
+    @property
+    def label(self) -> str:
+        """Whose topic it is."""
+        return self._client.label
+
+    def newest(self, limit: int) -> list[TopicLetter]:
+        """The last so many, the newest first."""
+        first, last = self._bounds()
+        ranges = {part: (max(first[part], last[part] - limit), last[part]) for part in first}
+        found = [item for item in self._read(ranges) if self._is_ours(item)]
+        return sorted(found, key=lambda item: (item.at, item.offset), reverse=True)[:limit]
+
+    def get(self, partition: int, offset: int) -> TopicLetter | None:
+        """The letter at a place."""
+        part = (self.topic, partition)
+        first, last = self._bounds()
+        if part not in first or not first[part] <= offset < last[part]:
+            return None
+        return next(iter(self._read({part: (offset, offset + 1)})), None)
+
+    def waiting(self) -> dict[Part, tuple[int, int]]:
+        """What was not sent back yet, from where to where."""
+        first, last = self._bounds()
+        done = self._client.committed(first)
+        return {part: (max(first[part], done.get(part) or 0), last[part]) for part in first}
+
+    def counted(self) -> tuple[int, int]:
+        """How many the topic holds, and how many of them were not sent back yet."""
+        first, last = self._bounds()
+        waiting = sum(end - begin for begin, end in self.waiting().values())
+        return sum(last[part] - first[part] for part in first), waiting
+
+    def pass_over_waiting(self) -> int:
+        """Replays begin behind what is there now; how many offsets that are."""
+        waiting = {part: places for part, places in self.waiting().items() if places[1] > places[0]}
+        self._client.commit({part: end for part, (_, end) in waiting.items()})
+        return sum(end - begin for begin, end in waiting.values())
+
+    def drop(self, before: datetime | None) -> int:
+        """Let the topic forget everything, or what is older than a moment; how many offsets that are."""
+        first, ends = self._bounds()
+        if before is not None:
+            ends = self._client.at(first, int(before.timestamp() * 1000))
+        ends = {part: end for part, end in ends.items() if end > first[part]}
+        self._client.drop_before(ends)
+        return sum(end - first[part] for part, end in ends.items())
+
+    def send_back(self, letters: Sequence[TopicLetter], to: str | None) -> int:
+        """These letters, once more, whether they were sent before or not."""
+        with self._producing() as producer:
+            self._in_one(producer, letters, to, {})
+        return len(letters)
+
+    def send_back_waiting(self, to: str | None, most: int | None = None) -> int:
+        """Everything that waits, and where that ends, in one transaction at a time; another replay is shut out."""
+        sent = 0
+        with self._producing() as producer:
+            while most is None or sent < most:
+                limit = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - sent)
+                some = self._next(limit)
+                if not some:
+                    break
+                ends: dict[Part, int] = {}
+                for letter in some:
+                    part = (self.topic, letter.partition)
+                    ends[part] = max(ends.get(part, 0), letter.offset + 1)
+                ours = [letter for letter in some if self._is_ours(letter)]
+                self._in_one(producer, ours, to, ends)
+                sent += len(ours)
+        return sent
+
+    def close(self) -> None:
+        """End the sessions."""
+        self._client.close()
+
+    def _is_ours(self, letter: TopicLetter) -> bool:
+        """Several streams may share a topic."""
+        return letter.said("pipeline-name") in (None, self._stream)
+
+    def _next(self, limit: int) -> list[TopicLetter]:
+        ranges, left = dict[Part, tuple[int, int]](), limit
+        for part, (begin, end) in self.waiting().items():
+            stop = min(end, begin + left)
+            if stop > begin:
+                ranges[part] = (begin, stop)
+                left -= stop - begin
+        return list(self._read(ranges))
+
+    def _bounds(self) -> tuple[dict[Part, int], dict[Part, int]]:
+        parts = self._client.partitions(Topics(names=(self.topic,)))
+        return self._client.beginnings(parts), self._client.ends(parts)
+
+    def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[TopicLetter]:
+        """The messages between offsets; some numbers among them are of transactions and hold none."""
+        kafka = load()
+        open_ = {part: end for part, (begin, end) in ranges.items() if end > begin}
+        if not open_:
+            return
+        own = {"group.id": self._group, "enable.auto.commit": False, "enable.partition.eof": True,
+               "isolation.level": "read_committed", "auto.offset.reset": "earliest"}  # fmt: skip
+        consumer = kafka.Consumer({**self._settings, **own})
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        try:
+            consumer.assign([kafka.TopicPartition(*part, ranges[part][0]) for part in open_])
+            while open_:
+                if time.monotonic() > deadline:
+                    raise Unreachable(f"{self.label} does not answer in time", hint="try again")
+                message = consumer.poll(0.5)
+                if message is None:
+                    continue
+                part, error = (message.topic(), message.partition()), message.error()
+                if error is not None:
+                    if error.code() != kafka.KafkaError._PARTITION_EOF:
+                        raise translate(kafka.KafkaException(error), at=self.label)
+                    open_.pop(part, None)
+                    continue
+                deadline = time.monotonic() + PATIENCE_SECONDS
+                if part in open_ and message.offset() < open_[part]:
+                    yield _letter(message)
+                if part in open_ and message.offset() >= open_[part] - 1:
+                    del open_[part]
+        finally:
+            consumer.close()
+
+    @contextmanager
+    def _producing(self) -> Iterator[Any]:
+        kafka = load()
+        producer = kafka.Producer(
+            {**self._settings, "transactional.id": f"{self._group}-replay", "partitioner": "murmur2_random"}
+        )
+        self._asked(lambda: producer.init_transactions(PATIENCE_SECONDS))
+        yield producer
+
+    def _in_one(self, producer: Any, letters: Sequence[TopicLetter], to: str | None, ends: Mapping[Part, int]) -> None:
+        kafka = load()
+        self._asked(producer.begin_transaction)
+        try:
+            for letter in letters:
+                self._produce(producer, letter, letter.said("source-id") or to)
+            if ends:
+                consumer = kafka.Consumer({**self._settings, "group.id": self._group, "enable.auto.commit": False})
+                places = [kafka.TopicPartition(*part, offset) for part, offset in ends.items()]
+                try:
+                    about = consumer.consumer_group_metadata()
+                    self._asked(lambda: producer.send_offsets_to_transaction(places, about, PATIENCE_SECONDS))
+                finally:
+                    consumer.close()
+            self._asked(lambda: producer.commit_transaction(PATIENCE_SECONDS))
+        except BaseException:
+            with suppress(kafka.KafkaException):  # what ended it is told; the next replay ends it anyway
+                producer.abort_transaction(PATIENCE_SECONDS)
+            raise
+
+    def _produce(self, producer: Any, letter: TopicLetter, to: str | None) -> None:
+        if to is None:
+            raise PlanError(
+                f"the dead letter {letter.partition}:{letter.offset} of {self.topic} does not say which topic it came from",
+                hint="the stream reads topics by a pattern: send that message by hand",
+            )
+        self._asked(lambda: producer.produce(to, key=letter.key, value=letter.value, headers=letter.own_headers))
+        producer.poll(0)
+
+    def _asked(self, ask: Any) -> Any:
+        kafka = load()
+        try:
+            return ask()
+        except (kafka.KafkaException, BufferError) as exc:
+            raise translate(exc, at=self.label) from exc
+
+
+def _letter(message: Any) -> TopicLetter:
+    at = datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, timezone.utc)
+    headers = tuple((str(key), value) for key, value in message.headers() or ())
+    return TopicLetter(message.partition(), message.offset(), message.key(), message.value(), headers, at)

@@ -1,0 +1,34 @@
+"""Logging in to Amazon MSK by IAM: the token that librdkafka hands over, signed with the machine's own AWS login."""
+
+from __future__ import annotations
+
+import base64
+import time
+
+from ematix_flow.foundation.errors import ConnectionFailed, MissingDriver
+
+_SECONDS = 900
+_SERVICE = "kafka-cluster"
+
+
+def token(region: str, _asked: str | None = None) -> tuple[str, float]:
+    """A fresh token and when it ends, in seconds since 1970; the client asks for the next one in time."""
+    try:
+        from botocore.auth import SigV4QueryAuth
+        from botocore.awsrequest import AWSRequest
+        from botocore.session import Session
+    except ImportError as exc:
+        raise MissingDriver("msk_iam_region needs boto3", hint="pip install boto3") from exc
+    credentials = Session().get_credentials()
+    if credentials is None:
+        raise ConnectionFailed(
+            "msk_iam_region is set, and this machine has no AWS login",
+            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role",
+        )
+    ends = time.time() + _SECONDS
+    request = AWSRequest(
+        method="GET", url=f"https://kafka.{region}.amazonaws.com/", params={"Action": f"{_SERVICE}:Connect"}
+    )
+    SigV4QueryAuth(credentials.get_frozen_credentials(), _SERVICE, region, expires=_SECONDS).add_auth(request)
+    signed = f"{request.url}&User-Agent=ematix-flow"
+    return base64.urlsafe_b64encode(signed.encode()).decode().rstrip("="), ends

@@ -1,0 +1,365 @@
+"""Kafka by hand, for notebooks: batches of a topic as Arrow, and Arrow batches into a topic."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ematix_flow.backends.kafka.client import Heard, KafkaClient, Part, load
+from ematix_flow.backends.kafka.errors import translate
+from ematix_flow.backends.kafka.registry import KINDS, Schemas
+from ematix_flow.backends.kafka.security import Access
+from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.families import message_batches
+from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError, Unreachable
+from ematix_flow.foundation.names import did_you_mean
+
+BATCH_SIZE = 10_000
+BATCH_BYTES = 16 * 1024**2
+BATCH_WINDOW_MS = 1_000
+IDLE_TIMEOUT_MS = 5_000
+_SEMANTICS = ("at_least_once", "exactly_once")
+_GROUP_SECONDS = 30.0
+
+
+class KafkaBackend:
+    """One Kafka cluster; `KafkaBackend.open("localhost:9092", group_id="me")`."""
+
+    def __init__(self, connection: KafkaConnection, *, is_exact: bool, transactional_id: str | None,
+                 batch_size: int, batch_bytes: int, batch_window_ms: int, idle_timeout_ms: int) -> None:  # fmt: skip
+        self._connection = connection
+        self._is_exact, self._transactional_id = is_exact, transactional_id
+        self._batch_size, self._batch_bytes = batch_size, batch_bytes
+        self._window, self._idle = batch_window_ms / 1000, idle_timeout_ms / 1000
+        self._access = Access.of(connection)
+        self._label = connection.resolved().label
+        self._consumer: Any = None
+        self._producer: Any = None
+        self._schemas: Schemas | None = None
+        self._heard = Heard()
+        self._seen: dict[Part, int] = {}
+        self._ended: set[Part] = set()
+
+    @classmethod
+    def open(
+        cls,
+        bootstrap_servers: str,
+        *,
+        group_id: str | None = None,
+        payload_format: str | None = None,
+        schema_registry_url: str | None = None,
+        delivery_semantics: str | None = None,
+        transactional_id: str | None = None,
+        sasl_plain_username: str | None = None,
+        sasl_plain_password: str | None = None,
+        sasl_scram_username: str | None = None,
+        sasl_scram_password: str | None = None,
+        sasl_scram_mechanism: str | None = None,
+        tls_cert_path: str | None = None,
+        tls_key_path: str | None = None,
+        tls_ca_path: str | None = None,
+        msk_iam_region: str | None = None,
+        batch_size: int | None = None,
+        batch_bytes: int | None = None,
+        batch_window_ms: int | None = None,
+        idle_timeout_ms: int | None = None,
+    ) -> KafkaBackend:
+        """A cluster by its address; nobody is asked yet, `ping()` does that."""
+        load()
+        connection = KafkaConnection(
+            "notebook",
+            bootstrap_servers=bootstrap_servers,
+            group_id=group_id,
+            payload_format=payload_format,
+            schema_registry_url=schema_registry_url,
+            sasl_plain_username=sasl_plain_username,
+            sasl_plain_password=sasl_plain_password,
+            sasl_scram_username=sasl_scram_username,
+            sasl_scram_password=sasl_scram_password,
+            sasl_scram_mechanism=sasl_scram_mechanism,
+            msk_iam_region=msk_iam_region,
+            tls_ca_path=tls_ca_path,
+            tls_cert_path=tls_cert_path,
+            tls_key_path=tls_key_path,
+        )
+        return cls(
+            connection,
+            is_exact=_is_exact(delivery_semantics, transactional_id),
+            transactional_id=transactional_id,
+            batch_size=_positive("batch_size", batch_size, BATCH_SIZE),
+            batch_bytes=_positive("batch_bytes", batch_bytes, BATCH_BYTES),
+            batch_window_ms=_positive("batch_window_ms", batch_window_ms, BATCH_WINDOW_MS),
+            idle_timeout_ms=_positive("idle_timeout_ms", idle_timeout_ms, IDLE_TIMEOUT_MS),
+        )
+
+    @property
+    def payload_format(self) -> str:
+        """How messages are written."""
+        return self._connection.payload_format or "json"
+
+    def ping(self) -> bool:
+        """Whether the brokers answer, and let this login in."""
+        client = KafkaClient(self._connection)
+        try:
+            client.topics()
+        finally:
+            client.close()
+        return True
+
+    def iter_arrow_stream(self, query: str) -> Iterator[Any]:
+        """Batches of a topic, of several with commas between, or of all that match a pattern.
+
+        It begins after what the group has committed, and ends when nothing has come for `idle_timeout_ms`.
+        """
+        consumer = self._subscribed(Topics.of(query))
+        while True:
+            messages = self._gathered(consumer)
+            if not messages:
+                return
+            batch = self._decoded(messages)
+            for message in messages:
+                self._seen[message.topic(), message.partition()] = message.offset() + 1
+            yield batch
+
+    def read_arrow_stream(self, query: str) -> list[Any]:
+        """The same batches, all at once."""
+        return list(self.iter_arrow_stream(query))
+
+    def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
+        """Send every row as a message and wait for the brokers; with exactly-once delivery all of them or none."""
+        kafka, producer = load(), self._opened_producer()
+        refused: list[Any] = []
+        sent = 0
+        try:
+            if self._is_exact:
+                producer.begin_transaction()
+            for batch in batches:
+                for key, value in self._encoded(topic, batch):
+                    _produce(producer, topic, key, value, refused)
+                    sent += 1
+            if self._is_exact:
+                producer.commit_transaction(_GROUP_SECONDS)
+            else:
+                producer.flush(_GROUP_SECONDS + 5)  # by then each message has arrived, or its time is over
+        except BaseException as exc:
+            self._give_up(producer)
+            if not isinstance(exc, kafka.KafkaException):
+                raise
+            raise self._translated(kafka.KafkaException(refused[0]) if refused else exc) from exc
+        if refused:
+            raise self._translated(kafka.KafkaException(refused[0]))
+        return sent
+
+    def commit_offsets(self) -> None:
+        """Tell the group that every batch handed out so far is done; what came after is read again next time."""
+        kafka = load()
+        if self._connection.group_id is None:
+            raise ConfigError("there is no group to commit to", hint='KafkaBackend.open(…, group_id="ematix-flow")')
+        if self._consumer is None or not self._seen:
+            return
+        told = [kafka.TopicPartition(topic, number, at) for (topic, number), at in self._seen.items()]
+        try:
+            self._consumer.commit(offsets=told, asynchronous=False)
+        except kafka.KafkaException as exc:
+            raise self._translated(exc) from exc
+        self._seen.clear()
+
+    def close(self) -> None:
+        """Leave the group and end the sessions."""
+        if self._consumer is not None:
+            self._consumer.close()
+        if self._producer is not None:
+            self._producer.flush(_GROUP_SECONDS)
+        self._consumer = self._producer = None
+
+    def __enter__(self) -> KafkaBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KafkaBackend({self._connection!r})"
+
+    def _subscribed(self, topics: Topics) -> Any:
+        """A member of the group that has its share of these topics."""
+        kafka = load()
+        client = KafkaClient(self._connection)
+        try:
+            names = sorted({name for name, _ in client.partitions(topics)})
+        finally:
+            client.close()
+        if self._consumer is None:
+            self._consumer = kafka.Consumer(
+                {
+                    **self._access.for_librdkafka(),
+                    "error_cb": self._heard,
+                    "group.id": self._connection.group_id or f"ematix-flow-notebook-{secrets.token_hex(4)}",
+                    "enable.auto.commit": False,
+                    "enable.partition.eof": True,
+                    "isolation.level": "read_committed",
+                    "auto.offset.reset": self._connection.auto_offset_reset or "earliest",
+                }
+            )
+        self._consumer.subscribe(names, on_assign=self._assigned)
+        return self._consumer
+
+    def _assigned(self, _consumer: Any, parts: Sequence[Any]) -> None:
+        self._ended -= {(part.topic, part.partition) for part in parts}  # they begin again where the group stands
+
+    def _gathered(self, consumer: Any) -> list[Any]:
+        """The next messages: as many as a batch may have, or as came within its window; none when it stays quiet."""
+        messages: list[Any] = []
+        size, began = 0, 0.0
+        quiet_since = time.monotonic()
+        while len(messages) < self._batch_size and size < self._batch_bytes:
+            found = self._polled(consumer, min(1000, self._batch_size - len(messages)))
+            messages += found
+            size += sum(len(message.value() or b"") + len(message.key() or b"") for message in found)
+            now = time.monotonic()
+            if messages:
+                began = began or now
+                if now - began >= self._window:
+                    break
+            elif self._is_over(consumer, now - quiet_since):
+                break
+        return messages
+
+    def _polled(self, consumer: Any, most: int) -> list[Any]:
+        """Messages that are here by now; which partitions are read to their end is noted."""
+        kafka = load()
+        try:
+            found = consumer.consume(most, timeout=0.1)
+        except kafka.KafkaException as exc:
+            raise self._translated(exc) from exc
+        messages = []
+        for item in found:
+            part, error = (item.topic(), item.partition()), item.error()
+            if error is None:
+                self._ended.discard(part)
+                messages.append(item)
+            elif error.code() == kafka.KafkaError._PARTITION_EOF:
+                self._ended.add(part)
+            else:
+                raise self._translated(kafka.KafkaException(error))
+        if not messages and self._heard.refusal is not None:
+            raise self._translated(kafka.KafkaException(self._heard.refusal))
+        return messages
+
+    def _is_over(self, consumer: Any, quiet: float) -> bool:
+        """Whether nothing has come for long enough; a partition that is not read to its end is waited for longer, and so
+        is a group that still shares out its partitions."""
+        parts = {(part.topic, part.partition) for part in consumer.assignment()}
+        if parts and parts <= self._ended:
+            return quiet >= self._idle
+        if quiet < max(self._idle, _GROUP_SECONDS):
+            return False
+        if parts:
+            raise Unreachable(f"{self._label} has messages, and none came for {quiet:.0f} s", hint="try again")
+        return True  # others of the group have all the partitions
+
+    def _decoded(self, messages: Sequence[Any]) -> Any:
+        payloads = [message.value() for message in messages]
+        places = [f"{message.topic()}-{message.partition()}@{message.offset()}" for message in messages]
+        if self.payload_format == "raw_bytes":
+            return _raw_batch(messages)
+        if self.payload_format == "json":
+            return message_batches.of_json(payloads, places)
+        return message_batches.of_rows(self._opened_schemas().rows(KINDS[self.payload_format], payloads, places))
+
+    def _encoded(self, topic: str, batch: Any) -> Iterable[tuple[bytes | None, bytes | None]]:
+        if self.payload_format == "raw_bytes":
+            return zip(*message_batches.raw_columns(batch), strict=True)
+        if self.payload_format == "json":
+            return ((None, value) for value in message_batches.to_json(batch))
+        messages = self._opened_schemas().messages(KINDS[self.payload_format], topic, batch)
+        return ((None, value) for value in messages)
+
+    def _opened_schemas(self) -> Schemas:
+        self._schemas = self._schemas or Schemas.of(self._connection)
+        return self._schemas
+
+    def _opened_producer(self) -> Any:
+        kafka = load()
+        if self._producer is None:
+            settings = {
+                **self._access.for_librdkafka(),
+                "error_cb": self._heard,
+                "acks": "all",
+                "partitioner": "murmur2_random",
+                "message.timeout.ms": int(_GROUP_SECONDS * 1000),
+            }
+            if self._is_exact:
+                settings["transactional.id"] = self._transactional_id
+            try:
+                producer = kafka.Producer(settings)
+                if self._is_exact:
+                    producer.init_transactions(_GROUP_SECONDS)
+            except kafka.KafkaException as exc:
+                raise self._translated(exc) from exc
+            self._producer = producer
+        return self._producer
+
+    def _give_up(self, producer: Any) -> None:
+        kafka = load()
+        if self._is_exact:
+            try:
+                producer.abort_transaction(_GROUP_SECONDS)
+            except kafka.KafkaException:  # the brokers end it themselves when its time is over
+                self._producer = None
+
+    def _translated(self, exc: Exception) -> FlowError:
+        kafka = load()
+        refusal = self._heard.refusal
+        return translate(exc if refusal is None else kafka.KafkaException(refusal), at=self._label)
+
+
+def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None, refused: list[Any]) -> None:
+    def delivered(error: Any, _message: Any) -> None:
+        if error is not None:
+            refused.append(error)
+
+    while True:
+        try:
+            producer.produce(topic, value=value, key=key, on_delivery=delivered)
+            producer.poll(0)
+            return
+        except BufferError:  # as many as it keeps are on their way
+            producer.poll(0.5)
+
+
+def _raw_batch(messages: Sequence[Any]) -> Any:
+    import pyarrow as pa
+
+    columns = {
+        "key": pa.array([message.key() for message in messages], pa.binary()),
+        "value": pa.array([message.value() for message in messages], pa.binary()),
+        "topic": pa.array([message.topic() for message in messages], pa.string()),
+        "partition": pa.array([message.partition() for message in messages], pa.int32()),
+        "offset": pa.array([message.offset() for message in messages], pa.int64()),
+        "timestamp": pa.array([message.timestamp()[1] for message in messages], pa.timestamp("ms", "UTC")),
+    }
+    return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+
+def _is_exact(semantics: str | None, transactional_id: str | None) -> bool:
+    said = (semantics or ("exactly_once" if transactional_id else "at_least_once")).replace("-", "_")
+    if said not in _SEMANTICS:
+        raise DeclarationError(f"delivery_semantics={semantics!r} is not known", hint=did_you_mean(said, _SEMANTICS))
+    if said == "exactly_once" and not transactional_id:
+        raise DeclarationError(
+            "exactly-once delivery needs a transactional_id",
+            hint='transactional_id="my-notebook": a name that stays the same from start to start',
+        )
+    return said == "exactly_once"
+
+
+def _positive(name: str, value: int | None, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise DeclarationError(f"{name} takes a positive whole number, not {value!r}")
+    return value

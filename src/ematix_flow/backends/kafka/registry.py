@@ -1,0 +1,213 @@
+"""Avro and Protobuf in single batches, by the schemas of the registry that a connection names."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.families.messages import avro_schema, protobuf_arrow, protobuf_files
+from ematix_flow.families.messages.framing import Prefix, meaning_of, prefix_for
+from ematix_flow.families.messages.registry import AVRO, GLUE_WIRE, PROTOBUF, Registry, Schema, SchemaId, open_registry
+from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, MissingDriver, Unsupported
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KafkaConnection
+
+_RAW = 'payload_format="raw_bytes" shows what it holds'
+KINDS = {"avro": AVRO, "protobuf": PROTOBUF}
+
+
+class Schemas:
+    """The registry of one connection, and the schemas that were fetched from it."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._readers: dict[tuple[SchemaId, tuple[int, ...]], Any] = {}
+
+    @classmethod
+    def of(cls, connection: KafkaConnection) -> Schemas:
+        """Those of the registry that a connection names."""
+        ready = connection.resolved()
+        named = ready.schema_registry or ready.schema_registry_url
+        if not named:
+            raise ConfigError(
+                f"payload_format {ready.payload_format!r} needs a schema registry",
+                where=ready.declared_at,
+                hint='add schema_registry_url="http://localhost:8081"',
+            )
+        return cls(open_registry(named))
+
+    def rows(self, kind: str, payloads: Sequence[bytes | None], places: Sequence[str]) -> list[dict[str, Any]]:
+        """What messages say, each by the schema it was written with; a message without a payload says nothing."""
+        return [
+            self._row(kind, payload, place) if payload else {} for payload, place in zip(payloads, places, strict=True)
+        ]
+
+    def messages(self, kind: str, topic: str, batch: Any) -> list[bytes]:
+        """A batch by the newest schema of its topic; a topic without one gets the batch's own."""
+        number, schema = self._schema_for(kind, topic, batch)
+        prefix = prefix_for(number, wire=self._registry.wire, kind=kind)
+        try:
+            bodies = (
+                _avro_bodies(schema, batch) if kind == AVRO else _protobuf_bodies(schema, self._registry.wire, batch)
+            )
+            return [prefix + body for body in bodies]
+        except FlowError:
+            raise
+        except Exception as exc:
+            raise BadValue(
+                f"a row does not fit the newest schema of {topic}: {mask(str(exc))}",
+                hint="give the batch the columns and types of that schema",
+            ) from exc
+
+    def _schema_for(self, kind: str, topic: str, batch: Any) -> tuple[SchemaId, Schema]:
+        subject = f"{topic}-value"
+        known = self._registry.latest(subject)
+        if known is not None:
+            return known
+        columns = _spark_columns(batch.schema)
+        if kind == AVRO:
+            text = avro_schema.made_of(columns, name=topic)
+        else:
+            text = protobuf_files.made_of(columns, name=topic, former=None)
+        return self._registry.register(subject, text, kind), Schema(kind, text)
+
+    def _row(self, kind: str, payload: bytes, place: str) -> dict[str, Any]:
+        try:
+            meaning, body = split(payload, wire=self._registry.wire, kind=kind)
+            key = (meaning.schema_id, meaning.indexes)
+            if key not in self._readers:
+                self._readers[key] = self._reader(kind, meaning)
+            found = self._readers[key](body)
+        except FlowError:
+            raise
+        except Exception as exc:  # each decoder has errors of its own
+            raise BadValue(
+                f"message {place} does not fit its schema: {mask(str(exc))}", hint=_RAW, message=place
+            ) from exc
+        if not isinstance(found, dict):
+            raise BadValue(f"message {place} is no record: {type(found).__name__}", hint=_RAW, message=place)
+        return found
+
+    def _reader(self, kind: str, meaning: Prefix) -> Callable[[bytes], Any]:
+        schema = self._registry.schema(meaning.schema_id)
+        return _avro_reader(schema) if kind == AVRO else _protobuf_reader(schema, self._registry.wire, meaning)
+
+
+def _avro_reader(schema: Schema) -> Callable[[bytes], Any]:
+    fastavro = _fastavro()
+    parsed = fastavro.parse_schema(avro_schema.whole(schema)[0])
+
+    def read(body: bytes) -> Any:
+        text = io.BytesIO(body)
+        found = fastavro.schemaless_reader(text, parsed)
+        if text.read(1):
+            raise ValueError("it is longer than its schema says")
+        return found
+
+    return read
+
+
+def _avro_bodies(schema: Schema, batch: Any) -> Iterator[bytes]:
+    fastavro = _fastavro()
+    parsed = fastavro.parse_schema(avro_schema.whole(schema)[0])
+    for row in batch.to_pylist():
+        out = io.BytesIO()
+        fastavro.schemaless_writer(out, parsed, row)
+        yield out.getvalue()
+
+
+def _protobuf_reader(schema: Schema, wire: str, meaning: Prefix) -> Callable[[bytes], Any]:
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    descriptors = protobuf_files.compiled(schema)
+    name = protobuf_files.message_name(descriptors, meaning.indexes, wire=wire)
+    kind = protobuf_arrow.spark_type(protobuf_arrow.message_class(descriptors, name).DESCRIPTOR)
+    if kind is None:
+        return lambda _: {}
+    read = protobuf_arrow.reader(descriptors, name, to_arrow_type(kind))
+
+    def one(body: bytes) -> Any:
+        found = read(pa.array([body], pa.binary())).to_pylist()[0]
+        if found is None:
+            raise ValueError(f"it is no {name}")
+        return found
+
+    return one
+
+
+def _protobuf_bodies(schema: Schema, wire: str, batch: Any) -> list[bytes]:
+    import pyarrow as pa
+
+    descriptors = protobuf_files.compiled(schema)
+    # What prefix_for writes: the first message, as positions count, or as Glue does.
+    name = protobuf_files.message_name(descriptors, (0,), wire=wire)
+    rows = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
+    written: list[bytes] = protobuf_arrow.writer(descriptors, name)(rows).to_pylist()
+    return written
+
+
+def _spark_columns(schema: Any) -> Any:
+    """The columns as the types that schemas are made of."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    try:
+        return from_arrow_schema(schema)
+    except PySparkException as exc:
+        raise Unsupported(
+            f"no schema can be made of these columns: {mask(str(exc).splitlines()[0])}",
+            hint="cast them before they are written, or register a schema of your own",
+        ) from exc
+
+
+def split(payload: bytes, *, wire: str, kind: str) -> tuple[Prefix, bytes]:
+    """What stands before a payload, and the payload."""
+    length = 18 if wire == GLUE_WIRE else 5
+    is_right = payload[:1] == (b"\x03" if wire == GLUE_WIRE else b"\x00")
+    if len(payload) < length or not is_right:
+        raise ValueError("no id of a schema stands before it")
+    if kind == PROTOBUF and not (wire == GLUE_WIRE and payload[1] == 5):
+        length = _past_numbers(payload, length, only=wire == GLUE_WIRE)
+    meaning, body = meaning_of(payload[:length], wire=wire, kind=kind), payload[length:]
+    if not meaning.is_compressed:
+        return meaning, body
+    body = zlib.decompress(body)
+    if kind != PROTOBUF:
+        return meaning, body
+    number, end = _number(body, 0)  # it is compressed, too
+    return Prefix(meaning.schema_id, (number,), True), body[end:]
+
+
+def _past_numbers(payload: bytes, at: int, *, only: bool) -> int:
+    """Behind the numbers that choose a message of a Protobuf schema: one, or a count and as many."""
+    first, end = _number(payload, at)
+    if only:
+        return end
+    for _ in range(first >> 1):  # zigzag, and never negative
+        _, end = _number(payload, end)
+    return end
+
+
+def _number(payload: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = payload[at]
+        number |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return number, at
+
+
+def _fastavro() -> Any:
+    try:
+        import fastavro
+    except ImportError as exc:
+        raise MissingDriver(
+            "Avro in single batches needs fastavro", hint='pip install "ematix-flow-spark[kafka]"'
+        ) from exc
+    return fastavro

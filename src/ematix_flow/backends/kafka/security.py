@@ -1,0 +1,189 @@
+"""How a Kafka connection gets in: one login, in the words of librdkafka and in those of Spark's connector."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.kafka import msk
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.redact import remember
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KafkaConnection
+
+_SCRAM = {"sha-256": "SCRAM-SHA-256", "sha-512": "SCRAM-SHA-512"}
+_ENCRYPTED = {"ssl": True, "sasl_ssl": True, "plaintext": False, "sasl_plaintext": False}
+_MODULES = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_MSK_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
+_MSK_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where a cluster is and how it is entered, with every secret filled in; certificates are here as text, so that
+    no other machine needs their files."""
+
+    servers: str
+    encrypted: bool
+    mechanism: str | None = None
+    username: str = ""
+    password: str = field(default="", repr=False)
+    region: str | None = None
+    authority: str | None = field(default=None, repr=False)
+    certificate: str | None = field(default=None, repr=False)
+    key: str | None = field(default=None, repr=False)
+
+    @classmethod
+    def of(cls, connection: KafkaConnection) -> Access:
+        """What a connection says."""
+        ready = connection.resolved()
+        servers, encrypted = _addresses(ready)
+        mechanism, username, password = _login(ready)
+        texts = {name: _text_of(ready, name) for name in ("tls_ca_path", "tls_cert_path", "tls_key_path")}
+        has_texts = any(texts.values())
+        return cls(
+            servers=servers,
+            encrypted=(has_texts or bool(ready.msk_iam_region)) if encrypted is None else encrypted,
+            mechanism=mechanism,
+            username=username,
+            password=password,
+            region=ready.msk_iam_region,
+            authority=texts["tls_ca_path"],
+            certificate=texts["tls_cert_path"],
+            key=_private_key(ready, texts["tls_key_path"]),
+        )
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's name for what is spoken on the wire."""
+        wire = "SSL" if self.encrypted else "PLAINTEXT"
+        return f"SASL_{wire}" if self.mechanism else wire
+
+    def for_librdkafka(self) -> dict[str, Any]:
+        """The settings of confluent-kafka's clients."""
+        made: dict[str, Any] = {
+            "bootstrap.servers": self.servers,
+            "security.protocol": self.protocol,
+            "client.id": "ematix-flow",
+            "log_level": 0,  # what it has to say is heard as errors, and said in our words
+        }
+        if self.region is not None:
+            made |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": functools.partial(msk.token, self.region)}
+        elif self.mechanism is not None:
+            made |= {
+                "sasl.mechanism": self.mechanism, "sasl.username": self.username, "sasl.password": self.password,
+            }  # fmt: skip
+        if self.encrypted:
+            texts = {"ssl.ca.pem": self.authority, "ssl.certificate.pem": self.certificate, "ssl.key.pem": self.key}
+            made |= {name: text for name, text in texts.items() if text}
+        return made
+
+    def for_spark(self) -> dict[str, str]:
+        """The options of Spark's connector."""
+        made = {"kafka.bootstrap.servers": self.servers, "kafka.security.protocol": self.protocol}
+        if self.region is not None:
+            made |= {
+                "kafka.sasl.mechanism": "AWS_MSK_IAM",
+                "kafka.sasl.jaas.config": f"{_MSK_MODULE} required;",
+                "kafka.sasl.client.callback.handler.class": _MSK_HANDLER,
+            }
+        elif self.mechanism is not None:
+            module = _MODULES[self.mechanism]
+            login = f"{module} required username={_quoted(self.username)} password={_quoted(self.password)};"
+            made |= {"kafka.sasl.mechanism": self.mechanism, "kafka.sasl.jaas.config": login}
+        if self.encrypted and self.authority:
+            made |= {"kafka.ssl.truststore.type": "PEM", "kafka.ssl.truststore.certificates": self.authority}
+        if self.encrypted and self.certificate and self.key:
+            made |= {
+                "kafka.ssl.keystore.type": "PEM",
+                "kafka.ssl.keystore.certificate.chain": self.certificate,
+                "kafka.ssl.keystore.key": self.key,
+            }
+        return made
+
+
+def _addresses(ready: KafkaConnection) -> tuple[str, bool | None]:
+    """The servers without what stands before `://`, and whether that says they are to be spoken to in secret."""
+    found: set[bool] = set()
+    servers = []
+    for item in ready.bootstrap_servers.split(","):
+        protocol, mark, address = item.strip().rpartition("://")
+        if mark and protocol.lower() not in _ENCRYPTED:
+            raise ConfigError(
+                f"connection {ready.name!r}: bootstrap_servers names the protocol {protocol!r}, which Kafka does not have",
+                where=ready.declared_at,
+                hint="write host:port, or SASL_SSL://host:port for a cluster with public certificates",
+            )
+        if mark:
+            found.add(_ENCRYPTED[protocol.lower()])
+        if address:
+            servers.append(address)
+    if len(found) > 1:
+        raise ConfigError(
+            f"connection {ready.name!r}: some of its bootstrap_servers are encrypted and some are not",
+            where=ready.declared_at,
+            hint="name listeners of one kind",
+        )
+    return ",".join(servers), found.pop() if found else None
+
+
+def _login(ready: KafkaConnection) -> tuple[str | None, str, str]:
+    if ready.sasl_plain_username and ready.sasl_plain_password:
+        return "PLAIN", ready.sasl_plain_username, ready.sasl_plain_password
+    if ready.sasl_scram_username and ready.sasl_scram_password:
+        mechanism = _SCRAM.get(ready.sasl_scram_mechanism or "")
+        if mechanism is None:
+            raise ConfigError(
+                f"connection {ready.name!r}: sasl_scram_mechanism is {ready.sasl_scram_mechanism!r}",
+                where=ready.declared_at,
+                hint=f"valid: {', '.join(_SCRAM)}",
+            )
+        return mechanism, ready.sasl_scram_username, ready.sasl_scram_password
+    return ("AWS_MSK_IAM", "", "") if ready.msk_iam_region else (None, "", "")
+
+
+def _text_of(ready: KafkaConnection, name: str) -> str | None:
+    path = getattr(ready, name)
+    if not path:
+        return None
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "it is no text"
+        raise ConfigError(
+            f"connection {ready.name!r}: {name} = {path} cannot be read: {reason}",
+            where=ready.declared_at,
+            hint="name a PEM file that this user may read",
+        ) from None
+
+
+def _private_key(ready: KafkaConnection, text: str | None) -> str | None:
+    """Java reads keys in one form only, so the others are refused before a stream starts."""
+    if text is None:
+        return None
+    remember(text)
+    if "-----BEGIN PRIVATE KEY-----" not in text:
+        path = ready.tls_key_path
+        raise ConfigError(
+            f"connection {ready.name!r}: the key in {path} is not in the PKCS#8 form, or it is encrypted",
+            where=ready.declared_at,
+            hint=f"openssl pkcs8 -topk8 -nocrypt -in {path} -out key.pem, and name the new file",
+        )
+    return text
+
+
+def _quoted(value: str) -> str:
+    r"""A value inside a JAAS line.
+
+    >>> print(_quoted('a"b\\c'))
+    "a\"b\\c"
+    """
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

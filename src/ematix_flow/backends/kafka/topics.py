@@ -1,0 +1,60 @@
+"""Which topics a stream reads: one, several with commas between, or all whose names match a pattern."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ematix_flow.foundation.errors import PlanError
+
+_NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+@dataclass(frozen=True)
+class Topics:
+    """Names, or a pattern."""
+
+    names: tuple[str, ...] = ()
+    pattern: str | None = None
+
+    @classmethod
+    def of(cls, query: str) -> Topics:
+        """What a stream's query means.
+
+        >>> Topics.of("orders, payments").names, Topics.of("events-.*").pattern, Topics.of("/a|b/").pattern
+        (('orders', 'payments'), 'events-.*', 'a|b')
+        """
+        said = query.strip()
+        if len(said) > 2 and said.startswith("/") and said.endswith("/"):
+            return cls(pattern=_checked(said[1:-1]))
+        names = tuple(part.strip() for part in said.split(",") if part.strip())
+        if names and all(_NAME.fullmatch(name) for name in names):
+            return cls(names=tuple(dict.fromkeys(names)))
+        if not re.search(r"[*+?\[\](){}|^$\\]", said):
+            raise PlanError(
+                f"{query!r} names no topic of Kafka",
+                hint='write a topic, several with commas between, or a pattern such as "events-.*"',
+            )
+        return cls(pattern=_checked(said))
+
+    @property
+    def option(self) -> tuple[str, str]:
+        """The same as an option of Spark's connector, which is content when a pattern fits a part of a name."""
+        return ("subscribePattern", f"^(?:{self.pattern})$") if self.pattern else ("subscribe", ",".join(self.names))
+
+    def among(self, existing: Iterable[str]) -> list[str]:
+        """Those of the existing topics that are meant."""
+        if self.pattern is None:
+            return sorted(set(self.names) & set(existing))
+        return sorted(name for name in existing if re.fullmatch(self.pattern, name))
+
+
+def _checked(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as exc:
+        raise PlanError(
+            f"the pattern {pattern!r} cannot be read: {exc}", hint="correct the regular expression"
+        ) from exc
+    return pattern

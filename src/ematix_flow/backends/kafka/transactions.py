@@ -1,0 +1,244 @@
+"""Exactly once into Kafka: inside a task, the rows of one partition and its end offset in one transaction."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ematix_flow.backends.kafka.client import Heard, load
+from ematix_flow.backends.kafka.errors import error_of, translate
+from ematix_flow.contract.stream import Offsets
+from ematix_flow.families.attempt import attempt_number
+from ematix_flow.families.carry import staging
+from ematix_flow.families.small_arrow import row_batch
+from ematix_flow.foundation import fault
+from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+
+ANSWER = "topic STRING, partition BIGINT, rows BIGINT, repeated BIGINT"
+PATIENCE_SECONDS = 30.0
+# What the brokers allow at most unless they are told otherwise is 15 minutes. Until a transaction ends, or its stream
+# starts again, readers of committed messages wait behind it.
+LIFE_MILLISECONDS = 600_000
+_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """What a task needs to know to send its rows."""
+
+    settings: Mapping[str, Any] = field(repr=False)
+    label: str
+    stream: str
+    writer: str
+    batch: int
+    place: str
+    group: str
+    ends: Offsets
+    attempt: str
+    """Drawn anew whenever a batch is sent."""
+    driver: int
+
+    def end_of(self, topic: str, number: int) -> int:
+        """Where the batch ends in a partition of its source."""
+        try:
+            return int(self.ends[topic][str(number)])
+        except (KeyError, TypeError):
+            raise RunFailed(
+                f"batch {self.batch} has rows of {topic}-{number}, and no end there",
+                hint='say delivery="at_least_once" when a stream reads from something else than Kafka',
+            ) from None
+
+
+@dataclass(frozen=True)
+class Token:
+    """What stands beside a committed offset: which batch of whom it came with, and from which task of which attempt."""
+
+    writer: str
+    batch: int
+    attempt: str
+    task: int
+
+    def __str__(self) -> str:
+        return json.dumps([self.writer, self.batch, self.attempt, self.task], ensure_ascii=False)
+
+    @classmethod
+    def read(cls, text: str | None) -> Token | None:
+        """A token that was written here; None for what others left there."""
+        try:
+            writer, batch, attempt, task = json.loads(text or "")
+            return cls(str(writer), int(batch), str(attempt), int(task))
+        except (ValueError, TypeError):
+            return None
+
+
+def delivering(delivery: Delivery) -> Callable[[Any], Iterator[Any]]:
+    """The function of a task."""
+    return staging(partial(_deliver, delivery), partial(translate, at=delivery.label))
+
+
+def _deliver(delivery: Delivery, batches: Iterator[Any]) -> Iterator[Any]:
+    filled = (batch for batch in batches if batch.num_rows)
+    first = next(filled, None)
+    if first is None:
+        return
+    topic, number = _part_of(first)
+    with _Transaction(delivery, topic, number) as transaction:
+        is_there = transaction.is_committed()
+        rows = 0
+        for batch in _chained(first, filled):
+            _refuse_others(batch, topic, number)
+            rows += batch.num_rows
+            if not is_there:
+                transaction.send(batch)
+                fault.point("mid_stage", victim=delivery.driver)
+        if not is_there:
+            transaction.commit()
+            fault.point("between_commits", victim=delivery.driver)
+    yield row_batch({"topic": topic, "partition": number, "rows": rows, "repeated": int(is_there)})
+
+
+def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
+    yield first
+    yield from rest
+
+
+def _part_of(batch: Any) -> tuple[str, int]:
+    return str(batch.column("topic")[0].as_py()), int(batch.column("partition")[0].as_py())
+
+
+def _refuse_others(batch: Any, topic: str, number: int) -> None:
+    """A task whose rows come from several partitions cannot put each of them into a transaction of its own."""
+    import pyarrow.compute as pc
+
+    topics, numbers = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
+    if topics.to_pylist() != [topic] or numbers.to_pylist() != [number]:
+        raise PlanError(
+            f"a task has rows of {topic}-{number} and of other partitions; exactly-once delivery needs them apart",
+            hint='leave out of the transform what brings rows together, or say delivery="at_least_once"',
+        )
+
+
+class _Transaction:
+    """A producer of its own for one partition of the source; whoever had it before is shut out when it opens."""
+
+    def __init__(self, delivery: Delivery, topic: str, number: int) -> None:
+        kafka = load()
+        self._delivery, self._topic, self._number = delivery, topic, number
+        self._end = delivery.end_of(topic, number)
+        self._token = Token(delivery.writer, delivery.batch, delivery.attempt, _task())
+        self._heard = Heard()
+        self._refused: Any = None
+        self._open = False
+        shared = {**delivery.settings, "error_cb": self._heard}
+        self._producer = kafka.Producer(
+            {
+                **shared,
+                "transactional.id": f"{delivery.stream}>{delivery.place}<{topic}-{number}",
+                "transaction.timeout.ms": LIFE_MILLISECONDS,
+                "partitioner": "murmur2_random",  # the same partition for a key as every Java client chooses
+                "linger.ms": 20,
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+        self._consumer = kafka.Consumer({**shared, "group.id": delivery.group, "enable.auto.commit": False})
+
+    def __enter__(self) -> _Transaction:
+        self._repeated(lambda: self._producer.init_transactions(PATIENCE_SECONDS))
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        kafka = load()
+        if kind is not None and self._open:
+            with suppress(kafka.KafkaException):  # what ended it is told; the next start ends it anyway
+                self._producer.abort_transaction(PATIENCE_SECONDS)
+        self._consumer.close()
+
+    def is_committed(self) -> bool:
+        """Whether this batch, or one after it, was committed for this partition; asked when no older try can commit any more."""
+        kafka = load()
+        asked = [kafka.TopicPartition(self._topic, self._number)]
+        (found,) = self._repeated(lambda: self._consumer.committed(asked, timeout=PATIENCE_SECONDS))
+        if found.error is not None:
+            raise translate(kafka.KafkaException(found.error), at=self._delivery.label)
+        token = Token.read(found.metadata)
+        if token is None or token.writer != self._token.writer or token.batch < self._token.batch:
+            return False
+        if token.attempt == self._token.attempt and token.task != self._token.task:
+            raise RunFailed(
+                f"the rows of {self._topic}-{self._number} are in several tasks, so that they are not one transaction",
+                hint='say delivery="at_least_once" for this stream',
+            )
+        if token.batch == self._token.batch and found.offset != self._end:
+            raise RunFailed(
+                f"batch {token.batch} was sent up to {self._topic}-{self._number}@{found.offset}, and now ends at {self._end}",
+                hint=f"somebody changed the checkpoint: flow doctor checkpoint {self._delivery.stream}",
+            )
+        return True
+
+    def send(self, batch: Any) -> None:
+        """Hand the rows of a batch to the producer."""
+        if not self._open:
+            self._repeated(self._producer.begin_transaction)
+            self._open = True
+        keys, values, headers = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
+        for key, value, found in zip(keys, values, headers, strict=True):
+            pairs = [(item["key"], item["value"]) for item in found] if found else None
+            self._produce(key, value, pairs)
+        self._producer.poll(0)
+        if self._refused is not None:
+            raise translate(load().KafkaException(self._refused), at=self._delivery.label)
+        if fault.is_armed("mid_stage"):
+            self._producer.flush(PATIENCE_SECONDS)  # the test wants them on the broker
+
+    def commit(self) -> None:
+        """Rows and offset become visible in one step."""
+        kafka = load()
+        position = kafka.TopicPartition(self._topic, self._number, self._end, str(self._token))
+        group = self._consumer.consumer_group_metadata()
+        self._repeated(lambda: self._producer.send_offsets_to_transaction([position], group, PATIENCE_SECONDS))
+        if fault.is_armed("before_commit"):
+            self._producer.flush(PATIENCE_SECONDS)
+        fault.point("before_commit", victim=self._delivery.driver)
+        self._repeated(lambda: self._producer.commit_transaction(PATIENCE_SECONDS))
+        self._open = False
+
+    def _produce(self, key: Any, value: Any, headers: Any) -> None:
+        while True:
+            try:
+                self._producer.produce(
+                    self._delivery.place, value=value, key=key, headers=headers, on_delivery=self._delivered
+                )
+                return
+            except BufferError:  # as many as it keeps are on their way
+                self._producer.poll(0.5)
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        # A message that is dropped because another was refused says so, too: the first one is the reason.
+        self._refused = self._refused or error
+
+    def _repeated(self, ask: Callable[[], Any]) -> Any:
+        """A call that may be made again, as long as the client says that it helps."""
+        kafka, tries = load(), _TRIES
+        while True:
+            try:
+                return ask()
+            except kafka.KafkaException as exc:
+                error, tries = error_of(exc), tries - 1
+                if not tries or error is None or not error.retriable():
+                    raise self._translated(exc) from exc
+
+    def _translated(self, exc: Exception) -> FlowError:
+        self._producer.poll(0)  # hands over what was heard meanwhile
+        told = self._refused or self._heard.refusal
+        return translate(load().KafkaException(told) if told is not None else exc, at=self._delivery.label)
+
+
+def _task() -> int:
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    return int(context.partitionId()) if context is not None else attempt_number()

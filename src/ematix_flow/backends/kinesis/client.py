@@ -1,0 +1,229 @@
+"""Talking to Kinesis: one stream, its shards, records from a position on, and records sent."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.kinesis.shards import Position, Shard
+from ematix_flow.foundation.errors import (
+    BadValue,
+    ConnectionFailed,
+    FlowError,
+    MissingDriver,
+    MissingTable,
+    PermissionDenied,
+    RunFailed,
+    Unreachable,
+)
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KinesisConnection
+
+MOST_RECORDS = 10_000
+"""What one request may give."""
+PATIENCE_SECONDS = 60.0
+_THROTTLED = (
+    "ProvisionedThroughputExceededException", "LimitExceededException", "KMSThrottlingException", "Throttling",
+    "ThrottlingException", "RequestLimitExceeded", "InternalFailure", "ServiceUnavailable", "500", "503",
+)  # fmt: skip
+_REFUSED = (
+    "AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "MissingAuthenticationTokenException",
+    "IncompleteSignature", "InvalidClientTokenId", "ExpiredTokenException", "NotAuthorized", "403",
+)  # fmt: skip
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
+
+
+class Expired(FlowError):
+    """An iterator lives for five minutes; the position is known, so a new one is asked for."""
+
+
+class _Throttled(FlowError):
+    """Too many requests for a moment."""
+
+
+@dataclass(frozen=True)
+class Access:
+    """Where the stream is and who asks; it travels to tasks."""
+
+    stream: str
+    region: str | None
+    endpoint: str | None
+    access_key_id: str | None
+    secret_access_key: str | None = field(repr=False)
+
+    @classmethod
+    def of(cls, connection: KinesisConnection, stream: str = "") -> Access:
+        """Of a connection; another stream of the same account may be named."""
+        ready = connection.resolved()
+        return cls(
+            stream.strip() or ready.stream_name, ready.region, ready.endpoint, ready.access_key_id,
+            ready.secret_access_key,
+        )  # fmt: skip
+
+    @property
+    def at(self) -> str:
+        """For sentences."""
+        return f"Kinesis stream {self.stream!r}" + (f" at {self.endpoint}" if self.endpoint else "")
+
+
+@dataclass(frozen=True)
+class Got:
+    """An answer: records, the next iterator, and how far the shard is ahead."""
+
+    records: Sequence[Any]
+    following: str | None
+    """None at the end of a shard that is closed."""
+    behind_ms: int
+
+
+@dataclass(frozen=True)
+class Kinesis:
+    """The requests of one stream; throttled ones are repeated, each time after a longer pause."""
+
+    access: Access
+
+    def shards(self) -> list[Shard]:
+        """Every shard that is still kept, closed ones included."""
+        found: list[Shard] = []
+        asked: dict[str, Any] | None = {"StreamName": self.access.stream}
+        while asked:
+            answer = self._patiently(partial(self._client.list_shards, **asked))
+            found += [Shard.of(item) for item in answer.get("Shards", ())]
+            token = answer.get("NextToken")
+            asked = {"NextToken": token} if token else None
+        return found
+
+    def ask(self) -> str:
+        """The state of the stream, for a check."""
+        answer = self._patiently(lambda: self._client.describe_stream_summary(StreamName=self.access.stream), 5.0)
+        return str(answer["StreamDescriptionSummary"]["StreamStatus"])
+
+    def iterator(self, shard: str, position: Position) -> str:
+        """An iterator that gives what follows a position."""
+        asked = {"StreamName": self.access.stream, "ShardId": shard, **position.asked()}
+        answer = self._patiently(lambda: self._client.get_shard_iterator(**asked))
+        return str(answer["ShardIterator"])
+
+    def records(self, iterator: str, *, most: int = MOST_RECORDS) -> Got:
+        """The next records; `Expired` for an iterator that was kept too long."""
+        answer = self._patiently(
+            lambda: self._client.get_records(ShardIterator=iterator, Limit=max(1, min(most, MOST_RECORDS)))
+        )
+        return Got(answer["Records"], answer.get("NextShardIterator"), int(answer.get("MillisBehindLatest") or 0))
+
+    def put(self, records: Sequence[tuple[str, bytes]]) -> int:
+        """Send records (partition key, data) until every one of them was taken; how many."""
+        todo = [{"PartitionKey": key, "Data": data} for key, data in records]
+        until, tries = time.monotonic() + PATIENCE_SECONDS, 0
+        while True:
+            sent = partial(self._client.put_records, StreamName=self.access.stream, Records=todo)
+            answer = self._patiently(sent)
+            refused = [
+                (item, told) for item, told in zip(todo, answer["Records"], strict=True) if told.get("ErrorCode")
+            ]
+            if not refused:
+                return len(records)
+            todo = [item for item, _ in refused]
+            if time.monotonic() > until:
+                code = refused[0][1]["ErrorCode"]
+                raise Unreachable(
+                    f"{self.access.at} did not take {len(todo)} of {len(records)} record(s): {code}",
+                    hint="it has too few shards for what is sent; add some, or send less",
+                )
+            tries += 1
+            pause(tries)
+
+    @property
+    def _client(self) -> Any:
+        access = self.access
+        return _client(access.region, access.endpoint, access.access_key_id, access.secret_access_key)
+
+    def _patiently(self, ask: Callable[[], Any], patience: float = PATIENCE_SECONDS) -> Any:
+        until, tries = time.monotonic() + patience, 0
+        while True:
+            try:
+                with self._translated():
+                    return ask()
+            except _Throttled as exc:
+                tries += 1
+                if time.monotonic() > until:
+                    raise Unreachable(
+                        exc.what, hint="it has too few shards for what is asked of it, or is busy"
+                    ) from exc
+                pause(tries)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._meaning(error) from error
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise PermissionDenied(
+                f"{self.access.at}: this machine has no AWS login",
+                hint="set access_key_id and secret_access_key on the connection, or give the machine a role",
+            ) from error
+        except BotoCoreError as error:
+            raise Unreachable(
+                f"{self.access.at} does not answer: {mask(str(error))}", hint="check its endpoint and the network"
+            ) from error
+
+    def _meaning(self, error: Any) -> FlowError:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        said = mask(str(error))
+        if code == "ExpiredIteratorException":
+            return Expired("the iterator is too old")
+        if code == "ResourceNotFoundException":
+            return MissingTable(f"{self.access.at} is not there", hint="create it, or check its name and region")
+        if code in _THROTTLED or status in ("500", "503"):
+            return _Throttled(f"{self.access.at} is busy: {said}")
+        if code in _REFUSED or status == "403":
+            return PermissionDenied(
+                f"{self.access.at} refuses the login: {said}", hint="check the keys and their rights"
+            )
+        if code in ("ValidationException", "InvalidArgumentException"):
+            return BadValue(
+                f"{self.access.at} does not take this: {said}", hint="look at the record, or at the position"
+            )
+        return RunFailed(f"{self.access.at} answered {code or status}: {said}", hint="see the state of the stream")
+
+
+def pause(tries: int) -> None:
+    """Longer each time, and never the same for two who try at once."""
+    most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1))
+    time.sleep(random.uniform(most / 2, most))  # noqa: S311
+
+
+@lru_cache(maxsize=16)
+def _client(region: str | None, endpoint: str | None, access_key_id: str | None, secret: str | None) -> Any:
+    """One client for everybody who logs in like this."""
+    try:
+        import boto3
+    except ImportError as exc:
+        raise MissingDriver("Kinesis needs boto3", hint='pip install "ematix-flow-spark[kinesis]"') from exc
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    settings = Config(connect_timeout=3, read_timeout=20, retries={"total_max_attempts": 3, "mode": "standard"})
+    try:
+        session = boto3.session.Session()
+        where = region or session.region_name or ("us-east-1" if endpoint else None)
+        return session.client(
+            "kinesis", region_name=where, endpoint_url=endpoint, aws_access_key_id=access_key_id,
+            aws_secret_access_key=secret, config=settings,
+        )  # fmt: skip
+    except (BotoCoreError, ValueError) as exc:
+        raise ConnectionFailed(
+            f"Kinesis cannot be reached: {mask(str(exc))}",
+            hint='set region = "us-east-1" or the like on the connection',
+        ) from exc

@@ -1,0 +1,146 @@
+"""Kinesis by hand, for notebooks: batches of a stream as Arrow, and Arrow batches into it."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from ematix_flow.backends.kinesis.client import Access, Kinesis
+from ematix_flow.backends.kinesis.shards import Position, Standing
+from ematix_flow.backends.kinesis.sink import grouped, partition_key
+from ematix_flow.declare.connections import KinesisConnection
+from ematix_flow.families import message_batches
+from ematix_flow.foundation.errors import DeclarationError
+
+BATCH_SIZE = 10_000
+BATCH_BYTES = 16 * 1024**2
+MAX_EMPTY_POLLS = 10
+IDLE_POLL_MS = 200
+
+
+class KinesisBackend:
+    """One stream; `KinesisBackend.open("orders", region="us-east-1")`. Payloads are JSON."""
+
+    def __init__(self, connection: KinesisConnection, *, batch_size: int, batch_bytes: int, max_empty_polls: int,
+                 idle_poll_ms: int) -> None:  # fmt: skip
+        self._connection = connection
+        self._batch_size, self._batch_bytes = batch_size, batch_bytes
+        self._empty_polls, self._pause = max_empty_polls, idle_poll_ms / 1000
+        self._committed = self._read = Standing(Position(), {})
+        self._pending = 0
+
+    @classmethod
+    def open(
+        cls,
+        stream_name: str,
+        *,
+        region: str | None = None,
+        endpoint: str | None = None,
+        access_key_id: str | None = None,
+        secret_access_key: str | None = None,
+        batch_size: int | None = None,
+        batch_bytes: int | None = None,
+        max_empty_polls: int | None = None,
+        idle_poll_ms: int | None = None,
+    ) -> KinesisBackend:
+        """A stream by its name; nobody is asked yet, `ping()` does that."""
+        connection = KinesisConnection(
+            "notebook", stream_name=stream_name, region=region, endpoint=endpoint, access_key_id=access_key_id,
+            secret_access_key=secret_access_key,
+        )  # fmt: skip
+        return cls(
+            connection,
+            batch_size=_positive("batch_size", batch_size, BATCH_SIZE),
+            batch_bytes=_positive("batch_bytes", batch_bytes, BATCH_BYTES),
+            max_empty_polls=_positive("max_empty_polls", max_empty_polls, MAX_EMPTY_POLLS),
+            idle_poll_ms=_positive("idle_poll_ms", idle_poll_ms, IDLE_POLL_MS),
+        )
+
+    def ping(self) -> bool:
+        """Whether the stream is there, and lets this login in."""
+        self._client("").ask()
+        return True
+
+    def iter_arrow_stream(self, query: str = "") -> Iterator[Any]:
+        """Batches from what was read last; it ends when nothing came for `max_empty_polls` looks in a row."""
+        client, empty = self._client(query), 0
+        while empty < self._empty_polls:
+            records = self._gathered(client)
+            if not records:
+                empty += 1
+                time.sleep(self._pause)
+                continue
+            empty = 0
+            self._pending += len(records)
+            payloads = [bytes(record["Data"]) for _, record in records]
+            yield message_batches.of_json(payloads, [f"{shard}:{item['SequenceNumber']}" for shard, item in records])
+
+    def read_arrow_stream(self, query: str = "") -> list[Any]:
+        """The same batches, all at once."""
+        return list(self.iter_arrow_stream(query))
+
+    def write_arrow_stream(self, partition_key_prefix: str, batches: Iterable[Any]) -> int:
+        """Send every row as a JSON record, and wait until each was taken; rows sent."""
+        client, sent = self._client(""), 0
+        records = (
+            (partition_key(partition_key_prefix, None, secrets.token_hex(8)), payload)
+            for batch in batches
+            for payload in message_batches.to_json(batch)
+        )
+        for some in grouped(records, client.access.at):
+            sent += client.put(some)
+        return sent
+
+    def commit_offsets(self) -> None:
+        """What was handed out so far is done: `reset_to_committed_offsets` goes back to here."""
+        self._committed, self._pending = self._read, 0
+
+    def reset_to_committed_offsets(self) -> None:
+        """Read again what was handed out and not committed."""
+        self._read, self._pending = self._committed, 0
+
+    def pending_sequence_count(self) -> int:
+        """Records that were handed out and not committed."""
+        return self._pending
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def __enter__(self) -> KinesisBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"KinesisBackend({self._connection!r})"
+
+    def _client(self, query: str) -> Kinesis:
+        return Kinesis(Access.of(self._connection, query))
+
+    def _gathered(self, client: Kinesis) -> Sequence[tuple[str, Any]]:
+        """The next records, shard by shard, as many as a batch may have."""
+        self._read = self._read.joined_by(client.shards())
+        found: list[tuple[str, Any]] = []
+        size = 0
+        for shard in self._read.open:
+            if len(found) >= self._batch_size or size >= self._batch_bytes:
+                break
+            position = self._read.at(shard)
+            got = client.records(client.iterator(shard, position), most=self._batch_size - len(found))
+            if got.records:
+                found += [(shard, record) for record in got.records]
+                size += sum(len(record["Data"]) for record in got.records)
+                position = position.after(str(got.records[-1]["SequenceNumber"]))
+            self._read = self._read.moved(shard, position.ended() if got.following is None else position)
+        return found
+
+
+def _positive(name: str, value: int | None, default: int) -> int:
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise DeclarationError(f"{name} takes a positive whole number, not {value!r}")
+    return value

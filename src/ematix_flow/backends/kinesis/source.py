@@ -1,0 +1,111 @@
+"""A stream of Kinesis as the source of a stream: envelopes by a data source of our own, lag and losses by a client."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.kinesis.client import Access, Kinesis
+from ematix_flow.backends.kinesis.shards import FLOOR, Position, Standing
+from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
+from ematix_flow.families.checkpoints import last_planned
+from ematix_flow.foundation.errors import PlanError, RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.declare.connections import KinesisConnection
+
+_USABLE = ("ACTIVE", "UPDATING")
+
+
+class KinesisSource:
+    """The stream that a connection names, or another of the same account that the query names."""
+
+    envelopes = True
+
+    def __init__(self, connection: KinesisConnection) -> None:
+        self._connection = connection
+
+    def check(self, read: StreamRead) -> None:
+        """Refuse a service that does not answer, a login that is wrong, and a stream that is not there."""
+        client = self._client(read)
+        state = client.ask()
+        if state not in _USABLE:
+            raise RunFailed(f"{client.access.at} is {state}", hint="wait until it is ACTIVE")
+        _beginning(read.start)
+
+    def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
+        """A streaming frame of envelopes."""
+        from ematix_flow.backends.kinesis.reader import Settings, data_source
+
+        kept = last_planned(read.checkpoint)
+        start = Standing.of(kept) if kept else _beginning(read.start)
+        settings = Settings(self._client(read).access, start, read.max_rows, bool(read.options.get("drain")))
+        name = f"flow_kinesis_{uuid.uuid4().hex}"
+        spark.dataSource.register(data_source(name, settings))
+        return spark.readStream.format(name).load()
+
+    def committed(self, read: StreamRead, end: Offsets) -> None:
+        """Kinesis keeps no count of its readers."""
+
+    def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
+        """How far behind its end each shard was left, in seconds; the service counts no records."""
+        client, standing = self._client(read), Standing.of(end)
+        standing = standing.joined_by(client.shards())
+        made = []
+        for shard in standing.open:
+            got = client.records(client.iterator(shard, standing.at(shard)), most=1)
+            is_there = not got.records and not got.behind_ms
+            made.append(PartitionLag(f"{client.access.stream}-{shard}", 0 if is_there else None, got.behind_ms / 1000))
+        return made
+
+    def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
+        """Shards of which the oldest record that is kept comes after the next one that was wanted."""
+        client, standing = self._client(read), Standing.of(end)
+        there = {shard.name for shard in client.shards()}
+        found = []
+        for shard, at in standing.positions.items():
+            if at.is_end or at.sequence is None:
+                continue
+            if shard not in there:
+                found.append(Lost(f"{client.access.stream}-{shard}", at.sequence, "", None))
+                continue
+            oldest = client.records(client.iterator(shard, Position()), most=1).records
+            if oldest and int(oldest[0]["SequenceNumber"]) > int(at.sequence):
+                following = client.records(client.iterator(shard, at), most=1).records
+                if following and following[0]["SequenceNumber"] == oldest[0]["SequenceNumber"]:
+                    name = f"{client.access.stream}-{shard}"
+                    found.append(Lost(name, at.sequence, str(oldest[0]["SequenceNumber"]), None))
+        return found
+
+    def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
+        """Every shard from a moment on."""
+        aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
+        return {FLOOR: str(Position(moment_ms=int(aware.timestamp() * 1000)))}
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+    def _client(self, read: StreamRead) -> Kinesis:
+        return Kinesis(Access.of(self._connection, read.query))
+
+
+def _beginning(start: str) -> Standing:
+    """Where a stream without a checkpoint begins; what is older than a moment is left out in shards yet to come, too."""
+    if start == "earliest":
+        return Standing(Position(), {})
+    if start == "latest":
+        return Standing(Position(moment_ms=int(time.time() * 1000)), {})
+    try:
+        said = json.loads(start)
+        return Standing.of({str(name): str(text) for name, text in said.items()})
+    except (ValueError, TypeError, AttributeError):
+        raise PlanError(
+            f"a stream of Kinesis cannot start at {start!r}",
+            hint='say earliest, latest, {"*": "AT:1767225600000"} or {"shardId-000000000000": "<sequence number>"}',
+        ) from None

@@ -1,0 +1,144 @@
+"""Talking to Pub/Sub: clients for the service or its emulator, full names, and what a message is like."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timezone
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.pubsub.errors import translate
+from ematix_flow.families.spool.receiver import Message
+from ematix_flow.foundation.errors import ConfigError, MissingDriver
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import PubSubConnection
+
+SECONDS = 10.0
+_EMULATOR = "PUBSUB_EMULATOR_HOST"
+_SERVICE = "pubsub.googleapis.com"
+
+
+def load() -> Any:
+    """google-cloud-pubsub, which an extra brings."""
+    try:
+        from google import pubsub_v1
+    except ImportError as exc:
+        raise MissingDriver(
+            "Pub/Sub needs google-cloud-pubsub", hint='pip install "ematix-flow-spark[pubsub]"'
+        ) from exc
+    return pubsub_v1
+
+
+@dataclass(frozen=True)
+class Address:
+    """A project at the service, or at an emulator that asks nobody who he is."""
+
+    project: str
+    endpoint: str | None
+    is_open: bool
+    """Whether nobody logs in there, and nothing is encrypted."""
+
+    @classmethod
+    def of(cls, connection: PubSubConnection) -> Address:
+        """Of a connection; without an endpoint the emulator's own variable counts."""
+        ready = connection.resolved()
+        endpoint = ready.endpoint or os.environ.get(_EMULATOR)
+        is_open = bool(ready.anonymous_auth) or (not ready.endpoint and endpoint is not None)
+        if is_open and not endpoint:
+            raise ConfigError(
+                f"connection {connection.name!r} has anonymous_auth, and no endpoint where nobody logs in",
+                hint=f'add endpoint = "localhost:8085", or set {_EMULATOR}',
+                connection=connection.name,
+            )
+        plain = endpoint.removeprefix("http://").removeprefix("https://").rstrip("/") if endpoint else None
+        return cls(ready.project_id, plain, is_open)
+
+    @property
+    def at(self) -> str:
+        """For sentences."""
+        return f"Pub/Sub at {self.endpoint or _SERVICE}"
+
+    def subscription(self, name: str) -> str:
+        """The full name.
+
+        >>> Address("shop", None, False).subscription("orders")
+        'projects/shop/subscriptions/orders'
+        """
+        return name if name.startswith("projects/") else f"projects/{self.project}/subscriptions/{name}"
+
+    def topic(self, name: str) -> str:
+        """The full name."""
+        return name if name.startswith("projects/") else f"projects/{self.project}/topics/{name}"
+
+    def subscriber(self) -> Any:
+        """The plain client of subscriptions; threads may share it."""
+        return load().SubscriberClient(**self._ways("subscriber", "SubscriberGrpcTransport"))
+
+    def publisher(self) -> Any:
+        """The plain client of topics."""
+        return load().PublisherClient(**self._ways("publisher", "PublisherGrpcTransport"))
+
+    def sender(self) -> Any:
+        """The client that sends many messages at once, in the order of their keys."""
+        load()
+        from google.cloud import pubsub_v1
+
+        options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
+        with self.speaking():
+            return pubsub_v1.PublisherClient(
+                publisher_options=options, **self._ways("publisher", "PublisherGrpcTransport")
+            )
+
+    def _ways(self, service: str, transport: str) -> dict[str, Any]:
+        if not self.is_open:
+            return {"client_options": {"api_endpoint": self.endpoint}} if self.endpoint else {}
+        import importlib
+
+        import grpc
+
+        made = importlib.import_module(f"google.pubsub_v1.services.{service}.transports")
+        size = {"grpc.max_receive_message_length": -1, "grpc.max_send_message_length": -1}
+        channel = grpc.insecure_channel(str(self.endpoint), options=list(size.items()))
+        return {"transport": getattr(made, transport)(channel=channel)}
+
+    @contextmanager
+    def speaking(self, place: str = "the subscription") -> Iterator[None]:
+        """Errors inside are told in our words."""
+        load()
+        import grpc
+        from google.api_core.exceptions import GoogleAPIError
+        from google.auth.exceptions import GoogleAuthError
+
+        try:
+            yield
+        except (GoogleAPIError, GoogleAuthError, grpc.RpcError, OSError) as exc:
+            raise translate(exc, at=self.at, place=place) from exc
+
+
+def ask_subscription(address: Address, name: str) -> Any:
+    """What a subscription says of itself; refused when it is not there."""
+    with address.speaking(f"subscription {name!r}"), address.subscriber() as client:
+        return client.get_subscription(subscription=address.subscription(name), timeout=SECONDS, retry=None)
+
+
+def ask_topic(address: Address, name: str) -> Any:
+    """What a topic says of itself; refused when it is not there."""
+    with address.speaking(f"topic {name!r}"), address.publisher() as client:
+        return client.get_topic(topic=address.topic(name), timeout=SECONDS, retry=None)
+
+
+def message_of(received: Any) -> Message:
+    """A delivery as every broker's messages look."""
+    message = received.message
+    attributes = tuple((name, value.encode()) for name, value in message.attributes.items())
+    return Message(
+        value=message.data,
+        tag=received.ack_id,
+        key=message.ordering_key.encode() if message.ordering_key else None,
+        headers=attributes or None,
+        message_id=message.message_id or None,
+        timestamp=message.publish_time.ToDatetime(tzinfo=timezone.utc) if message.HasField("publish_time") else None,
+    )

@@ -1,0 +1,142 @@
+"""Pub/Sub by hand, for notebooks: batches of a subscription as Arrow, and Arrow batches into a topic."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ematix_flow.backends.pubsub.client import SECONDS, Address, load
+from ematix_flow.backends.pubsub.receiver import PubSubReceiver
+from ematix_flow.backends.pubsub.sink import publish
+from ematix_flow.declare.connections import PubSubConnection
+from ematix_flow.families.message_batches import to_json
+from ematix_flow.families.message_ids import ATTRIBUTE
+from ematix_flow.families.spool.by_hand import Gathering, Pace
+from ematix_flow.foundation.errors import DeclarationError, FlowError
+
+_WITHOUT_LIMIT = 0
+
+
+class PubSubBackend:
+    """One project; `PubSubBackend.open("my-project", endpoint="localhost:8085", anonymous_auth=True)`."""
+
+    def __init__(self, connection: PubSubConnection, pace: Pace) -> None:
+        self._connection, self._pace = connection, pace
+        self._address = Address.of(connection)
+        self._receiver: PubSubReceiver | None = None
+        self._name: str | None = None
+        self._pending: list[Any] = []
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    @classmethod
+    def open(
+        cls,
+        project_id: str,
+        *,
+        endpoint: str | None = None,
+        anonymous_auth: bool = False,
+        batch_size: int | None = None,
+        batch_bytes: int | None = None,
+        idle_timeout_ms: int | None = None,
+    ) -> PubSubBackend:
+        """A project by its name; nobody is asked yet, `ping()` does that."""
+        load()
+        connection = PubSubConnection(
+            "notebook", project_id=project_id, endpoint=endpoint, anonymous_auth=anonymous_auth
+        )
+        return cls(connection, Pace.of(batch_size, batch_bytes, idle_timeout_ms))
+
+    def ping(self) -> bool:
+        """Whether the service answers, and lets this login in."""
+        with self._address.speaking("the project"), self._address.publisher() as client:
+            asked = {"project": f"projects/{self._address.project}", "page_size": 1}
+            client.list_topics(request=asked, timeout=SECONDS, retry=None)
+        return True
+
+    def iter_arrow_stream(self, query: str) -> Iterator[Any]:
+        """Batches of a subscription with JSON messages; it ends when nothing has come for `idle_timeout_ms`.
+
+        What was handed out is kept from others until `commit_offsets()` or `nack_pending()`.
+        """
+        gathering = Gathering(self._consumer(query), self._pace, query)
+        for messages in gathering:
+            with self._lock:
+                self._pending += [message.tag for message in messages]
+            yield gathering.decoded(messages)
+
+    def read_arrow_stream(self, query: str) -> list[Any]:
+        """The same batches, all at once."""
+        return list(self.iter_arrow_stream(query))
+
+    def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
+        """Send every row as a JSON message and wait until the service has it; how many."""
+        run, number = secrets.token_hex(8), iter(range(1 << 62))
+        outgoing = ((value, "", {ATTRIBUTE: f"{run}/{next(number)}"}) for batch in batches for value in to_json(batch))
+        return publish(self._address, topic, outgoing)
+
+    def commit_offsets(self) -> None:
+        """Acknowledge every message that was handed out so far."""
+        tags = self._taken()
+        if self._receiver is not None and tags:
+            self._receiver.ack(tags)
+
+    def nack_pending(self) -> int:
+        """Give back what was handed out: it is delivered again, or dead-lettered after as many attempts as the
+        subscription's dead-letter policy allows."""
+        tags = self._taken()
+        if self._receiver is not None and tags:
+            self._receiver.nack(tags, requeue=True)
+        return len(tags)
+
+    def pending_handler_count(self) -> int:
+        """Messages that were handed out and not answered yet."""
+        return len(self._pending)
+
+    def close(self) -> None:
+        """End the conversation; what was not acknowledged is delivered again."""
+        self._ended.set()
+        if self._receiver is not None:
+            self._receiver.close()
+        self._receiver, self._name, self._pending = None, None, []
+
+    def __enter__(self) -> PubSubBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"PubSubBackend({self._connection!r})"
+
+    def _taken(self) -> list[Any]:
+        with self._lock:
+            tags, self._pending = self._pending, []
+        return tags
+
+    def _consumer(self, name: str) -> PubSubReceiver:
+        if self._receiver is not None and self._name == name:
+            return self._receiver
+        if self._pending:
+            raise DeclarationError(
+                f"{len(self._pending)} message(s) of {self._name!r} wait for an answer",
+                hint="commit_offsets() or nack_pending() first, then read another subscription",
+            )
+        self.close()
+        receiver = PubSubReceiver(self._address, name)
+        receiver.connect(_WITHOUT_LIMIT)
+        self._receiver, self._name, self._ended = receiver, name, threading.Event()
+        threading.Thread(target=self._keep, args=(receiver, self._ended), name="flow-leases", daemon=True).start()
+        return receiver
+
+    def _keep(self, receiver: PubSubReceiver, ended: threading.Event) -> None:
+        """Whoever works in a notebook may take his time between two batches: his messages stay his meanwhile."""
+        while not ended.wait(receiver.renew_seconds):
+            with self._lock:
+                tags = list(self._pending)
+            try:
+                receiver.extend(tags)
+            except FlowError:  # told by the next batch
+                return

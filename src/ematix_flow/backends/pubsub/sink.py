@@ -1,0 +1,102 @@
+"""A topic of Pub/Sub as the target of a stream."""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.pubsub.client import Address, ask_topic
+from ematix_flow.backends.pubsub.errors import translate
+from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.families.carry import staging
+from ematix_flow.families.message_ids import ATTRIBUTE, COLUMNS, messages
+from ematix_flow.families.small_arrow import row_batch
+from ematix_flow.foundation import fault
+from ematix_flow.foundation.errors import PermissionDenied
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import PubSubConnection
+
+_AT_ONCE = 2_000
+_SECONDS = 60.0
+
+Outgoing = tuple[bytes, str, dict[str, str]]
+"""Data, ordering key, attributes."""
+
+
+class PubSubSink:
+    """The topics of one project; at least once."""
+
+    def __init__(self, connection: PubSubConnection) -> None:
+        self._connection = connection
+
+    def check(self, place: str) -> None:
+        """Refuse a service that does not answer, and a topic that is not there."""
+        try:
+            ask_topic(Address.of(self._connection), place)
+        except PermissionDenied:  # who may only publish may not ask; the first message tells
+            return
+
+    def send(self, job: BrokerJob, frame: DataFrame) -> int:
+        """Every task sends its rows and waits for the service; rows sent."""
+        address = Address.of(self._connection)
+        place = f"topic {job.place!r}"
+        work = staging(_sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, place=place))
+        outcome = frame.selectExpr(*COLUMNS).mapInArrow(work, "rows BIGINT").collect()
+        return sum(row["rows"] for row in outcome)
+
+
+def _sender(address: Address, job: BrokerJob, driver: int) -> Any:
+    def send(batches: Iterator[Any]) -> Iterator[Any]:
+        sent = publish(address, job.place, _outgoing(job, batches, driver))
+        yield row_batch({"rows": sent})
+
+    return send
+
+
+def _outgoing(job: BrokerJob, batches: Iterator[Any], driver: int) -> Iterator[Outgoing]:
+    for name, key, value, headers in messages(job, batches):
+        attributes = {header: _text(content) for header, content in headers}
+        yield value, _text(key or b""), {**attributes, ATTRIBUTE: name}
+        fault.point("mid_stage", victim=driver)
+
+
+def publish(address: Address, topic: str, outgoing: Iterable[Outgoing]) -> int:
+    """Send them all, in order for each key, and wait until the service has every one; how many."""
+    sender: Any = None
+    path, sent = address.topic(topic), 0
+    waiting: deque[Any] = deque()
+    with address.speaking(f"topic {topic!r}"):
+        try:
+            for data, key, attributes in outgoing:
+                sender = sender or address.sender()
+                waiting.append(sender.publish(path, data, ordering_key=key, **_named(attributes)))
+                sent += 1
+                if len(waiting) >= _AT_ONCE:
+                    waiting.popleft().result(timeout=_SECONDS)
+            while waiting:
+                waiting.popleft().result(timeout=_SECONDS)
+        finally:
+            if sender is not None:
+                sender.stop()
+                sender.transport.close()
+    return sent
+
+
+def _named(attributes: dict[str, str]) -> dict[str, str]:
+    """The client takes attributes as keywords, beside its own."""
+    taken = {"topic", "data", "ordering_key", "retry", "timeout", "self"}
+    return {f"{name}_" if name in taken else name: value for name, value in attributes.items()}
+
+
+def _text(value: bytes) -> str:
+    """Attributes and keys are text; other bytes travel as base64."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(value).decode()

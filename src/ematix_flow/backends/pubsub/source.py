@@ -1,0 +1,36 @@
+"""Reading a subscription of Pub/Sub as a stream."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.pubsub.client import Address, ask_subscription
+from ematix_flow.backends.pubsub.monitoring import undelivered
+from ematix_flow.backends.pubsub.receiver import PubSubReceiver
+from ematix_flow.contract.stream import StreamRead
+from ematix_flow.families.spool.receiver import MakeReceiver
+from ematix_flow.families.spool.source import SpoolSource
+from ematix_flow.foundation.errors import PermissionDenied
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import PubSubConnection
+
+
+class PubSubSource(SpoolSource):
+    """The subscriptions of one project; a stream's query is the name of one."""
+
+    connection: PubSubConnection
+
+    def receiver(self, read: StreamRead) -> MakeReceiver:
+        return partial(PubSubReceiver, Address.of(self.connection), read.query)
+
+    def check(self, read: StreamRead) -> None:
+        self.refuse_odd(read)
+        try:
+            ask_subscription(Address.of(self.connection), read.query)
+        except PermissionDenied:  # who may only read may not ask; the first pull tells
+            return
+
+    def waiting(self, read: StreamRead) -> int | None:
+        return undelivered(Address.of(self.connection), read.query)

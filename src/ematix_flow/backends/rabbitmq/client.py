@@ -1,0 +1,158 @@
+"""Talking to RabbitMQ: parameters, connections, and what a queue is like."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.rabbitmq.errors import translate
+from ematix_flow.declare.connections import urls
+from ematix_flow.families.message_ids import KEY
+from ematix_flow.families.spool.receiver import Headers, Message
+from ematix_flow.families.spool.source import plain_name
+from ematix_flow.foundation.errors import ConfigError, MissingDriver
+from ematix_flow.foundation.redact import remember_url
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import RabbitMQConnection
+
+_SECONDS = 5.0
+_HEARTBEAT_SECONDS = 60
+_BLOCKED_SECONDS = 300.0
+_NO_SECONDS = 100_000_000_000
+
+
+def load() -> Any:
+    """pika, which an extra brings."""
+    try:
+        import pika
+    except ImportError as exc:
+        raise MissingDriver("RabbitMQ needs pika", hint='pip install "ematix-flow-spark[rabbitmq]"') from exc
+    log = logging.getLogger("pika")
+    if log.level == logging.NOTSET:  # it tells every refusal with a traceback, before we say it in a sentence
+        log.setLevel(logging.CRITICAL)
+    return pika
+
+
+@dataclass(frozen=True)
+class Address:
+    """A server, and how to be known there."""
+
+    url: str
+    at: str
+    """For sentences: `RabbitMQ at host:port`."""
+    name: str
+    heartbeat: int = _HEARTBEAT_SECONDS
+
+    def __repr__(self) -> str:
+        return f"Address({self.at})"
+
+    @classmethod
+    def of(cls, connection: RabbitMQConnection, name: str, *, heartbeat: int = _HEARTBEAT_SECONDS) -> Address:
+        """Of a connection, which may hold references."""
+        url = connection.resolved().amqp_url
+        parts = urls.split(url)
+        port = parts.port or ("5671" if parts.scheme == "amqps" else "5672")
+        return cls(url, f"RabbitMQ at {parts.host}:{port}", plain_name(f"ematix-flow {name}"), heartbeat)
+
+    def parameters(self) -> Any:
+        """As pika takes them; what the url says itself stays."""
+        pika = load()
+        remember_url(self.url)
+        try:
+            wanted = pika.URLParameters(self.url)
+        except (ValueError, TypeError, KeyError) as exc:
+            raise ConfigError(
+                f"amqp_url of {self.at} cannot be read", hint="see the documentation of amqp URLs"
+            ) from exc
+        if "heartbeat=" not in self.url:
+            wanted.heartbeat = self.heartbeat
+        wanted.connection_attempts = 1  # whoever connects has a rhythm of his own
+        wanted.socket_timeout = wanted.stack_timeout = _SECONDS
+        wanted.blocked_connection_timeout = _BLOCKED_SECONDS
+        wanted.client_properties = {"connection_name": self.name}
+        return wanted
+
+    def connect(self) -> Any:
+        """A connection for one thread."""
+        pika = load()
+        wanted = self.parameters()
+        with self.speaking():
+            return pika.BlockingConnection(wanted)
+
+    @contextmanager
+    def speaking(self, queue: str | None = None) -> Iterator[None]:
+        """Errors inside are told in our words."""
+        pika = load()
+        try:
+            yield
+        except (pika.exceptions.AMQPError, OSError) as exc:
+            raise translate(exc, at=self.at, queue=queue) from exc
+
+    @contextmanager
+    def channel(self, queue: str | None = None) -> Iterator[Any]:
+        """A connection for a moment."""
+        link = self.connect()
+        try:
+            with self.speaking(queue):
+                yield link.channel()
+        finally:
+            close(link)
+
+
+def depth(address: Address, queue: str) -> int:
+    """How many messages wait in a queue that must be there."""
+    with address.channel(queue) as channel:
+        return int(channel.queue_declare(queue, passive=True).method.message_count)
+
+
+def close(link: Any) -> None:
+    """End a connection, whatever state it is in."""
+    pika = load()
+    with suppress(pika.exceptions.AMQPError, OSError):
+        if link.is_open:
+            link.close()
+
+
+def message_of(method: Any, properties: Any, body: bytes) -> Message:
+    """A delivery as every broker's messages look. The key is the one that a sender of ours gave, else the routing key."""
+    given = dict(properties.headers or {})
+    key = given.pop(KEY, None)
+    if key is None:
+        key = method.routing_key or None
+    return Message(
+        value=body,
+        tag=method.delivery_tag,
+        key=as_bytes(key),
+        headers=_headers(given),
+        message_id=properties.message_id or None,
+        timestamp=_moment(properties.timestamp),
+    )
+
+
+def _moment(said: Any) -> datetime | None:
+    """When the publisher says it was; the protocol has seconds, some publishers write milliseconds, a few nonsense."""
+    if not isinstance(said, (int, float)):
+        return None
+    try:
+        return datetime.fromtimestamp(said / 1000 if said > _NO_SECONDS else said, timezone.utc)
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _headers(given: dict[str, Any]) -> Headers | None:
+    return tuple((str(name), as_bytes(value)) for name, value in given.items()) or None
+
+
+def as_bytes(value: Any) -> bytes | None:
+    """A header's value: text as UTF-8, bytes as they are, everything else as JSON."""
+    if value is None or isinstance(value, bytes):
+        return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    return value.encode() if isinstance(value, str) else json.dumps(value, default=str).encode()

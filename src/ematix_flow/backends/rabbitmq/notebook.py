@@ -1,0 +1,122 @@
+"""RabbitMQ by hand, for notebooks: batches of a queue as Arrow, and Arrow batches into a queue."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from ematix_flow.backends.rabbitmq.client import Address, load
+from ematix_flow.backends.rabbitmq.publisher import Publisher
+from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
+from ematix_flow.backends.rabbitmq.sink import properties
+from ematix_flow.declare.connections import RabbitMQConnection
+from ematix_flow.families.message_batches import to_json
+from ematix_flow.families.spool.by_hand import Gathering, Pace
+from ematix_flow.foundation.errors import DeclarationError
+
+_WITHOUT_LIMIT = 0
+_NO_HEARTBEAT = 0
+
+
+class RabbitMQBackend:
+    """One RabbitMQ server; `RabbitMQBackend.open("amqp://guest:guest@localhost:5672/%2f")`."""
+
+    def __init__(self, connection: RabbitMQConnection, pace: Pace) -> None:
+        self._connection, self._pace = connection, pace
+        # Whoever works in a notebook may take his time between two batches, and nobody would answer heartbeats then.
+        self._address = Address.of(connection, "notebook", heartbeat=_NO_HEARTBEAT)
+        self._receiver: RabbitMQReceiver | None = None
+        self._queue: str | None = None
+        self._pending: list[Any] = []
+
+    @classmethod
+    def open(
+        cls,
+        amqp_url: str,
+        *,
+        consumer_tag: str | None = None,
+        batch_size: int | None = None,
+        batch_bytes: int | None = None,
+        idle_timeout_ms: int | None = None,
+    ) -> RabbitMQBackend:
+        """A server by its url; nobody is asked yet, `ping()` does that."""
+        load()
+        connection = RabbitMQConnection("notebook", amqp_url=amqp_url, consumer_tag=consumer_tag)
+        return cls(connection, Pace.of(batch_size, batch_bytes, idle_timeout_ms))
+
+    def ping(self) -> bool:
+        """Whether the server answers, and lets this login in."""
+        with self._address.channel():
+            return True
+
+    def iter_arrow_stream(self, query: str) -> Iterator[Any]:
+        """Batches of a queue of JSON messages; it ends when nothing has come for `idle_timeout_ms`.
+
+        What was handed out waits for `commit_offsets()` or `nack_pending()`.
+        """
+        gathering = Gathering(self._consumer(query), self._pace, query)
+        for messages in gathering:
+            self._pending += [message.tag for message in messages]
+            yield gathering.decoded(messages)
+
+    def read_arrow_stream(self, query: str) -> list[Any]:
+        """The same batches, all at once."""
+        return list(self.iter_arrow_stream(query))
+
+    def write_arrow_stream(self, queue: str, batches: Iterable[Any]) -> int:
+        """Send every row as a JSON message and wait until the broker confirms it; how many."""
+        run, number = secrets.token_hex(8), iter(range(1 << 62))
+        outgoing = (
+            (value, properties(f"{run}/{next(number)}", None, [])) for batch in batches for value in to_json(batch)
+        )
+        with Publisher(self._address, queue) as publisher:
+            return publisher.send(outgoing)
+
+    def commit_offsets(self) -> None:
+        """Acknowledge every message that was handed out so far."""
+        tags, self._pending = self._pending, []
+        if self._receiver is not None and tags:
+            self._receiver.ack(tags)
+            self._receiver.receive(0, 0.0)  # the acknowledgements leave now
+
+    def nack_pending(self, requeue: bool = True) -> int:
+        """Give back what was handed out, or with `requeue=False` reject it: the queue's dead-letter exchange gets it."""
+        tags, self._pending = self._pending, []
+        if self._receiver is not None and tags:
+            self._receiver.nack(tags, requeue=requeue)
+            self._receiver.receive(0, 0.0)
+        return len(tags)
+
+    def pending_delivery_count(self) -> int:
+        """Messages that were handed out and not answered yet."""
+        return len(self._pending)
+
+    def close(self) -> None:
+        """End the connection; what was not acknowledged is delivered again."""
+        if self._receiver is not None:
+            self._receiver.close()
+        self._receiver, self._queue, self._pending = None, None, []
+
+    def __enter__(self) -> RabbitMQBackend:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"RabbitMQBackend({self._connection!r})"
+
+    def _consumer(self, queue: str) -> RabbitMQReceiver:
+        if self._receiver is not None and self._queue == queue:
+            return self._receiver
+        if self._pending:
+            raise DeclarationError(
+                f"{len(self._pending)} message(s) of {self._queue!r} wait for an answer",
+                hint="commit_offsets() or nack_pending() first, then read another queue",
+            )
+        self.close()
+        receiver = RabbitMQReceiver(self._address, queue, self._connection.resolved().consumer_tag)
+        receiver.connect(_WITHOUT_LIMIT)
+        self._receiver, self._queue = receiver, queue
+        return receiver

@@ -1,0 +1,98 @@
+"""A consumer of one queue, for the spool."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from ematix_flow.backends.rabbitmq.client import Address, close, message_of
+from ematix_flow.families.spool.receiver import Message
+from ematix_flow.foundation.errors import Unreachable
+
+_MOST_PREFETCHED = 65_535
+
+
+class RabbitMQReceiver:
+    """Deliveries as they come; tags are numbers that grow."""
+
+    renew_seconds: float | None = None
+    rejects_at_once = True
+
+    def __init__(self, address: Address, queue: str, consumer_tag: str | None = None) -> None:
+        self._address, self._queue, self._consumer_tag = address, queue, consumer_tag
+        self._link: Any = None
+        self._channel: Any = None
+        self._inbox: deque[tuple[Any, Any, bytes]] = deque()
+        self._open: dict[int, None] = {}
+        """Tags that were not answered, the oldest first."""
+        self._waiting: int | None = None
+        self._is_cancelled = False
+
+    def connect(self, window: int) -> None:
+        self._link = self._address.connect()
+        with self._address.speaking(self._queue):
+            self._channel = self._link.channel()
+            found = self._channel.queue_declare(self._queue, passive=True)
+            self._waiting = int(found.method.message_count)
+            self._channel.basic_qos(prefetch_count=min(window, _MOST_PREFETCHED))
+            self._channel.add_on_cancel_callback(self._cancelled)
+            named = {"consumer_tag": self._consumer_tag} if self._consumer_tag else {}
+            self._channel.basic_consume(self._queue, self._arrived, **named)
+
+    def waiting(self) -> int | None:
+        """As many as there were when we connected."""
+        return self._waiting
+
+    def receive(self, limit: int, timeout: float) -> Sequence[Message]:
+        with self._address.speaking(self._queue):
+            self._link.process_data_events(time_limit=0 if self._inbox and limit else timeout)
+        if self._is_cancelled:
+            raise Unreachable(
+                f"queue {self._queue!r} was taken away at {self._address.at}",
+                hint="declare it again: the stream goes on",
+            )
+        return [message_of(*self._inbox.popleft()) for _ in range(min(limit, len(self._inbox)))]
+
+    def ack(self, tags: Sequence[Any]) -> None:
+        done = set(tags)
+        oldest = self._oldest_of(done)
+        with self._address.speaking(self._queue):
+            if oldest is not None:
+                self._channel.basic_ack(oldest, multiple=True)
+            for tag in sorted(done):
+                if oldest is None or tag > oldest:
+                    self._channel.basic_ack(tag)
+        for tag in done:
+            self._open.pop(tag, None)
+
+    def _oldest_of(self, done: set[Any]) -> int | None:
+        """The last of the oldest deliveries that are all done: they can be answered with one word."""
+        last = None
+        for tag in self._open:
+            if tag not in done:
+                break
+            last = tag
+        return last
+
+    def nack(self, tags: Sequence[Any], *, requeue: bool) -> None:
+        with self._address.speaking(self._queue):
+            for tag in tags:
+                self._channel.basic_nack(tag, requeue=requeue)
+        for tag in tags:
+            self._open.pop(tag, None)
+
+    def extend(self, tags: Sequence[Any]) -> None:
+        """RabbitMQ waits as long as the connection lives."""
+
+    def close(self) -> None:
+        if self._link is not None:
+            close(self._link)
+            self._link = None
+
+    def _arrived(self, _channel: Any, method: Any, properties: Any, body: bytes) -> None:
+        self._open[method.delivery_tag] = None
+        self._inbox.append((method, properties, body))
+
+    def _cancelled(self, _frame: Any) -> None:
+        self._is_cancelled = True

@@ -1,0 +1,82 @@
+"""A queue of RabbitMQ as the target of a stream."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.rabbitmq.client import Address, depth, load
+from ematix_flow.backends.rabbitmq.errors import translate
+from ematix_flow.backends.rabbitmq.publisher import Outgoing, Publisher
+from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.families.carry import staging
+from ematix_flow.families.message_ids import COLUMNS, KEY, messages
+from ematix_flow.families.small_arrow import row_batch
+from ematix_flow.foundation import fault
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from ematix_flow.declare.connections import RabbitMQConnection
+
+_PERSISTENT = 2
+
+
+class RabbitMQSink:
+    """The queues of one connection; at least once, with ids that stay the same when a batch is sent again."""
+
+    def __init__(self, connection: RabbitMQConnection) -> None:
+        self._connection = connection
+
+    def check(self, place: str) -> None:
+        """Refuse a server that does not answer, and a queue that is not there."""
+        depth(Address.of(self._connection, "check"), place)
+
+    def send(self, job: BrokerJob, frame: DataFrame) -> int:
+        """Every task sends its rows and waits for the broker's confirms; rows sent."""
+        address = Address.of(self._connection, job.stream)
+        work = staging(_sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, queue=job.place))
+        outcome = frame.selectExpr(*COLUMNS).mapInArrow(work, "rows BIGINT").collect()
+        return sum(row["rows"] for row in outcome)
+
+
+def _sender(address: Address, job: BrokerJob, driver: int) -> Any:
+    def send(batches: Iterator[Any]) -> Iterator[Any]:
+        outgoing = _outgoing(job, batches)
+        first = next(outgoing, None)
+        if first is None:
+            return
+        with Publisher(address, job.place) as publisher:
+            if fault.is_armed("mid_stage"):
+                publisher.send([first])
+                fault.point("mid_stage", victim=driver)
+            sent = publisher.send(chain([first], outgoing))
+        yield row_batch({"rows": sent})
+
+    return send
+
+
+def _outgoing(job: BrokerJob, batches: Iterator[Any]) -> Iterator[Outgoing]:
+    for name, key, value, headers in messages(job, batches):
+        yield value, properties(name, key, headers)
+
+
+def properties(message_id: str, key: bytes | None, headers: list[tuple[str, bytes]]) -> Any:
+    """Of a message that survives the broker's restart."""
+    pika = load()
+    told = {name: _readable(value) for name, value in headers}
+    if key is not None:
+        told[KEY] = _readable(key)
+    return pika.BasicProperties(
+        delivery_mode=_PERSISTENT, message_id=message_id, headers=told or None, app_id="ematix-flow"
+    )
+
+
+def _readable(value: bytes) -> str | bytes:
+    """Text where it is text: other consumers expect it so."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value

@@ -1,0 +1,121 @@
+"""`flow consume`: run a stream until somebody stops it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import module_option, run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.names import name_of
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.stream_choice import chosen
+from ematix_flow.cli.stream_progress import StreamProgress
+from ematix_flow.declare.streams import registry as streams
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.streams.spec import Restarts, StreamSpec
+
+
+@click.command("consume", cls=FlowCommand)
+@click.argument("stream", required=False, metavar="[PIPELINE_TOML | NAME]")
+@module_option
+@click.option("--once", is_flag=True, help="read what is there, then stop")
+@click.option("--trigger", metavar="INTERVAL", help='one batch each "5 seconds", however little has come')
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT",
+              help="serve Prometheus metrics at 127.0.0.1:PORT/metrics")  # fmt: skip
+@click.option("--restart-on-error", is_flag=True, help="start again after an error that may pass")
+@click.option("--initial-backoff-ms", type=click.IntRange(min=1), metavar="MS",
+              help="the wait before the first restart, then twice as long each time  [default: 1000]")  # fmt: skip
+@click.option("--max-backoff-ms", type=click.IntRange(min=1), metavar="MS",
+              help="the longest wait before a restart  [default: 60000]")  # fmt: skip
+@click.option("--max-restarts", type=click.IntRange(min=0), metavar="N",
+              help="give up after so many restarts in a row  [default: never]")  # fmt: skip
+@run_log_options
+@click.pass_obj
+def command(output: Output, /, stream: str | None, module: str | None, once: bool, trigger: str | None,
+            metrics_port: int | None, run_log_choice: RunLogChoice, **restarts: Any) -> None:  # fmt: skip
+    """Run a stream: from a TOML file, or one that a module declares, by name.
+
+    Without a name it is pipeline.toml here, or the only stream of the module. SIGTERM and Ctrl-C stop between two
+    batches; the next start goes on where this one stopped.
+    """
+    if once and trigger is not None:
+        raise click.UsageError("--once reads what is there as fast as it can; leave out --trigger", ctx=_context())
+    spec = chosen(stream, module)
+    from ematix_flow.declare.streams.rules import trigger_of
+    from ematix_flow.engine.streams import runner
+
+    spec = replace(spec, restarts=_restarts(spec.restarts, restarts), trigger=trigger_of(trigger) or spec.trigger)
+    port = metrics_port if metrics_port is not None else spec.metrics_port
+    run_log = run_log_choice.for_writing(output)
+    output.talk(f"{spec.name}: {_route(spec)}")
+    try:
+        with StreamProgress(spec.name, output) as progress, modules.talk_only():
+            outcome = runner.run(spec, once=once, metrics_port=port, run_log=run_log, listener=progress)
+    finally:
+        if run_log is not None:
+            run_log.close()
+    _conclude(spec, dict(outcome), output)
+
+
+@click.command("consume-list", cls=FlowCommand)
+@module_option
+@click.pass_obj
+def list_command(output: Output, module: str | None) -> None:
+    """The streams of a module, by name."""
+    loaded = modules.load(module)
+    found = {name: stream.spec for name, stream in sorted(streams.streams().items())}
+    if output.json:
+        output.document({"pipelines": list(found), "streams": [_entry(spec) for spec in found.values()]})
+        return
+    if not found:
+        output.talk(f"{loaded.name} declares no streams; decorate a function with @ematix.streaming_pipeline(…)")
+        return
+    output.table([(name, _route(spec)) for name, spec in found.items()])
+
+
+def _restarts(declared: Restarts, said: Mapping[str, Any]) -> Restarts:
+    """What the command line says comes before the declaration."""
+    given = {
+        "on_error": True if said["restart_on_error"] else None,
+        "initial_backoff_ms": said["initial_backoff_ms"],
+        "max_backoff_ms": said["max_backoff_ms"],
+        "most": said["max_restarts"],
+    }
+    made = replace(declared, **{name: value for name, value in given.items() if value is not None})
+    if made.max_backoff_ms < made.initial_backoff_ms:
+        raise click.UsageError("the longest wait is shorter than the first one: --max-backoff-ms", ctx=_context())
+    return made
+
+
+def _entry(spec: StreamSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "sources": [{"query": one.query, "connection": name_of(one.connection)} for one in spec.sources],
+        "targets": [{"name": one.name, "connection": name_of(one.connection)} for one in spec.targets],
+        "where": str(spec.where) if spec.where else None,
+    }
+
+
+def _route(spec: StreamSpec) -> str:
+    sources = ", ".join(f"{one.query} ({name_of(one.connection)})" for one in spec.sources)
+    targets = ", ".join(f"{one.name} ({name_of(one.connection)})" for one in spec.targets)
+    return f"{sources} → {targets}"
+
+
+def _conclude(spec: StreamSpec, outcome: dict[str, Any], output: Output) -> None:
+    if output.json:
+        output.document({"pipeline": spec.name, **outcome})
+        return
+    rows, batches = outcome.get("total_rows", 0), outcome.get("iterations", 0)
+    output.data(f"{spec.name}  {rows:,} rows in {batches:,} batches")
+
+
+def _context() -> click.Context | None:
+    return click.get_current_context(silent=True)

@@ -1,0 +1,243 @@
+"""`flow dlq`: messages that a stream could not take: looked at, replayed, parked, purged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ematix_flow.cli import exit_codes
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import run_log_options
+from ematix_flow.cli.history import RunLogChoice
+from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
+from ematix_flow.cli.moments import local
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.stream_choice import chosen, stream_options
+from ematix_flow.foundation.errors import UnknownName
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.streams.letter import Letter, Selection
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+_HERE = "ematix_flow.cli.commands.dlq"
+_HEADER = ("ID", "STAGE", "TARGET", "STATUS", "TRIES", "FAILED", "POSITION", "ERROR")
+_STATUSES = ("pending", "leased", "parked")
+_SHORT_ID = 12
+_SHORT_ERROR = 70
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+_stream_option: Callable[[_F], _F] = click.option(
+    "-s", "--stream", metavar="NAME", help="whose; not needed where one stream is declared"
+)
+_all_option: Callable[[_F], _F] = click.option("--all", "everything", is_flag=True, help="all of them")
+
+
+@click.command(
+    "dlq",
+    cls=FlowGroup,
+    lazy={
+        "list": Lazy(_HERE, "the newest first, and how many there are", attribute="list_command"),
+        "show": Lazy(_HERE, "everything about one message", attribute="show_command"),
+        "replay": Lazy(_HERE, "take messages through the stream again", attribute="replay_command"),
+        "park": Lazy(_HERE, "keep messages, and leave them out of replays", attribute="park_command"),
+        "purge": Lazy(_HERE, "forget messages for good", attribute="purge_command"),
+    },
+)
+def group() -> None:
+    """Dead letters: messages that a stream could not decode, transform or write."""
+
+
+@click.command("list", cls=FlowCommand)
+@click.argument("name", required=False)
+@click.option("--status", type=click.Choice(_STATUSES), help="only these")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="at most so many")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="leave out the newest so many")
+@stream_options
+@click.pass_obj
+def list_command(output: Output, name: str | None, status: str | None, limit: int, offset: int, module: str | None,
+                 config: str | None) -> None:  # fmt: skip
+    """The dead letters of a stream, the newest first."""
+    from ematix_flow.engine.streams import desk
+
+    spec = chosen(name, module, config)
+    letters = desk.listed(spec, status, limit=limit, offset=offset)
+    told = desk.stats(spec)
+    if output.json:
+        output.document({"pipeline": spec.name, **told, "records": [letter.to_dict() for letter in letters]})
+        return
+    if letters:
+        output.table([_row(letter) for letter in letters], header=_HEADER)
+    depth = ", ".join(f"{count:,} {word}" for word, count in told["depth"].items() if count)
+    output.talk(f"{spec.name}: {depth or 'no dead letters'}")
+
+
+@click.command("show", cls=FlowCommand)
+@click.argument("letter", metavar="ID")
+@_stream_option
+@stream_options
+@click.pass_obj
+def show_command(output: Output, letter: str, stream: str | None, module: str | None, config: str | None) -> None:
+    """Everything about one message; the first letters of its id are enough."""
+    from ematix_flow.engine.streams import desk
+
+    spec = chosen(stream, module, config)
+    found = desk.found(spec, letter)
+    if found is None:
+        raise UnknownName(f"{spec.name} has no dead letter {letter!r}", hint=f"flow dlq list {spec.name}")
+    if output.json:
+        output.document(found.to_dict(preview=None))
+        return
+    for line in _details(found):
+        output.data(line)
+
+
+@click.command("replay", cls=FlowCommand)
+@click.argument("letters", metavar="[ID...]", nargs=-1)
+@_all_option
+@click.option("--first", type=click.IntRange(min=1), metavar="N", help="the oldest so many")
+@click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
+              help="park what fails in its Nth try  [default: dlq_max_attempts of the stream]")  # fmt: skip
+@_stream_option
+@stream_options
+@run_log_options
+@click.pass_obj
+def replay_command(output: Output, letters: tuple[str, ...], everything: bool, first: int | None, max_attempts: int | None,
+                   stream: str | None, module: str | None, config: str | None,
+                   run_log_choice: RunLogChoice) -> int:  # fmt: skip
+    """Take messages through the stream again, by its declaration as it is now; it may run meanwhile.
+
+    What succeeds is gone from the dead letters, what fails again goes back with one try more. Dead letters in a topic
+    are sent to the topic that they came from.
+    """
+    from ematix_flow.engine.streams import desk
+
+    selection = _selection(letters, everything=everything, first=first)
+    spec = chosen(stream, module, config)
+    run_log = run_log_choice.for_writing(output)
+    try:
+        with modules.talk_only():
+            report = desk.replayed(spec, selection, most_attempts=max_attempts, run_log=run_log)
+    finally:
+        if run_log is not None:
+            run_log.close()
+    again = report.redeadlettered + report.parked
+    if output.json:
+        output.document({"pipeline": spec.name, "report": report.to_dict()})
+    else:
+        failed = f", {report.redeadlettered:,} failed again" if report.redeadlettered else ""
+        parked = f", {report.parked:,} failed for the last time and are parked" if report.parked else ""
+        output.data(f"{spec.name}  {report.taken:,} taken, {report.succeeded:,} succeeded{failed}{parked}")
+    return exit_codes.PARTIAL if again and report.succeeded else exit_codes.DATA if again else exit_codes.OK
+
+
+@click.command("park", cls=FlowCommand)
+@click.argument("letters", metavar="[ID...]", nargs=-1)
+@_all_option
+@_stream_option
+@stream_options
+@click.pass_obj
+def park_command(output: Output, letters: tuple[str, ...], everything: bool, stream: str | None, module: str | None,
+                 config: str | None) -> None:  # fmt: skip
+    """Keep messages, and leave them out of `replay --all`; by its id a parked one can still be replayed."""
+    from ematix_flow.engine.streams import desk
+
+    selection = _selection(letters, everything=everything)
+    spec = chosen(stream, module, config)
+    _conclude(output, spec.name, "parked", desk.parked(spec, selection))
+
+
+@click.command("purge", cls=FlowCommand)
+@click.argument("letters", metavar="[ID...]", nargs=-1)
+@_all_option
+@click.option("--older-than", metavar="SPAN", help="those that failed longer ago than 30d, 12h, 90m")
+@_stream_option
+@stream_options
+@click.pass_obj
+def purge_command(output: Output, letters: tuple[str, ...], everything: bool, older_than: str | None, stream: str | None,
+                  module: str | None, config: str | None) -> None:  # fmt: skip
+    """Forget messages for good, except those that a replay works on."""
+    from ematix_flow.engine.streams import desk
+
+    span = _span(older_than) if older_than is not None else None
+    selection = _selection(letters, everything=everything, older_than=span)
+    spec = chosen(stream, module, config)
+    _conclude(output, spec.name, "purged", desk.purged(spec, selection))
+
+
+def _selection(letters: tuple[str, ...], *, everything: bool, first: int | None = None,
+               older_than: timedelta | None = None) -> Selection:  # fmt: skip
+    from ematix_flow.engine.streams.letter import Selection
+
+    said = [bool(letters), everything, first is not None, older_than is not None]
+    if sum(said) != 1:
+        words = (
+            "name messages by their ids, or say --all"
+            if not any(said)
+            else "ids, --all and the like exclude each other"
+        )
+        raise click.UsageError(words, ctx=click.get_current_context(silent=True))
+    return Selection(ids=letters, first=first, older_than=older_than)
+
+
+def _span(said: str) -> timedelta:
+    found = re.fullmatch(r"(\d{1,6})\s*([smhd])", said.strip())
+    if found is None:
+        raise click.UsageError(
+            f"{said!r} is no span of time; write 30d, 12h or 90m", ctx=click.get_current_context(silent=True)
+        )
+    return timedelta(seconds=int(found[1]) * _UNITS[found[2]])
+
+
+def _conclude(output: Output, name: str, word: str, count: int) -> None:
+    if output.json:
+        output.document({"pipeline": name, word: count})
+    else:
+        output.data(f"{name}  {count:,} {word}")
+
+
+def _row(letter: Letter) -> tuple[str, ...]:
+    error = letter.error.splitlines()[0] if letter.error else ""
+    return (
+        letter.id[:_SHORT_ID],
+        letter.stage,
+        letter.target or "-",
+        letter.status,
+        str(letter.attempt),
+        local(letter.failed_at),
+        _position(letter),
+        error if len(error) <= _SHORT_ERROR else f"{error[: _SHORT_ERROR - 1]}…",
+    )
+
+
+def _position(letter: Letter) -> str:
+    place = letter.place
+    at = "/".join(str(place[name]) for name in ("partition", "offset") if place.get(name) is not None)
+    return " ".join(part for part in (letter.source_id, at or place.get("message_id")) if part) or "-"
+
+
+def _details(letter: Letter) -> list[str]:
+    from ematix_flow.engine.streams.letter import readable
+
+    headers = ", ".join(f"{key}={readable(value)}" for key, value in letter.headers)
+    facts = [
+        ("id", letter.id),
+        ("stream", letter.pipeline),
+        ("stage", letter.stage),
+        ("target", letter.target or ""),
+        ("status", letter.status),
+        ("tries", str(letter.attempt)),
+        ("failed", local(letter.failed_at)),
+        ("batch", str(letter.batch)),
+        ("came from", _position(letter)),
+        ("event", local(letter.event_ts) if letter.event_ts else ""),
+        ("version", letter.version or ""),
+        ("error", letter.error),
+        ("key", readable(letter.key) or ""),
+        ("headers", headers),
+        (letter.payload_format, readable(letter.payload) or "nothing"),
+    ]
+    return [f"{name:<11}{text}".replace("\n", f"\n{'':<11}") for name, text in facts if text]

@@ -1,0 +1,82 @@
+"""Which stream a command is about: one that a module declares, or that of a TOML file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from ematix_flow.cli import module as modules
+from ematix_flow.cli.flags import module_option
+from ematix_flow.declare.streams import registry as streams
+from ematix_flow.foundation.errors import UnknownName
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.streams.spec import StreamSpec
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+DEFAULT_FILE = "pipeline.toml"
+
+_config_option: Callable[[_F], _F] = click.option(
+    "-c", "--config", metavar="PIPELINE_TOML", type=click.Path(dir_okay=False), help="the file that declares the stream"
+)
+
+
+def stream_options(function: _F) -> _F:
+    """Where streams are declared; the command gets `module` and `config`."""
+    return module_option(_config_option(function))
+
+
+def declared(module: str | None, config: str | None) -> dict[str, StreamSpec]:
+    """Every stream that the options lead to, by name; without options those of the usual module and of the usual file."""
+    if config is not None:
+        return _of_file(config, module)
+    known: dict[str, StreamSpec] = {}
+    if module is not None or modules.wanted_by_default() is not None:
+        modules.load(module)
+        known = {name: stream.spec for name, stream in streams.streams().items()}
+    if module is None and Path(DEFAULT_FILE).is_file():
+        known |= _of_file(DEFAULT_FILE, None)
+    return known
+
+
+def _of_file(config: str, module: str | None) -> dict[str, StreamSpec]:
+    from ematix_flow.config.stream_toml import stream_from_file
+
+    if module is not None:  # its connections can be named in the file
+        modules.load(module)
+    modules.look_here_first(Path.cwd())
+    spec = stream_from_file(config)
+    return {spec.name: spec}
+
+
+def chosen(name: str | None, module: str | None, config: str | None = None) -> StreamSpec:
+    """The stream of that name or of that file, or the only one; its connections are found."""
+    from ematix_flow.config.streams import settled
+
+    if name is not None and config is None and _is_file(name, module):
+        name, config = None, name
+    if name is None and module is None and config is None and Path(DEFAULT_FILE).is_file():
+        config = DEFAULT_FILE
+    known = declared(module, config)
+    if name is None and len(known) == 1:
+        return settled(next(iter(known.values())))
+    if name is None:
+        said = (
+            f"name one of the streams: {', '.join(sorted(known))}"
+            if known
+            else f"no streams are declared here: name a module with --module, or a file such as {DEFAULT_FILE}"
+        )
+        raise click.UsageError(said, ctx=click.get_current_context(silent=True))
+    if name not in known:
+        where = did_you_mean(name, known) if known else f"say where it is declared: --module, or a file {DEFAULT_FILE}"
+        raise UnknownName(f"no stream is called {name!r}", hint=where)
+    return settled(known[name])
+
+
+def _is_file(name: str, module: str | None) -> bool:
+    """A file is known by its ending; without a module also by being there."""
+    return name.endswith(".toml") or (module is None and Path(name).is_file())

@@ -1,0 +1,55 @@
+"""Signs of life of a stream: one live line on a terminal, in a log a line when rows have come, and not too often."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.progress import SECONDS_BETWEEN_LINES, LiveProgress
+
+STEP = "stream"
+
+
+class StreamProgress:
+    """Hears of every micro-batch, as Spark tells of it."""
+
+    def __init__(self, name: str, output: Output, *, every: float = SECONDS_BETWEEN_LINES) -> None:
+        self._name, self._output, self._every = name, output, every
+        self._rows = self._batches = self._told = 0
+        self._since = time.monotonic()
+        self._open = ExitStack()
+        self._live: LiveProgress | None = None
+
+    def __enter__(self) -> StreamProgress:
+        if self._output.progress and self._output.on_terminal and not self._output.json:
+            self._live = LiveProgress(self._name, colored=self._output.colored)
+            self._open.enter_context(self._live)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def __call__(self, progress: Mapping[str, Any]) -> None:
+        rows = int(progress.get("numInputRows") or 0)
+        self._rows += rows
+        self._batches += bool(rows)
+        if self._live is not None:
+            from ematix_flow.engine.result import Event
+
+            self._live(Event(self._name, STEP, f"{self._batches:,} batches", self._rows))
+        elif self._output.progress:
+            self._line()
+
+    def _line(self) -> None:
+        seconds = time.monotonic() - self._since
+        if self._rows == self._told or seconds < self._every:
+            return
+        pace = (self._rows - self._told) / seconds
+        self._output.talk(f"{self._name}: {self._rows:,} rows in {self._batches:,} batches, {pace:,.0f} rows/s")
+        self._told, self._since = self._rows, time.monotonic()

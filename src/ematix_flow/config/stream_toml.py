@@ -1,0 +1,361 @@
+"""Streams written as TOML: the text becomes the same keywords that Python takes, and knows the line of each."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path as FilePath
+from typing import Any, NoReturn
+
+from ematix_flow.config import files
+from ematix_flow.config.imported import imported
+from ematix_flow.config.toml_lines import Path, TomlLines
+from ematix_flow.declare.connections import Connection, from_fields
+from ematix_flow.declare.connections.base import Place
+from ematix_flow.declare.connections.kinds import KINDS
+from ematix_flow.declare.endpoints import Source, Target
+from ematix_flow.declare.streams.options import StreamOptions, stream_from
+from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, Part, StateStore, Watermark, Window
+from ematix_flow.declare.streams.placement import DELTA
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError
+from ematix_flow.foundation.names import did_you_mean
+
+TOP = {
+    "pipeline_name": "name",
+    "payload_format": "payload",
+    **{
+        name: name
+        for name in (
+            "name", "source_query", "idle_pause_ms", "delivery", "engine", "peers", "on_drift", "start", "payload",
+            "max_rows_per_batch", "trigger", "checkpoint", "continue_on_target_failure", "metrics_port",
+            "mode", "keys", "update_columns", "compare_columns", "event_timestamp_column", "column_map", "fields",
+            "transform_on_error", "dead_letter_topic", "dlq_store", "dlq_max_attempts", "max_bad_fraction",
+            "restart_on_error", "initial_backoff_ms", "max_backoff_ms", "max_restarts",
+        )
+    },
+}  # fmt: skip
+TRANSFORM = {"sql": "transform_sql", "dialect": "dialect", "on_error": "transform_on_error", "engine": "engine",
+             "peers": "peers"}  # fmt: skip
+DLQ = {"store": "dlq_store", "topic": "dead_letter_topic", "max_attempts": "dlq_max_attempts",
+       "max_bad_fraction": "max_bad_fraction"}  # fmt: skip
+RESTART = {"on_error": "restart_on_error", "initial_backoff_ms": "initial_backoff_ms",
+           "max_backoff_ms": "max_backoff_ms", "max_restarts": "max_restarts"}  # fmt: skip
+PARTS = {"state_store": StateStore, "watermark": Watermark}
+TRANSFORM_PARTS = {"window": Window, "join": Join, "cdc": CDC}
+FUNCTIONS = ("udfs", "aggregate_udfs")
+SOURCE = ("query", "dead_letter_topic")
+TARGET = tuple(field.name for field in dataclasses.fields(Target) if field.name not in ("connection", "handle_deletes"))
+LOOKUP = ("table", "schema", "query", "refresh_interval_ms")
+TABLE = ("schema", "name", "primary_key", "class")
+NAMES = {"as_": "as"}
+"""Fields whose name is no good key."""
+_ABOUT_CONNECTIONS = ("connection", "kind", "url", "dsn", "name")
+
+
+def stream_from_file(path: str | os.PathLike[str], *, name: str | None = None) -> StreamSpec:
+    """The stream that a file declares."""
+    shown = os.fspath(path)
+    found = files.read(FilePath(shown), shown=shown)
+    if found is None:
+        raise ConfigError(f"there is no file {shown}", hint="name a TOML file, or a declared stream with --module")
+    return StreamReader(found).stream(name)
+
+
+def stream_from_text(text: str, *, name: str | None = None) -> StreamSpec:
+    """The stream that a text declares."""
+    shown = "the configuration text"
+    path = FilePath("<config_str>")
+    return StreamReader(files.ConfigFile(path, shown, text, files.parse(text, path=path, shown=shown))).stream(name)
+
+
+class StreamReader:
+    """Reads one document."""
+
+    def __init__(self, file: files.ConfigFile) -> None:
+        self._file = file
+        self._lines = TomlLines(file.text)
+        self._said: dict[str, Any] = {}
+        self._paths: dict[str, Path] = {}
+
+    def stream(self, name: str | None = None) -> StreamSpec:
+        """The stream; every error has its line."""
+        self._read()
+        if name is not None:
+            if self._said.get("name") not in (None, name):
+                self._wrong(
+                    self._paths["name"],
+                    f"the file names its stream {self._said['name']!r}, and pipeline_name says {name!r}",
+                    hint="a stream has one name: its checkpoint and its history go by it",
+                )
+            self._said["name"] = name
+        where = self._place(self._paths.get("name", ()))
+        try:
+            return stream_from(StreamOptions.parse(self._said, where, door=self._file.shown), where)
+        except FlowError as error:
+            path = self._path_of(str(error.facts.get("keyword", "")), error.facts.get("number"))
+            error.where = self._place(path) if path else where
+            raise
+
+    def _path_of(self, keyword: str, number: object) -> Path:
+        """Where the file says what a keyword says."""
+        several = next(
+            (key for key in ("targets", "sources") if keyword.startswith(key[:-1]) and key in self._paths), None
+        )
+        if several is not None and isinstance(number, int):
+            return (several, number, keyword.partition("_")[2])
+        if keyword in self._paths:
+            return self._paths[keyword]
+        block, _, key = keyword.partition("_")
+        return (block, key) if block in self._paths else ()
+
+    def _read(self) -> None:
+        data = self._file.data
+        tables = ("source", "sources", "target", "targets", "transform", "dlq", "restart", *PARTS)
+        self._only(data, (*TOP, *tables), ())
+        for key, keyword in TOP.items():
+            if key in data:
+                self._put(keyword, data[key], (key,))
+        self._sources(data)
+        self._targets(data)
+        self._transform(self._table(data, ("transform",)))
+        for block, keywords in (("dlq", DLQ), ("restart", RESTART)):
+            table = self._table(data, (block,))
+            self._only(table, keywords, (block,))
+            for key in table:
+                self._put(keywords[key], table[key], (block, key))
+        for key, part in PARTS.items():
+            if key in data:
+                self._put(key, self._part(part, self._table(data, (key,)), (key,)), (key,))
+
+    # Sources and targets ---------------------------------------------------------------------------------------------
+
+    def _sources(self, data: Mapping[str, Any]) -> None:
+        if "source" in data:
+            table = self._table(data, ("source",))
+            self._put("source", self._connection(table, SOURCE, ("source",), default="source"), ("source",))
+            for key, keyword in (("query", "source_query"), ("dead_letter_topic", "dead_letter_topic")):
+                if key in table:
+                    self._put(keyword, table[key], ("source", key))
+        if "sources" in data:
+            entries = self._entries(data, "sources")
+            found = []
+            for number, table in enumerate(entries):
+                path: Path = ("sources", number)
+                connection = self._connection(table, ("query",), path, default=f"source_{number + 1}")
+                if "query" not in table:
+                    self._wrong(path, "a source does not say its query", hint='add query = "events"')
+                found.append(Source(connection, table["query"]))
+            self._put("sources", found, ("sources",))
+
+    def _targets(self, data: Mapping[str, Any]) -> None:
+        if "target" in data:
+            self._put("target", self._target(self._table(data, ("target",)), ("target",), "target"), ("target",))
+        if "targets" in data:
+            entries = self._entries(data, "targets")
+            found = [self._target(one, ("targets", at), f"target_{at + 1}") for at, one in enumerate(entries)]
+            self._put("targets", found, ("targets",))
+
+    def _target(self, table: Mapping[str, Any], path: Path, default: str) -> Target:
+        own = (*(name for name in TARGET if name != "prefix" or table.get("kind") not in DELTA), "read_options")
+        connection = self._connection(table, own, path, default=default)
+        given = {key: item for key, item in table.items() if key in own}
+        given |= self._read_options(given.pop("read_options", {}), (*path, "read_options"))
+        if "table" in given:
+            given |= self._table_of(given["table"], (*path, "table"))
+        try:
+            return Target(connection=connection, **given)
+        except DeclarationError as error:
+            raise self._placed(error, path) from None
+
+    def _read_options(self, given: Any, path: Path) -> dict[str, Any]:
+        """`[target.read_options.csv]`, where a character may stand as its number."""
+        table = self._mapping(given, path)
+        self._only(table, ("csv", "json"), path)
+        found: dict[str, Any] = {}
+        for kind, said in table.items():
+            options = self._mapping(said, (*path, kind))
+            found[f"{kind}_read_options"] = {
+                key: chr(item) if key in ("delimiter", "quote", "escape", "comment") and _is_number(item) else item
+                for key, item in options.items()
+            }
+        return found
+
+    def _table_of(self, given: Any, path: Path) -> dict[str, Any]:
+        if isinstance(given, str):
+            return {"table": given}
+        one = given[0] if isinstance(given, list) and len(given) == 1 else given
+        table = self._mapping(one, path)
+        self._only(table, TABLE, path)
+        key = {"primary_key": table["primary_key"]} if "primary_key" in table else {}
+        if "class" in table:
+            if "name" in table or "schema" in table:
+                self._wrong(path, "class names the table already", hint="leave out schema and name")
+            return {"table": self._imported(table["class"], (*path, "class")), **key}
+        if "name" not in table:
+            self._wrong(path, "the table has no name", hint='add name = "events"')
+        return {"table": (table.get("schema", ""), table["name"]), **key}
+
+    # Transform -------------------------------------------------------------------------------------------------------
+
+    def _transform(self, table: Mapping[str, Any]) -> None:
+        if "tls" in table:
+            self._wrong(("transform", "tls"), "a stream does not say how to get into a cluster",
+                        hint="that is said under [spark] in .ematix-flow.toml")  # fmt: skip
+        self._only(table, (*TRANSFORM, *TRANSFORM_PARTS, *FUNCTIONS, "lookups"), ("transform",))
+        for key, keyword in TRANSFORM.items():
+            if key in table:
+                self._put(keyword, table[key], ("transform", key))
+        for key, part in TRANSFORM_PARTS.items():
+            if key in table:
+                path: Path = ("transform", key)
+                self._put(key, self._part(part, self._mapping(table[key], path), path), path)
+        for key in FUNCTIONS:
+            if key in table:
+                path = ("transform", key)
+                if not isinstance(table[key], list):
+                    self._wrong(path, f"{key} is a list", hint=f'write {key} = ["my_functions:vwap"]')
+                self._put(key, [self._imported(item, path) for item in table[key]], path)
+        if "lookups" in table:
+            path = ("transform", "lookups")
+            named = self._mapping(table["lookups"], path)
+            self._put("lookups", {name: self._lookup(name, one, (*path, name)) for name, one in named.items()}, path)
+        self._name_join_sources()
+
+    def _lookup(self, name: str, given: Any, path: Path) -> Lookup:
+        table = self._mapping(given, path)
+        connection = self._connection(table, LOOKUP, path, default=name)
+        try:
+            return Lookup(connection, **{key: item for key, item in table.items() if key in LOOKUP})
+        except DeclarationError as error:
+            raise self._placed(error, path) from None
+
+    def _part(self, kind: type[Part], table: Mapping[str, Any], path: Path) -> Part:
+        """A value of Python's from a table with the same names."""
+        known = {NAMES.get(field.name, field.name): field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+        self._only(table, known, path)
+        given = {known[key]: item for key, item in table.items()}
+        if kind is Window:
+            entries = given.get("aggregations", [])
+            if not isinstance(entries, list):
+                self._wrong((*path, "aggregations"), "aggregations is not a list of tables",
+                            hint="write [[transform.window.aggregations]]")  # fmt: skip
+            given["aggregations"] = [
+                self._part(Aggregation, self._mapping(one, (*path, "aggregations", at)), (*path, "aggregations", at))
+                for at, one in enumerate(entries)
+            ]
+        missing = [NAMES.get(one.name, one.name) for one in dataclasses.fields(kind)  # type: ignore[arg-type]
+                   if one.default is dataclasses.MISSING and one.name not in given]  # fmt: skip
+        if missing:
+            self._wrong(path, f"[{'.'.join(map(str, path))}] does not say {missing[0]}", hint=f"add {missing[0]} = …")
+        try:
+            return kind(**given)
+        except DeclarationError as error:
+            raise self._placed(error, path) from None
+
+    def _name_join_sources(self) -> None:
+        """A join may also call its sources by the names of their tables."""
+        join, entries = self._said.get("join"), self._file.data.get("sources")
+        if join is None or not isinstance(entries, list):
+            return
+        queries = {one.get("name"): one.get("query") for one in entries if isinstance(one, Mapping)}
+        known = set(queries.values())
+        sides = {side: getattr(join, side) for side in ("left_source", "right_source")}
+        renamed = {side: queries[said] for side, said in sides.items() if said not in known and said in queries}
+        try:
+            self._said["join"] = dataclasses.replace(join, **renamed)
+        except DeclarationError as error:
+            raise self._placed(error, ("transform", "join")) from None
+
+    # Connections -----------------------------------------------------------------------------------------------------
+
+    def _connection(
+        self, table: Mapping[str, Any], own: Sequence[str], path: Path, *, default: str
+    ) -> Connection | str:
+        """`connection = "name"`, or the connection itself: beside the other keys, or in a table of its own."""
+        rest = {key: item for key, item in table.items() if key not in own}
+        given = rest.get("connection")
+        if isinstance(given, Mapping):
+            self._only(rest, ("connection",), path, also=own)
+            return self._inline(given, (*path, "connection"), default)
+        if given is not None:
+            if not isinstance(given, str) or not given:
+                self._wrong(
+                    (*path, "connection"), "connection is the name of one", hint='write connection = "warehouse"'
+                )
+            self._only(rest, ("connection", "name") if path[0] == "sources" else ("connection",), path, also=own)
+            return given
+        kind = KINDS.get(str(rest.get("kind")))
+        if kind is not None:
+            self._only(rest, (*_ABOUT_CONNECTIONS, *kind.field_names()), path, also=own)
+        elif not {"kind", "url", "dsn"} & rest.keys():
+            self._only(rest, _ABOUT_CONNECTIONS, path, also=own)
+            self._wrong(path, f"[{path[0]}] does not say its connection",
+                        hint='write connection = "warehouse", or kind = "…" with its fields')  # fmt: skip
+        return self._inline(rest, path, default)
+
+    def _inline(self, given: Mapping[str, Any], path: Path, default: str) -> Connection:
+        entry = dict(given)
+        for field, item in given.items():
+            if isinstance(item, Mapping):
+                entry[field] = self._inline(item, (*path, field), f"{default}_{field}")
+        try:
+            return from_fields(str(given.get("name") or default), entry, where=self._place(path))
+        except ConfigError as error:
+            wrong = str(error.facts.get("field"))
+            error.where = self._place((*path, wrong) if wrong in entry else path)
+            raise
+
+    # Errors ----------------------------------------------------------------------------------------------------------
+
+    def _put(self, keyword: str, value: Any, path: Path) -> None:
+        if keyword in self._said:
+            before = ".".join(map(str, self._paths[keyword]))
+            self._wrong(path, f"{'.'.join(map(str, path))} says again what {before} says", hint="keep one of them")
+        self._said[keyword] = value
+        self._paths[keyword] = path
+
+    def _only(self, table: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any], path: Path, *,
+              also: Sequence[str] = ()) -> None:  # fmt: skip
+        for key in table:
+            if key not in known:
+                inside = f"[{'.'.join(str(part) for part in path if isinstance(part, str))}]" if path else "the file"
+                self._wrong((*path, key), f"{inside} has no key {key!r}", hint=did_you_mean(key, {*known, *also}))
+
+    def _table(self, data: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
+        return self._mapping(data.get(str(path[0]), {}), path)
+
+    def _mapping(self, given: Any, path: Path) -> Mapping[str, Any]:
+        if not isinstance(given, Mapping):
+            shown = ".".join(map(str, path))
+            self._wrong(path, f"{shown} is not a table", hint=f"write [{shown}] and its keys below")
+        return given
+
+    def _entries(self, data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
+        given = data[key]
+        if not isinstance(given, list):
+            self._wrong((key,), f"{key} is not a list of tables", hint=f"write [[{key}]], once for each")
+        return [self._mapping(one, (key, number)) for number, one in enumerate(given)]
+
+    def _imported(self, reference: Any, path: Path) -> Any:
+        try:
+            return imported(reference)
+        except FlowError as error:
+            raise self._placed(error, path) from None
+
+    def _placed(self, error: FlowError, path: Path) -> FlowError:
+        """The error at the line of the field that it is about."""
+        field = str(error.facts.get("field", ""))
+        error.where = self._place((*path, NAMES.get(field, field)) if field else path)
+        return error
+
+    def _place(self, path: Path) -> Place:
+        return Place(str(self._file.path), self._lines.line(path))
+
+    def _wrong(self, path: Path, what: str, *, hint: str) -> NoReturn:
+        raise ConfigError(f"{self._file.shown}: {what}", where=self._place(path), hint=hint)
+
+
+def _is_number(item: Any) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 128

@@ -1,0 +1,77 @@
+"""On which line of a TOML text each table and key stands, arrays of tables included."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from ematix_flow.config.files import split_key
+
+Path = tuple[str | int, ...]
+"""Keys from the top; a number is a place in an array of tables."""
+
+_ARRAY = re.compile(r"\s*\[\[([^\[\]]+)\]\]")
+_TABLE = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
+_KEY = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w-]+)(?:\s*\.\s*(?:\"[^\"]*\"|'[^']*'|[\w-]+))*)\s*=(.*)")
+_LONG_STRING = re.compile(r"\"\"\"|'''")
+
+
+class TomlLines:
+    """The lines of one text.
+
+    >>> TomlLines('[[targets]]\\nkind = "sqlite"\\n').line(("targets", 0, "kind"))
+    2
+    """
+
+    def __init__(self, text: str) -> None:
+        self._lines: dict[Path, int] = {}
+        self._arrays: dict[Path, int] = {}
+        table: Path = ()
+        for number, line in _outside_strings(text):
+            array, header, pair = _ARRAY.match(line), _TABLE.match(line), _KEY.match(line)
+            if array:
+                table = self._next(split_key(array[1]))
+            elif header:
+                table = self._inside(split_key(header[1]))
+            if array or header:
+                self._know(table, number)
+            elif pair:
+                self._know((*table, *split_key(pair[1])), number)
+
+    def line(self, path: Path) -> int:
+        """Its line; that of what it stands in, where it has none of its own."""
+        while path and path not in self._lines:
+            path = path[:-1]
+        return self._lines.get(path, 1)
+
+    def _know(self, path: Path, number: int) -> None:
+        """A table without a header of its own stands where the first of its parts does."""
+        for length in range(1, len(path) + 1):
+            self._lines.setdefault(path[:length], number)
+
+    def _inside(self, keys: tuple[str, ...]) -> Path:
+        path: Path = ()
+        for key in keys:
+            path = (*path, key)
+            if path in self._arrays:
+                path = (*path, self._arrays[path])
+        return path
+
+    def _next(self, keys: tuple[str, ...]) -> Path:
+        array: Path = (*self._inside(keys[:-1]), keys[-1])
+        self._arrays[array] = self._arrays.get(array, -1) + 1
+        return (*array, self._arrays[array])
+
+
+def _outside_strings(text: str) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers, without those inside a string of several lines."""
+    closing = ""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if closing:
+            if closing in line:
+                closing = ""
+            continue
+        yield number, line
+        opened = _LONG_STRING.search(line)
+        if opened and line.count(opened[0]) % 2 == 1:
+            closing = opened[0]

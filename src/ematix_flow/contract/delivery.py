@@ -1,0 +1,32 @@
+"""What a stream promises between two systems, from what their manifests say."""
+
+from __future__ import annotations
+
+from ematix_flow.contract.backend import EFFECTIVELY_ONCE, Backend
+from ematix_flow.contract.stream import AT_LEAST_ONCE, EXACTLY_ONCE
+
+MEANINGS = {
+    "once": "effectively once. Rows and token are published in one step: whatever is killed, every row is visible once. "
+    "Messages of RabbitMQ and Pub/Sub are recognised by their message id; one without an id that the broker delivers "
+    "again, because it never heard the acknowledgement, is another message",
+    "exactly": 'exactly once for readers that read committed messages only, with `delivery="exactly_once"`: each input '
+    "partition has a transaction of its own that carries the offsets; at least once otherwise",
+    "at least": "at least once. After a crash the messages of one micro-batch may be sent again; each carries the same "
+    "message id as the first time",
+}
+_SHORT = {EFFECTIVELY_ONCE: "once", EXACTLY_ONCE: "exactly", AT_LEAST_ONCE: "at least"}
+
+
+def stream_delivery(source: Backend, target: Backend) -> str:
+    """The strongest promise that a stream between them can make."""
+    if target.batch_sink is not None:
+        return target.delivery
+    # A transaction can carry the offsets of its own broker only.
+    if target.stream_delivery == EXACTLY_ONCE and source.name != target.name:
+        return AT_LEAST_ONCE
+    return target.stream_delivery
+
+
+def short(delivery: str) -> str:
+    """A promise in one word."""
+    return _SHORT[delivery]

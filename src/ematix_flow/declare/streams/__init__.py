@@ -1,0 +1,1 @@
+"""Streaming pipelines as frozen values."""

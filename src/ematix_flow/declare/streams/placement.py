@@ -1,0 +1,92 @@
+"""Which systems a stream reads, and how a place in each is named."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ematix_flow.declare.connections import Connection
+from ematix_flow.foundation.errors import DeclarationError, WrongType
+
+TABLE, PREFIX = "table", "prefix"
+TOPIC, QUEUE, KEY_PREFIX = "topic", "queue", "partition_key_prefix"
+PLACES = (TABLE, TOPIC, QUEUE, KEY_PREFIX, PREFIX)
+BROKER_PLACES = (TOPIC, QUEUE, KEY_PREFIX)
+
+DELTA = ("delta_local", "delta_s3")
+FILES = ("object_store_local", "object_store_s3")
+DATABASES = ("postgres", "mysql", "sqlite", "duckdb", "snowflake", "bigquery", "redshift")
+BROKERS = ("kafka", "rabbitmq", "pubsub", "kinesis")
+QUEUES = ("rabbitmq", "pubsub")
+"""Brokers without offsets, which are told about every message."""
+REGISTRIES = ("schema_registry", "glue_schema_registry")
+NOT_TABLES = (*BROKERS, *REGISTRIES)
+
+SOURCES = (*BROKERS, *FILES, *DELTA)
+PLACE_OF: dict[str, str] = {
+    **dict.fromkeys((*DATABASES, *DELTA), TABLE),
+    **dict.fromkeys(FILES, PREFIX),
+    "kafka": TOPIC,
+    "pubsub": TOPIC,
+    "rabbitmq": QUEUE,
+    "kinesis": KEY_PREFIX,
+}
+_EXAMPLES = {
+    TABLE: 'target_table=("public", "events")',
+    PREFIX: 'target_prefix="events/raw"',
+    TOPIC: 'target_topic="events"',
+    QUEUE: 'target_queue="events"',
+    KEY_PREFIX: 'target_partition_key_prefix="events"',
+}
+
+
+def kind_of(connection: Any) -> str | None:
+    """The kind of a connection; None for a name, whose kind is known when it is looked up."""
+    return connection.kind if isinstance(connection, Connection) else None
+
+
+def check_connection(connection: Any, *, keyword: str) -> None:
+    """A connection, or the name of one."""
+    if not isinstance(connection, (str, Connection)) or not connection:
+        raise WrongType(
+            f"{keyword}= takes a connection or the name of one, not {connection!r}",
+            hint="declare it with @ematix.connection, or name one that flow connections list shows",
+            keyword=keyword,
+        )
+
+
+def check_source(connection: Any, *, keyword: str) -> None:
+    """Only what can be read on and on is a source."""
+    check_connection(connection, keyword=keyword)
+    kind = kind_of(connection)
+    if kind is not None and kind in (*DATABASES, *REGISTRIES):
+        raise DeclarationError(
+            f"a {kind} connection is no source of a stream",
+            hint=f"a stream reads {', '.join(SOURCES)}; load the rest with @ematix.pipeline",
+            keyword=keyword,
+        )
+
+
+def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> None:
+    """A target names one place, of the sort that its system has; `declared` when its table is a class."""
+    wanted = PLACE_OF.get(kind or "")
+    if len(given) > 1:
+        raise DeclarationError(f"a target has one place, not {' and '.join(given)}", keyword=_keyword(given[1]))
+    if kind in REGISTRIES:
+        raise DeclarationError(f"a {kind} connection is no target", keyword="target")
+    if not given:
+        if wanted == KEY_PREFIX:  # the stream is in the connection, and any key will do
+            return
+        raise DeclarationError(
+            f"a {kind} target needs its {wanted}" if wanted else "the target does not say where its rows go",
+            hint=f"for example {_EXAMPLES[wanted or TABLE]}",
+            keyword="target",
+        )
+    if wanted is None or given[0] == wanted or (declared and wanted == PREFIX):
+        return
+    raise DeclarationError(
+        f"a {kind} target has no {given[0]}", hint=f"for example {_EXAMPLES[wanted]}", keyword=_keyword(given[0])
+    )
+
+
+def _keyword(place: str) -> str:
+    return f"target_{place}"

@@ -1,0 +1,286 @@
+"""What the keywords of a stream ask of their values, and of each other."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+from ematix_flow.declare.endpoints import Source
+from ematix_flow.declare.streams.parts import Lookup
+from ematix_flow.declare.streams.placement import BROKERS, DELTA, FILES, QUEUES, kind_of
+from ematix_flow.declare.streams.spec import BrokerTarget, StreamTarget
+from ematix_flow.declare.udfs import functions_of
+from ematix_flow.foundation.errors import DeclarationError, WrongType
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.foundation.secrets import references
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.streams.options import StreamOptions
+
+EARLIEST, LATEST = "earliest", "latest"
+ONCE = "once"
+_NAME = re.compile(r"\w[\w .\-]*")
+_SQL_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_WORDS = {
+    "milliseconds": ("ms", "millisecond"),
+    "seconds": ("s", "sec", "second"),
+    "minutes": ("min", "minute"),
+    "hours": ("h", "hour"),
+}
+_UNITS = {word: unit for unit, words in _WORDS.items() for word in (unit, *words)}
+_INTERVAL = re.compile(rf"(\d{{1,9}})\s*({'|'.join(_UNITS)})")
+_STREAM_TABLE = "source"
+
+
+def stream_name(name: Any) -> str:
+    """The stream's name, which is also that of its folder."""
+    if name is None:
+        raise DeclarationError("the stream has no name", hint='add name="events_to_pg"', keyword="name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DeclarationError(
+            f"{name!r} cannot be the name of a stream",
+            hint="it begins with a letter or digit and has only letters, digits, blanks and . _ -",
+            keyword="name",
+        )
+    return name
+
+
+def choice(options: StreamOptions, keyword: str, valid: Sequence[str]) -> str | None:
+    """One of these texts, or nothing."""
+    value = getattr(options, keyword)
+    if value is not None and value not in valid:
+        raise DeclarationError(
+            f"{keyword}={value!r} is not known", hint=did_you_mean(str(value), valid), keyword=keyword
+        )
+    return value if value is None else str(value)
+
+
+@overload
+def whole(options: StreamOptions, keyword: str, *, least: int, most: int | None = None) -> int | None: ...
+@overload
+def whole(options: StreamOptions, keyword: str, *, least: int, most: int | None = None, default: int) -> int: ...
+def whole(
+    options: StreamOptions, keyword: str, *, least: int, most: int | None = None, default: int | None = None
+) -> int | None:
+    """A whole number within its bounds, or the default."""
+    value = getattr(options, keyword)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        bounds = f"from {least} to {most}" if most is not None else f"of at least {least}"
+        raise DeclarationError(f"{keyword} is a whole number {bounds}, not {value!r}", keyword=keyword)
+    return value
+
+
+def truth(options: StreamOptions, keyword: str) -> bool:
+    """True or false; false where nothing was said."""
+    value = getattr(options, keyword)
+    if value is not None and not isinstance(value, bool):
+        raise DeclarationError(f"{keyword} is True or False, not {value!r}", keyword=keyword)
+    return bool(value)
+
+
+def folder_of(checkpoint: Any) -> str | None:
+    """The folder of checkpoints as a text."""
+    if checkpoint is None:
+        return None
+    said = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
+    if not isinstance(said, str) or not said.strip():
+        raise DeclarationError(f"checkpoint is the name of a folder, not {checkpoint!r}", keyword="checkpoint")
+    return said
+
+
+def trigger_of(said: Any) -> str | None:
+    """`once`, or an interval as Spark writes it.
+
+    >>> trigger_of("5s"), trigger_of("available_now"), trigger_of("10 minutes")
+    ('5 seconds', 'once', '10 minutes')
+    """
+    if said is None:
+        return None
+    if said in (ONCE, "available_now"):
+        return ONCE
+    found = _INTERVAL.fullmatch(said.strip()) if isinstance(said, str) else None
+    if found is None or int(found[1]) == 0:
+        raise DeclarationError(
+            f"trigger={said!r} is no interval", hint='write "5 seconds", "500 ms" or "once"', keyword="trigger"
+        )
+    return f"{int(found[1])} {_UNITS[found[2]]}"
+
+
+def start_of(said: Any, sources: Sequence[Source]) -> str:
+    """`earliest`, `latest`, or offsets as JSON; what the connections say where nothing was said."""
+    if said is None:
+        return _start_of_connections(sources)
+    if isinstance(said, Mapping):
+        return json.dumps(said, sort_keys=True)
+    if said in (EARLIEST, LATEST):
+        return str(said)
+    try:
+        offsets = json.loads(said) if isinstance(said, str) else None
+    except ValueError:
+        offsets = None
+    if not isinstance(offsets, dict):
+        raise DeclarationError(
+            f"start={said!r} is no place to begin at",
+            hint='"earliest", "latest", or offsets: {"events": {"0": 1200}}',
+            keyword="start",
+        )
+    return json.dumps(offsets, sort_keys=True)
+
+
+def _start_of_connections(sources: Sequence[Source]) -> str:
+    asked = (getattr(source.connection, "auto_offset_reset", None) for source in sources)
+    said = {place for place in asked if place and not references(place)}
+    if len(said) > 1:
+        raise DeclarationError(
+            "the connections of the sources begin at different places", hint='say start="earliest"', keyword="start"
+        )
+    return str(said.pop()) if said else EARLIEST
+
+
+def message_fields(said: Any) -> dict[str, str]:
+    """Columns of the messages with their types."""
+    if said is None:
+        return {}
+    if not isinstance(said, Mapping) or not all(
+        isinstance(name, str) and name and isinstance(kind, str) and kind.strip() for name, kind in said.items()
+    ):
+        raise DeclarationError(
+            "fields maps columns of the messages to types", hint='for example {"id": "BIGINT"}', keyword="fields"
+        )
+    return dict(said)
+
+
+def check_dead_letters(store: str | None, topic: Any, sources: Sequence[Source]) -> None:
+    """A topic for bad rows is a topic of the stream's own broker."""
+    if store == "topic" and topic is None:
+        raise DeclarationError('dlq_store="topic" needs dead_letter_topic=', keyword="dlq_store")
+    kinds = {kind_of(source.connection) for source in sources}
+    if store == "broker" and None not in kinds and not kinds <= set(QUEUES):
+        raise DeclarationError(
+            'dlq_store="broker" is for sources that reject messages: RabbitMQ and Pub/Sub',
+            hint='dlq_store="table" keeps bad rows in a table',
+            keyword="dlq_store",
+        )
+    if topic is None:
+        return
+    if not isinstance(topic, str) or not topic.strip():
+        raise DeclarationError(f"dead_letter_topic is the name of a topic, not {topic!r}", keyword="dead_letter_topic")
+    if store in ("table", "broker"):
+        raise DeclarationError(
+            f'dead_letter_topic does not go with dlq_store="{store}"', hint="keep one", keyword="dead_letter_topic"
+        )
+    if None not in kinds and not kinds & set(BROKERS):
+        raise DeclarationError(
+            "dead_letter_topic is a topic of the source's broker, and this source has none",
+            hint='dlq_store="table" keeps bad rows in a table',
+            keyword="dead_letter_topic",
+        )
+
+
+def check_transform(options: StreamOptions) -> None:
+    """SQL, and what can only be reached from it."""
+    sql = options.transform_sql
+    if sql is not None and (not isinstance(sql, str) or not sql.strip()):
+        raise DeclarationError("transform_sql is no statement", hint="SELECT … FROM source", keyword="transform_sql")
+    for keyword in ("lookups", "udfs", "aggregate_udfs"):
+        if getattr(options, keyword) and sql is None:
+            raise DeclarationError(
+                f"{keyword}= is used by transform_sql=, which is not there", hint="add transform_sql=", keyword=keyword
+            )
+    _check_lookups(options.lookups)
+    try:
+        functions_of(options.udfs, options.aggregate_udfs)
+    except DeclarationError as error:
+        error.facts.setdefault("keyword", "udfs" if options.udfs else "aggregate_udfs")
+        raise
+
+
+def _check_lookups(lookups: Any) -> None:
+    if lookups is None:
+        return
+    if not isinstance(lookups, Mapping):
+        raise WrongType("lookups= maps names to Lookup(…)", keyword="lookups")
+    for name, lookup in lookups.items():
+        if not isinstance(lookup, Lookup):
+            raise WrongType(f"lookups[{name!r}] is not a Lookup(…)", keyword="lookups")
+        if not isinstance(name, str) or not _SQL_NAME.fullmatch(name):
+            raise DeclarationError(f"{name!r} is no name that SQL can use for a lookup", keyword="lookups")
+        if name.lower() == _STREAM_TABLE:
+            raise DeclarationError(
+                "a lookup cannot be called source, which is the stream itself", hint="rename it", keyword="lookups"
+            )
+
+
+def check_processing(
+    options: StreamOptions, sources: Sequence[Source], targets: Sequence[StreamTarget], where: Location | None
+) -> None:
+    """Windows, joins and change data exclude each other and ask for other parts."""
+    together = [name for name in ("window", "join", "cdc") if getattr(options, name) is not None]
+    if len(together) > 1:
+        raise DeclarationError(f"{together[0]}= excludes {together[1]}=", hint="keep one", keyword=together[1])
+    if options.join is not None:
+        _check_join(options, sources)
+    if options.cdc is not None:
+        _check_cdc(targets)
+    _check_state(options, where)
+
+
+def _check_join(options: StreamOptions, sources: Sequence[Source]) -> None:
+    join = options.join
+    if join is None:
+        return
+    if options.transform_sql is not None:
+        raise DeclarationError("join= and transform_sql= do not go together", keyword="join")
+    queries = [source.query for source in sources]
+    for side in (join.left_source, join.right_source):
+        if queries.count(side) != 1:
+            raise DeclarationError(
+                f"join= names the source {side!r}, and {queries.count(side) or 'no'} source has that query",
+                hint=did_you_mean(side, set(queries)),
+                keyword="join",
+            )
+    if len(sources) != 2:
+        raise DeclarationError(f"join= takes two sources, and there are {len(sources)}", keyword="join")
+
+
+def _check_cdc(targets: Sequence[StreamTarget]) -> None:
+    for target in targets:
+        kind = kind_of(target.connection)
+        if isinstance(target, BrokerTarget) or kind in FILES:
+            raise DeclarationError(
+                "cdc= changes rows, which brokers and folders of files cannot do",
+                hint="use a database or a Delta table",
+                keyword="cdc",
+            )
+        if kind in DELTA and target.load is None and not target.primary_key:
+            raise DeclarationError(
+                "cdc= into Delta needs the table's key", hint='add target_primary_key=["id"]', keyword="cdc"
+            )
+
+
+def _check_state(options: StreamOptions, where: Location | None) -> None:
+    store, window = options.state_store, options.window
+    stateful = options.join is not None or (window is not None and window.kind == "session")
+    if stateful and store is None:
+        raise DeclarationError(
+            f"{'join' if options.join is not None else 'a session window'} needs state_store=",
+            hint='state_store=StateStore(kind="postgres", url="${STATE_URL}")',
+            keyword="state_store",
+        )
+    if store is not None and window is not None and not stateful:
+        raise DeclarationError(
+            f"a {window.kind} window takes no state_store=", hint="leave it out", keyword="state_store"
+        )
+    if store is not None and stateful and store.kind == "in_memory":
+        place = where or Location("<unknown>", 0)
+        warnings.warn_explicit(
+            "state_store keeps its state in memory: a restart loses open sessions and joins", UserWarning,
+            place.file, place.line,
+        )  # fmt: skip

@@ -1,0 +1,248 @@
+"""Functions of the user's for SQL: a decorated function or class with its types, checked where it is declared."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.declare.placed import placed
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean, nearest
+
+TYPES = (
+    "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64", "Boolean", "Utf8",
+    "Binary",
+)  # fmt: skip
+METHODS = ("update_batch", "merge_batch", "evaluate", "state")
+_ALIASES = {
+    "tinyint": "Int8", "smallint": "Int16", "int": "Int32", "integer": "Int32", "bigint": "Int64", "long": "Int64",
+    "float": "Float32", "real": "Float32", "double": "Float64", "bool": "Boolean", "string": "Utf8", "str": "Utf8",
+    "text": "Utf8", "largeutf8": "Utf8", "utf8view": "Utf8", "large_string": "Utf8", "bytes": "Binary",
+    "largebinary": "Binary", "binaryview": "Binary", "large_binary": "Binary",
+}  # fmt: skip
+_BY_NAME = {**{name.lower(): name for name in TYPES}, **_ALIASES}
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, eq=False)
+class PythonScalarUdfHandle:
+    """A function over PyArrow arrays that SQL may call by its name; in Python it is called as before."""
+
+    name: str
+    function: Callable[..., Any]
+    args: tuple[str, ...]
+    returns: str
+    where: Location | None = None
+
+    def __post_init__(self) -> None:
+        _look_like(self, self.function)
+
+    def __call__(self, *arrays: Any, **named: Any) -> Any:
+        return self.function(*arrays, **named)
+
+    def __repr__(self) -> str:
+        return f"<udf {self.name}({', '.join(self.args)}) -> {self.returns}>"
+
+
+@dataclass(frozen=True, eq=False)
+class PythonAggregateUdfHandle:
+    """A class of accumulators that SQL may call by its name; in Python a call makes an accumulator, as before."""
+
+    name: str
+    accumulator: Callable[..., Any]
+    args: tuple[str, ...]
+    state: tuple[str, ...]
+    returns: str
+    where: Location | None = None
+
+    def __post_init__(self) -> None:
+        _look_like(self, self.accumulator)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:
+        return self.accumulator(*given, **named)
+
+    def __repr__(self) -> str:
+        return f"<udaf {self.name}({', '.join(self.args)}) -> {self.returns}>"
+
+
+Handle = PythonScalarUdfHandle | PythonAggregateUdfHandle
+
+
+@dataclass(frozen=True)
+class Functions:
+    """The functions that one statement may call; their names are all different."""
+
+    scalars: tuple[PythonScalarUdfHandle, ...] = ()
+    aggregates: tuple[PythonAggregateUdfHandle, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.scalars or self.aggregates)
+
+    @property
+    def handles(self) -> tuple[Handle, ...]:
+        """All of them."""
+        return (*self.scalars, *self.aggregates)
+
+    @property
+    def by_name(self) -> dict[str, Handle]:
+        """Each by its name in small letters: SQL does not tell capitals apart."""
+        return {handle.name.lower(): handle for handle in self.handles}
+
+
+@placed
+def scalar_udf(function: Callable[..., Any], *, args: Sequence[str], returns: str, name: str | None = None,
+               where: Location | None = None) -> PythonScalarUdfHandle:  # fmt: skip
+    """The checked handle of a function."""
+    taken, given = type_names(args, option="args"), type_name(returns, option="returns")
+    if not callable(function) or isinstance(function, type):
+        raise DeclarationError("@udf decorates a function", hint="@udaf is for classes that aggregate")
+    named = _named(name, function)
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise DeclarationError(f"udf {named} is a coroutine or generator", hint="return a pyarrow Array")
+    _require_arity(function, taken, of=f"udf {named}")
+    return PythonScalarUdfHandle(named, function, taken, given, where)
+
+
+@placed
+def aggregate_udf(cls: type, *, args: Sequence[str], state: Sequence[str], returns: str, name: str | None = None,
+                  where: Location | None = None) -> PythonAggregateUdfHandle:  # fmt: skip
+    """The checked handle of a class of accumulators."""
+    taken, kept = type_names(args, option="args"), type_names(state, option="state")
+    given = type_name(returns, option="returns")
+    if not isinstance(cls, type):
+        raise DeclarationError("@udaf decorates a class", hint="@udf is for functions")
+    named = _named(name, cls)
+    _require_methods(cls, named)
+    _require_plain_start(cls, named)
+    _require_arity(cls, taken, of=f"udaf {named}", method="update_batch")
+    _require_arity(cls, kept, of=f"udaf {named}", method="merge_batch", option="state")
+    for method in ("evaluate", "state"):
+        _require_arity(cls, (), of=f"udaf {named}", method=method)
+    return PythonAggregateUdfHandle(named, cls, taken, kept, given, where)
+
+
+@placed
+def functions_of(udfs: Iterable[Any] | None = (), aggregate_udfs: Iterable[Any] | None = ()) -> Functions:
+    """The functions of one pipeline; refuses other things, wrong places and names that are used twice."""
+    scalars = tuple(_checked(item, PythonScalarUdfHandle, option="udfs") for item in _several(udfs))
+    aggregates = tuple(
+        _checked(item, PythonAggregateUdfHandle, option="aggregate_udfs") for item in _several(aggregate_udfs)
+    )
+    seen: dict[str, Handle] = {}
+    for handle in (*scalars, *aggregates):
+        other = seen.setdefault(handle.name.lower(), handle)
+        if other is not handle:
+            raise DeclarationError(
+                f"two functions are called {handle.name!r}: {_place(other)} and {_place(handle)}",
+                hint='give one of them another name: @udf(..., name="…")',
+            )
+    return Functions(tuple(dict.fromkeys(scalars)), tuple(dict.fromkeys(aggregates)))
+
+
+def type_name(given: Any, *, option: str) -> str:
+    """A type by its documented name.
+
+    >>> type_name("float64", option="returns"), type_name("String", option="returns")
+    ('Float64', 'Utf8')
+    """
+    said = str(given) if isinstance(given, str) or type(given).__module__.startswith("pyarrow") else None
+    found = _BY_NAME.get((said or "").strip().lower())
+    if found is not None:
+        return found
+    raise DeclarationError(
+        f"unsupported UDF DataType in {option}: {given!r}", hint=did_you_mean(said, TYPES) if said else _list(TYPES)
+    )
+
+
+def type_names(given: Any, *, option: str) -> tuple[str, ...]:
+    """Several types; at least one."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise DeclarationError(f"{option} takes several type names, not {given!r}", hint=f'{option}=("Float64",)')
+    names = tuple(type_name(item, option=option) for item in given)
+    if not names:
+        raise DeclarationError(f"{option} is empty", hint=f'name at least one type: {option}=("Float64",)')
+    return names
+
+
+def _several(given: Any) -> tuple[Any, ...]:
+    if given is None:
+        return ()
+    return tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else (given,)
+
+
+def _checked(item: Any, kind: Any, *, option: str) -> Any:
+    if isinstance(item, kind):
+        return item
+    if isinstance(item, (PythonScalarUdfHandle, PythonAggregateUdfHandle)):
+        other = "aggregate_udfs" if option == "udfs" else "udfs"
+        raise DeclarationError(f"{item!r} does not belong into {option}=", hint=f"pass it in {other}=")
+    decorator = "@udf" if option == "udfs" else "@udaf"
+    raise DeclarationError(
+        f"{option}= does not take {getattr(item, '__name__', item)!r}", hint=f"decorate it with {decorator}(...)"
+    )
+
+
+def _place(handle: Handle) -> str:
+    return str(handle.where) if handle.where is not None else repr(handle)
+
+
+def _named(name: str | None, decorated: Any) -> str:
+    found = name if name is not None else str(getattr(decorated, "__name__", ""))
+    if not isinstance(found, str) or not _NAME.fullmatch(found):
+        raise DeclarationError(
+            f"{found!r} is not a name that SQL can call", hint='use letters, digits and _: name="half"'
+        )
+    return found
+
+
+def _require_methods(cls: type, name: str) -> None:
+    for method in METHODS:
+        if callable(getattr(cls, method, None)):
+            continue
+        near = nearest(method, [item for item in dir(cls) if item[0] != "_" and callable(getattr(cls, item))])
+        hint = f"is it {near}()?" if near else f"it needs {_list(METHODS)}"
+        raise DeclarationError(f"udaf {name} has no method {method}()", hint=hint)
+
+
+def _require_plain_start(cls: type, name: str) -> None:
+    try:
+        inspect.signature(cls).bind()
+    except TypeError as exc:
+        raise DeclarationError(
+            f"udaf {name} cannot be made without arguments: {exc}", hint="every group begins with a new, empty one"
+        ) from exc
+    except ValueError:  # no signature to look at
+        return
+
+
+def _require_arity(decorated: Any, types: Sequence[str], *, of: str, method: str | None = None,
+                   option: str = "args") -> None:  # fmt: skip
+    called = decorated if method is None else getattr(decorated, method)
+    unbound = method is not None and not isinstance(
+        inspect.getattr_static(decorated, method), (staticmethod, classmethod)
+    )
+    try:
+        signature = inspect.signature(called)
+    except (TypeError, ValueError):  # no signature to look at
+        return
+    try:
+        signature.bind(*([None] * (len(types) + unbound)))
+    except TypeError as exc:
+        shown = f"{of}: {method}{signature}" if method else f"{of}{signature}"
+        said = f"{option}= has {len(types)} type(s)" if types or method is None else "nothing is passed to it"
+        raise DeclarationError(f"{shown} does not fit: {said} ({exc})", hint="name one type per argument") from exc
+
+
+def _look_like(handle: Any, decorated: Any) -> None:
+    """Name, documentation and signature are those of what was decorated."""
+    kept = {name: getattr(decorated, name) for name in ("__doc__", "__name__", "__qualname__", "__module__")
+            if hasattr(decorated, name)}  # fmt: skip
+    vars(handle).update(kept, __wrapped__=decorated)
+
+
+def _list(names: Iterable[str]) -> str:
+    return "valid: " + ", ".join(names)

@@ -1,0 +1,123 @@
+"""The types at the place of a call: asked of Spark's own analysis, and compared with what the function declares."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.engine.functions.calls import Call, Calls, Write
+from ematix_flow.families.arrow_functions import SPARK_TYPES
+from ematix_flow.foundation.errors import PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
+_SIGNED = {"Int8": 8, "Int16": 16, "Int32": 32, "Int64": 64}
+_UNSIGNED = {"UInt8": 16, "UInt16": 32, "UInt32": 64, "UInt64": 64}
+_FLOATS = {"Float32": ("float",), "Float64": ("float", "double")}
+_EXACT = {"Boolean": "boolean", "Utf8": "string", "Binary": "binary"}
+_FIELD = "a"
+
+
+def types_at(spark: SparkSession, calls: Calls, call: Call, write: Write) -> list[str] | None:
+    """The types of a call's arguments where it stands; None when Spark does not tell.
+
+    The call is replaced by one that cannot be right whatever its arguments are: what Spark then says holds their types,
+    in every place where a call can stand, and nothing is run.
+    """
+    from pyspark.errors import AnalysisException
+
+    def probing(one: Call, args: list[str], tail: str) -> str:
+        if one is not call:
+            return write(one, args, tail)
+        wrong = f"map_keys({packed(args)})"
+        return f"any_value({wrong}){tail}" if call.is_aggregate else wrong
+
+    try:
+        spark.sql(calls.written(probing)).schema  # noqa: B018  a session elsewhere looks only when it is asked
+    except AnalysisException as exc:
+        return _fields((exc.getMessageParameters() or {}).get("inputType", ""), len(call.args))
+    return None
+
+
+def _fields(said: str, count: int) -> list[str] | None:
+    """The types of a structure's fields, from the words of a message."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import DataType, StructType
+
+    if not said.strip('"').upper().startswith("STRUCT<"):
+        return None
+    try:
+        found = DataType.fromDDL(said.strip('"'))
+    except PySparkException:  # a type that has no word in a schema
+        return None
+    if not isinstance(found, StructType) or len(found.fields) != count:
+        return None
+    return [field.dataType.simpleString() for field in found.fields]
+
+
+def packed(args: list[str]) -> str:
+    """Arguments as one value, which is never NULL."""
+    return f"named_struct({', '.join(f'{_q(place)}, {arg}' for place, arg in enumerate(args))})"
+
+
+def _q(place: int) -> str:
+    return f"'{_FIELD}{place}'"
+
+
+def require(calls: Calls, call: Call, types: list[str]) -> None:
+    """Refuse arguments that would have to be bent."""
+    for place, (span, given, wanted) in enumerate(zip(call.args, types, call.handle.args, strict=True)):
+        text = " ".join(calls.tokens.slice(span).split())
+        if not accepts(wanted, given, text):
+            shown = text if len(text) <= 60 else text[:59] + "…"
+            raise PlanError(
+                f"{call.handle.name} takes {wanted} as argument {place + 1}, and {shown} is {given.upper()}",
+                hint=f"convert it: CAST({shown} AS {SPARK_TYPES[wanted]})",
+                function=call.handle.name,
+            )
+
+
+def accepts(wanted: str, given: str, text: str = "") -> bool:
+    """Whether every value of a Spark type is one of the declared type, as far as the type can tell.
+
+    Whole numbers go into wider ones and into floats, decimals into floats; a literal fits where its value does.
+
+    >>> accepts("Float64", "bigint"), accepts("Int32", "bigint"), accepts("Int8", "int", "100"), accepts("Utf8", "int")
+    (True, False, True, False)
+    """
+    given = given.split(" ")[0]  # a collation
+    if given == "void":
+        return True
+    if wanted in _EXACT:
+        return given == _EXACT[wanted] or (wanted == "Utf8" and given.startswith(("varchar", "char")))
+    if wanted in _FLOATS:
+        return given in _BITS or given.startswith("decimal") or given in _FLOATS[wanted]
+    if _is_whole(text):
+        return _low(wanted) <= int(text.replace(" ", "")) <= _high(wanted)
+    if wanted == "UInt64" and given == "decimal(20,0)":
+        return True
+    most = _SIGNED.get(wanted) or _UNSIGNED[wanted]
+    return _BITS.get(given, 128) <= most
+
+
+def _is_whole(text: str) -> bool:
+    return text.replace(" ", "").removeprefix("-").isdecimal()
+
+
+def _low(wanted: str) -> int:
+    return -(2 ** (_SIGNED[wanted] - 1)) if wanted in _SIGNED else 0
+
+
+def _high(wanted: str) -> int:
+    return (1 << (_SIGNED[wanted] - 1)) - 1 if wanted in _SIGNED else (1 << int(wanted.removeprefix("UInt"))) - 1
+
+
+def cast(call: Call, args: list[str], given: list[str] | None) -> list[str]:
+    """The arguments in the types that carry the declared ones; those that have them already stay as they are."""
+    wanted = [SPARK_TYPES[name] for name in call.handle.args]
+    there = [kind.upper() for kind in given] if given is not None else [""] * len(args)
+    return [
+        text if kind == carrier else f"CAST({text} AS {carrier})"
+        for text, kind, carrier in zip(args, there, wanted, strict=True)
+    ]

@@ -1,0 +1,146 @@
+"""Calls of the user's functions in a statement: where they are, whether they fit, and what is written instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from ematix_flow.declare.udfs import Functions, Handle, PythonAggregateUdfHandle
+from ematix_flow.engine.functions.tokens import Span, Tokens
+from ematix_flow.expressions.translation import READ_AS
+from ematix_flow.foundation.errors import SqlError
+
+_MARK = "flow_udf_"
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call: its tokens, those of its arguments, and what follows it: FILTER (…) and OVER (…)."""
+
+    handle: Handle
+    span: Span
+    args: tuple[Span, ...]
+    tail: Span
+    distinct: bool = False
+
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether it gives one value for many rows."""
+        return isinstance(self.handle, PythonAggregateUdfHandle)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing decides which rows it takes."""
+        return not self.distinct and self.tail[0] == self.tail[1]
+
+
+Write = Callable[[Call, list[str], str], str]
+"""Writes a call, from the texts of its arguments and of what follows it."""
+
+
+class Calls:
+    """A statement with the calls in it."""
+
+    def __init__(self, text: str, by_name: Mapping[str, Handle]) -> None:
+        self.tokens = Tokens(text)
+        self._by_name = by_name
+
+    @cached_property
+    def found(self) -> dict[int, Call]:
+        """Every call by its first token; wrong ones are refused."""
+        return {call.span[0]: call for call in self._look()}
+
+    def _look(self) -> Iterator[Call]:
+        tokens = self.tokens
+        for number in range(len(tokens)):
+            called = tokens.kind(number + 1) == "L_PAREN" and tokens.is_name(number)
+            handle = self._by_name.get(tokens.word(number)) if called else None
+            if handle is not None and tokens.kind(number - 1) != "DOT":
+                yield self._call(handle, number)
+
+    def _call(self, handle: Handle, number: int) -> Call:
+        tokens = self.tokens
+        close = tokens.closing.get(number + 1)
+        if close is None:
+            raise SqlError(f"the call of {handle.name} has no closing bracket", hint="close it with )")
+        first = number + 2
+        distinct = tokens.kind(first) == "DISTINCT"
+        call = Call(
+            handle,
+            (number, close + 1),
+            tuple(tokens.parts((first + distinct, close))),
+            (close + 1, self._tail(close + 1)),
+            distinct,
+        )
+        self._require(call)
+        return call
+
+    def _tail(self, number: int) -> int:
+        tokens = self.tokens
+        for word in ("FILTER", "OVER"):
+            if tokens.kind(number) == word and tokens.kind(number + 1) == "L_PAREN":
+                number = tokens.closing.get(number + 1, number) + 1
+            elif word == "OVER" and tokens.kind(number) == word:
+                number += 2
+        return number
+
+    def _require(self, call: Call) -> None:
+        name, wanted = call.handle.name, len(call.handle.args)
+        if len(call.args) != wanted:
+            raise SqlError(
+                f"{name} takes {wanted} argument(s), and {len(call.args)} are given: {self._shown(call)}",
+                hint=f"call it as {name}({', '.join(call.handle.args)})",
+            )
+        if not call.is_aggregate and not call.is_plain:
+            raise SqlError(
+                f"{name} is a function of one row: DISTINCT, FILTER and OVER do not go with it",
+                hint="declare it with @udaf to aggregate",
+            )
+        for span in call.args:
+            self._require_expression(call, span)
+        if self.tokens.word(call.span[1]) == "within":
+            raise SqlError(f"{name} does not know WITHIN GROUP", hint="sort inside the class")
+
+    def _require_expression(self, call: Call, span: Span) -> None:
+        kinds = [self.tokens.kind(number) for number in self.tokens.flat(span)]
+        wrong = {"FARROW": "arguments by name", "ORDER_BY": "ORDER BY among its arguments"}
+        if not kinds or kinds == ["STAR"]:
+            raise SqlError(f"{call.handle.name} takes values: {self._shown(call)}", hint="name the columns")
+        for kind, said in wrong.items():
+            if kind in kinds:
+                raise SqlError(f"{call.handle.name} does not take {said}", hint="pass its arguments by position")
+
+    def _shown(self, call: Call) -> str:
+        said = " ".join(self.tokens.slice(call.span).split())
+        return said if len(said) <= 60 else said[:59] + "…"
+
+    def written(self, write: Write, span: Span | None = None) -> str:
+        """The text with every call written anew, from the inside out."""
+        tokens = self.tokens
+        low, high = span if span is not None else (0, len(tokens))
+        if low >= high:
+            return ""
+        made: list[str] = []
+        place, number = tokens.start(low), low
+        while number < high:
+            call = self.found.get(number)
+            if call is None:
+                number += 1
+                continue
+            made.append(tokens.text[place : tokens.start(number)])
+            tail = self.written(write, call.tail)
+            made.append(write(call, [self.written(write, part) for part in call.args], f" {tail}" if tail else ""))
+            number = call.tail[1]
+            place = tokens.end(number - 1)
+        return "".join([*made, tokens.text[place : tokens.end(high - 1)]])
+
+
+def marked(text: str, dialect: str, functions: Functions) -> tuple[str, dict[str, Handle]]:
+    """The text of a dialect with names for the functions that no translation takes for its own, and these names."""
+    tokens, known = Tokens(text, READ_AS[dialect]), functions.by_name
+    for number in reversed(range(len(tokens))):
+        handle = known.get(tokens.word(number)) if tokens.kind(number + 1) == "L_PAREN" else None
+        if handle is not None and tokens.is_name(number) and tokens.kind(number - 1) != "DOT":
+            text = text[: tokens.start(number)] + _MARK + handle.name + text[tokens.end(number) :]
+    return text, {_MARK + name: handle for name, handle in known.items()}

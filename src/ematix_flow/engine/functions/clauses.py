@@ -1,0 +1,100 @@
+"""One SELECT taken apart into its clauses, as spans of tokens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.engine.functions.tokens import Span, Tokens
+
+_AFTER_FROM = ("WHERE", "GROUP_BY", "HAVING", "QUALIFY", "WINDOW", "ORDER_BY", "SORT_BY", "CLUSTER_BY", "DISTRIBUTE_BY",
+               "LIMIT", "OFFSET")  # fmt: skip
+_SETS = ("UNION", "EXCEPT", "INTERSECT")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One column of the result: the expression, and the name it is given."""
+
+    span: Span
+    alias: str | None
+    is_star: bool
+
+
+@dataclass(frozen=True)
+class Clauses:
+    """A statement that is one SELECT; a clause that is not there is empty."""
+
+    tokens: Tokens
+    tree: Any
+    select: int
+    """The token SELECT; a WITH stands before it."""
+    items: tuple[Item, ...]
+    source: Span
+    """From FROM on, without WHERE and what follows."""
+    where: Span
+    """The condition."""
+    group: Span
+    """The keys."""
+    rest: Span
+    """HAVING and everything behind it."""
+
+    @property
+    def has_with(self) -> bool:
+        """Whether a WITH stands before it."""
+        return self.select > 0
+
+
+def clauses_of(tokens: Tokens, tree: Any) -> Clauses | None:
+    """The clauses; None for anything but one plain SELECT."""
+    from sqlglot import exp
+
+    if not isinstance(tree, exp.Select) or tree.args.get("distinct") or tree.args.get("hint"):
+        return None
+    flat = list(tokens.flat((0, len(tokens))))
+    select = next((number for number in flat if tokens.kind(number) == "SELECT"), None)
+    if select is None or any(tokens.kind(number) in _SETS for number in flat):
+        return None
+    start = next((number for number in flat if number > select and _is_from(tokens, number)), None)
+    if start is None:
+        return None
+    borders = [number for number in flat if number > start and tokens.kind(number) in _AFTER_FROM]
+    if [tokens.kind(number) for number in borders].count("WHERE") > 1:
+        return None
+    items = _items(tokens, tree, (select + 1, start))
+    if items is None:
+        return None
+    ends = dict(zip(borders, [*borders, len(tokens)][1:], strict=True))
+
+    def clause(kind: str) -> Span:
+        at = next((number for number in borders if tokens.kind(number) == kind), None)
+        return (at + 1, ends[at]) if at is not None else (len(tokens), len(tokens))
+
+    behind = [number for number in borders if tokens.kind(number) not in ("WHERE", "GROUP_BY")]
+    rest = (behind[0], len(tokens)) if behind else (len(tokens), len(tokens))
+    source = (start, borders[0] if borders else len(tokens))
+    return Clauses(tokens, tree, select, items, source, clause("WHERE"), clause("GROUP_BY"), rest)
+
+
+def _is_from(tokens: Tokens, number: int) -> bool:
+    """FROM, and not that of IS DISTINCT FROM."""
+    return tokens.kind(number) == "FROM" and tokens.kind(number - 1) != "DISTINCT"
+
+
+def _items(tokens: Tokens, tree: Any, span: Span) -> tuple[Item, ...] | None:
+    from sqlglot import exp
+
+    spans = tokens.parts(span)
+    if len(spans) != len(tree.expressions):
+        return None
+    made = []
+    for (low, high), node in zip(spans, tree.expressions, strict=True):
+        alias = node.alias if isinstance(node, exp.Alias) else None
+        if alias is not None:
+            if tokens.word(high - 1) != alias.lower():
+                return None
+            high -= 2 if tokens.kind(high - 2) == "ALIAS" else 1
+        elif isinstance(node, exp.Aliases):
+            return None
+        made.append(Item((low, high), alias, bool(node.is_star)))
+    return tuple(made)

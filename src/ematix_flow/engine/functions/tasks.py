@@ -1,0 +1,188 @@
+"""What Python workers run: the user's functions over Arrow arrays, with errors that reach the driver in words."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.udfs import PythonAggregateUdfHandle, PythonScalarUdfHandle
+from ematix_flow.families import arrow_functions as arrow
+from ematix_flow.families.carry import carried_error
+from ematix_flow.foundation.errors import DataError, FlowError, RunFailed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MOST_GROUPS = 100_000
+"""Groups of which one task keeps accumulators; then their states are handed on, and it begins anew."""
+
+
+def scalar_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
+    """The function of a row: arrays in, an array out."""
+
+    def work(arrays: Sequence[pa.Array]) -> pa.Array:
+        return arrow.carried(arrow.call(handle, arrays), handle.returns)
+
+    return lambda *arrays: _carrying(lambda: work(arrays))
+
+
+def trying_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
+    """The same with a structure for each row: the value, or why there is none."""
+    import pyarrow as pa
+
+    def pieces(arrays: Sequence[pa.Array]) -> list[tuple[pa.Array, list[str | None]]]:
+        count = len(arrays[0])
+        try:
+            return [(arrow.carried(arrow.call(handle, arrays), handle.returns), [None] * count)]
+        except DataError as exc:
+            if count <= 1:
+                return [(pa.nulls(count, arrow.carrier_type(handle.returns)), [exc.what] * count)]
+        middle = count // 2
+        first, second = ([array.slice(*edge) for array in arrays] for edge in ((0, middle), (middle,)))
+        return pieces(first) + pieces(second)
+
+    def work(arrays: Sequence[pa.Array]) -> pa.Array:
+        found = pieces(arrays)
+        values = pa.concat_arrays([value for value, _ in found])
+        wrong = pa.array([text for _, texts in found for text in texts], type=pa.string())
+        return pa.StructArray.from_arrays([values, wrong], names=["value", "wrong"])
+
+    return lambda *arrays: _carrying(lambda: work(arrays))
+
+
+def finishing_task(handle: PythonAggregateUdfHandle, *, merges: bool) -> Callable[..., Any]:
+    """The result of each group from all its rows, or from the states of its parts."""
+
+    def result(values: Any, low: int, high: int) -> pa.Array:
+        accumulator = arrow.begun(handle)
+        if high > low:
+            columns = [values.field(place).slice(low, high - low) for place in range(values.type.num_fields)]
+            (arrow.merge if merges else arrow.update)(handle, accumulator, columns)
+        return arrow.evaluate(handle, accumulator)
+
+    def work(lists: Any) -> pa.Array:
+        import pyarrow as pa
+
+        edges = lists.offsets.to_pylist()
+        found = [result(lists.values, low, high) for low, high in itertools.pairwise(edges)]
+        made = pa.concat_arrays(found) if found else pa.nulls(0, arrow.arrow_type(handle.returns))
+        return arrow.carried(made, handle.returns)
+
+    return lambda lists: _carrying(lambda: work(lists))
+
+
+@dataclass(frozen=True)
+class PartialCall:
+    """An aggregate in the rows of a partial task: its arguments, and where they stand."""
+
+    handle: PythonAggregateUdfHandle
+    columns: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class PartialTask:
+    """Rows of one partition in, one row per group out: the group's keys and the states of its accumulators."""
+
+    keys: int
+    calls: tuple[PartialCall, ...]
+    names: tuple[str, ...]
+    most: int = MOST_GROUPS
+
+    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+        groups = _Groups(self)
+        try:
+            for batch in batches:
+                groups.take(batch)
+                if len(groups) > self.most:
+                    yield groups.told()
+                    groups = _Groups(self)
+            if len(groups):
+                yield groups.told()
+        except Exception as exc:
+            raise carried_error(exc, _unexpected) from exc
+
+
+@dataclass
+class _Groups:
+    """The accumulators of the groups that a task has seen."""
+
+    task: PartialTask
+    types: list[Any] = field(default_factory=list)
+    known: dict[tuple[Any, ...], list[Any]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    def take(self, batch: Any) -> None:
+        """Give every row to the accumulators of its group."""
+        if not batch.num_rows:
+            return
+        self.types = [batch.column(place).type for place in range(self.task.keys)]
+        for key, rows in self._grouped(batch):
+            if key not in self.known:
+                self.known[key] = [arrow.begun(call.handle) for call in self.task.calls]
+            for call, accumulator in zip(self.task.calls, self.known[key], strict=True):
+                columns = [batch.column(place) for place in call.columns]
+                given = columns if rows is None else [column.take(rows) for column in columns]
+                arrow.update(call.handle, accumulator, given)
+
+    def _grouped(self, batch: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
+        """Keys, with the places of their rows; None for all of them."""
+        import pyarrow as pa
+
+        count = self.task.keys
+        if not count:
+            yield (), None
+            return
+        keys = [_as_numbers(batch.column(place)) for place in range(count)]
+        names = [f"k{place}" for place in range(count)]
+        table = pa.table([*keys, pa.array(range(batch.num_rows), type=pa.int64())], names=[*names, "row"])
+        found = table.group_by(names, use_threads=False).aggregate([("row", "list")])
+        listed = [found.column(name).to_pylist() for name in names]
+        rows = found.column("row_list").combine_chunks()
+        for place, key in enumerate(zip(*listed, strict=True)):
+            yield key, rows[place].values
+
+    def told(self) -> Any:
+        """Keys and states of all groups."""
+        import pyarrow as pa
+
+        columns = [
+            _from_numbers([key[place] for key in self.known], self.types[place]) for place in range(self.task.keys)
+        ]
+        for number, call in enumerate(self.task.calls):
+            states = [arrow.state_of(call.handle, found[number]) for found in self.known.values()]
+            for place, name in enumerate(call.handle.state):
+                columns.append(arrow.carried(pa.concat_arrays([state[place] for state in states]), name))
+        return pa.RecordBatch.from_arrays(columns, names=list(self.task.names))
+
+
+def _as_numbers(column: Any) -> Any:
+    """Dates and instants as whole numbers: not all of them have a word in Python."""
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(column.type):
+        return column.cast(pa.int64())
+    return column.cast(pa.int32()) if pa.types.is_date32(column.type) else column
+
+
+def _from_numbers(values: list[Any], kind: Any) -> Any:
+    import pyarrow as pa
+
+    if pa.types.is_timestamp(kind):
+        return pa.array(values, type=pa.int64()).cast(kind)
+    return pa.array(values, type=pa.int32()).cast(kind) if pa.types.is_date32(kind) else pa.array(values, type=kind)
+
+
+def _carrying(work: Callable[[], Any]) -> Any:
+    try:
+        return work()
+    except Exception as exc:
+        raise carried_error(exc, _unexpected) from exc
+
+
+def _unexpected(exc: Exception) -> FlowError:
+    said = str(exc).splitlines()
+    return RunFailed(f"a function failed: {type(exc).__name__}: {said[0] if said else ''}", hint="look at its log")

@@ -1,0 +1,307 @@
+"""A statement of the user's over `source`: in Spark SQL, with the user's functions, over views that only it knows."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.udfs import Functions
+from ematix_flow.engine import statement_words
+from ematix_flow.engine.functions import arguments
+from ematix_flow.engine.functions.calls import Call, Calls, marked
+from ematix_flow.engine.functions.clauses import clauses_of
+from ematix_flow.engine.functions.partial import PartialPlan, is_atomic, partial_plan
+from ematix_flow.engine.functions.registered import Registered
+from ematix_flow.expressions.translation import to_spark
+from ematix_flow.families.lake.session import exactly, quote
+from ematix_flow.families.lake.sql_source import names_of, parsed, replaced
+from ematix_flow.families.sql.linear import clean
+from ematix_flow.foundation.errors import FlowError, MissingTable, SqlError
+from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SOURCE = "source"
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_MARK = re.compile("flow_udf_", re.IGNORECASE)
+_MOST_PLANS = 32
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A table beside the source that a statement may name."""
+
+    text: str
+    """How Spark finds it."""
+    types: tuple[tuple[str, str], ...]
+    """Its columns."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The statement for rows of one schema, ready to be run again and again."""
+
+    text: str
+    names: tuple[str, ...]
+    is_row_wise: bool
+    partial: PartialPlan | None = None
+
+
+@dataclass
+class Statement:
+    """One `transform_sql`."""
+
+    sql: str
+    dialect: str = "spark"
+    functions: Functions = field(default_factory=Functions)
+    where: Location | None = None
+    aggregates_in_parts: bool = True
+    """Whether aggregates may be told by states of partitions, where the statement allows it."""
+    _plans: dict[Any, Prepared] = field(default_factory=dict)
+
+    @cached_property
+    def registered(self) -> Registered:
+        """The functions under their names in sessions."""
+        return Registered(self.functions)
+
+    @cached_property
+    def view(self) -> str:
+        """The view that stands for the source; no other statement has one of that name."""
+        return f"flow_source_{uuid.uuid4().hex}"
+
+    def frame(self, source: DataFrame, relations: Mapping[str, Relation], open_until: ExitStack, *,
+              hidden: Sequence[str] = ()) -> DataFrame:  # fmt: skip
+        """The result as a lazy frame; `hidden` columns of the source travel along where each row comes from one row."""
+        spark = source.sparkSession
+        with self.told(source, relations), exactly(spark):
+            self.show(source, open_until)
+            return self._run(spark, self.prepared(source, relations, hidden), open_until)
+
+    def show(self, source: DataFrame, open_until: ExitStack) -> None:
+        """Let the session know the source's rows and the functions."""
+        spark = source.sparkSession
+        source.createOrReplaceTempView(self.view)
+        open_until.callback(spark.catalog.dropTempView, self.view)
+        self.registered.ensure(spark)
+
+    def prepared(self, source: DataFrame, relations: Mapping[str, Relation], hidden: Sequence[str] = ()) -> Prepared:
+        """The statement for rows like these; what is wrong with it is said here."""
+        key = (source.schema.simpleString(), tuple(sorted(relations.items())), tuple(hidden))
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= _MOST_PLANS:
+                self._plans.clear()
+            found = self._plans[key] = self._prepare(source, relations, hidden)
+        return found
+
+    def calls(self, source: DataFrame, relations: Mapping[str, Relation]) -> Calls:
+        """The statement in Spark SQL over its views, with the calls in it."""
+        text, by_name = clean(self.sql), self.functions.by_name
+        if self.dialect != "spark":
+            text, by_name = marked(text, self.dialect, self.functions)
+            text = to_spark(text, self.dialect, whole=_whole(source, relations))
+        return Calls(self._placed(text, relations), by_name)
+
+    def _placed(self, text: str, relations: Mapping[str, Relation]) -> str:
+        """The text with views for the tables that it names."""
+        try:
+            tree = parsed(text)
+        except SqlError as exc:
+            raise SqlError(exc.what, hint=statement_words.HINT) from exc
+        known = {SOURCE: quote(self.view), **{name.lower(): item.text for name, item in relations.items()}}
+        found = []
+        for table in _tables(tree):
+            name = ".".join(names_of(table))
+            if name.lower() not in known:
+                raise MissingTable(
+                    f"the SQL reads {name}, which is neither source nor a lookup",
+                    hint=did_you_mean(name, [SOURCE, *relations]),
+                    table=name,
+                )
+            found.append((table, known[name.lower()]))
+        return replaced(text, tree, found)
+
+    def _prepare(self, source: DataFrame, relations: Mapping[str, Relation], hidden: Sequence[str]) -> Prepared:
+        spark, calls = source.sparkSession, self.calls(source, relations)
+        tree = parsed(calls.tokens.text)
+        row_wise = is_row_wise(tree, self.view) and not any(call.is_aggregate for call in calls.found.values())
+        types = self._types(spark, calls)
+
+        def write(call: Call, args: list[str], tail: str) -> str:
+            return self._write(call, arguments.cast(call, args, types.get(call.span[0])), tail)
+
+        text = calls.written(write)
+        columns = spark.sql(text).columns
+        names = self._names(columns, tree)
+        if row_wise and hidden:
+            missing = [name for name in hidden if name in source.columns and name not in columns]
+            text, names, row_wise = self._with_hidden(spark, text, names, missing)
+        plan = None
+        if self.aggregates_in_parts and not row_wise:
+            merging = {handle: self.registered.merging(handle) for handle in self.functions.aggregates}
+            plan = partial_plan(calls, tree, write=write, merging=merging, columns=_columns_of(tree, source, relations))
+        return Prepared(text, names, row_wise, self._proven(spark, plan, text))
+
+    def _write(self, call: Call, args: list[str], tail: str) -> str:
+        """A call in Spark's words: for an aggregate, the rows of a group as a list."""
+        name = self.registered.name(call.handle)
+        if not call.is_aggregate:
+            return f"{name}({', '.join(args)})"
+        distinct = "DISTINCT " if call.distinct else ""
+        return f"{name}(collect_list({distinct}{arguments.packed(args)}){tail})"
+
+    def _types(self, spark: SparkSession, calls: Calls) -> dict[int, list[str] | None]:
+        """The types at every call; wrong ones are refused."""
+        if not calls.found:
+            return {}
+        spark.sql(calls.written(self._write)).schema  # noqa: B018  what else is wrong is said first
+        found: dict[int, list[str] | None] = {}
+        for number, call in calls.found.items():
+            types = arguments.types_at(spark, calls, call, self._write)
+            if types is not None:
+                arguments.require(calls, call, types)
+            found[number] = types
+        return found
+
+    def _names(self, columns: Sequence[str], tree: Any) -> tuple[str, ...]:
+        """The result's columns; one that is named after our words for a call gets the user's words."""
+        from sqlglot import exp
+
+        said = iter([
+            _MARK.sub("", node.sql(dialect="spark", normalize_functions=False))
+            for node in tree.selects
+            if not isinstance(node, exp.Alias) and self._calls_in(node)
+        ])  # fmt: skip
+        return tuple(next(said, name) if self.registered.is_ours(name) else name for name in columns)
+
+    def _calls_in(self, node: Any) -> bool:
+        known = {handle.name.lower() for handle in self.functions.handles}
+        return any(word in known for word in re.findall(r"\w+", _MARK.sub("", node.sql(dialect="spark")).lower()))
+
+    def _with_hidden(
+        self, spark: SparkSession, text: str, names: tuple[str, ...], hidden: Sequence[str]
+    ) -> tuple[str, tuple[str, ...], bool]:
+        """The statement with columns of its source; one that turns out to look at many rows stays as it is."""
+        from pyspark.errors import AnalysisException
+
+        plain = Calls(text, {})
+        clauses = clauses_of(plain.tokens, parsed(text))
+        if clauses is None:
+            return text, names, False
+        alias = alias_of(clauses.tree, self.view)
+        added = "".join(f", {quote(alias)}.{quote(name)}" for name in hidden)
+        place = plain.tokens.end(clauses.source[0] - 1)
+        longer = text[:place] + added + text[place:]
+        try:
+            spark.sql(longer).schema  # noqa: B018
+        except AnalysisException:
+            return text, names, False
+        return longer, (*names, *hidden), True
+
+    def _proven(self, spark: SparkSession, plan: PartialPlan | None, text: str) -> PartialPlan | None:
+        """The plan in two steps, if Spark gives it the same types as the statement itself."""
+        from pyspark.errors import AnalysisException
+
+        if plan is None:
+            return None
+        with ExitStack() as open_until:
+            try:
+                frame = self._in_parts(spark, plan, open_until)
+                alike = frame is not None and _kinds(frame) == _kinds(spark.sql(text))
+            except AnalysisException:
+                return None
+        return plan if alike else None
+
+    def _in_parts(self, spark: SparkSession, plan: PartialPlan, open_until: ExitStack) -> DataFrame | None:
+        rows = spark.sql(plan.inner)
+        key_types = [kind for _, kind in rows.dtypes[: plan.keys]]
+        if not all(map(is_atomic, key_types)):
+            return None
+        view = f"flow_states_{uuid.uuid4().hex}"
+        states: Any = rows.mapInArrow(plan.task(), plan.schema(key_types))
+        states.createOrReplaceTempView(view)
+        open_until.callback(spark.catalog.dropTempView, view)
+        return spark.sql(plan.outer(view))
+
+    def _run(self, spark: SparkSession, ready: Prepared, open_until: ExitStack) -> DataFrame:
+        frame = self._in_parts(spark, ready.partial, open_until) if ready.partial is not None else None
+        frame = frame if frame is not None else spark.sql(ready.text)
+        return frame if tuple(frame.columns) == ready.names else frame.toDF(*ready.names)
+
+    @contextmanager
+    def told(self, source: DataFrame, relations: Mapping[str, Relation]) -> Iterator[None]:
+        """What is wrong with the statement, in words and with the nearest name."""
+        try:
+            yield
+        except FlowError as exc:
+            exc.at(self.where)
+            raise
+        except Exception as exc:
+            columns = [*source.columns, *(name for item in relations.values() for name, _ in item.types)]
+            functions = [handle.name for handle in self.functions.handles]
+            raise statement_words.explained(exc, columns, functions).at(self.where) from exc
+
+
+def _tables(tree: Any) -> list[Any]:
+    """Tables that are no name of a WITH query in scope."""
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
+
+    named = [item for scope in traverse_scope(tree) for item in scope.sources.values() if isinstance(item, exp.Table)]
+    return list({id(item): item for item in named if isinstance(item.this, exp.Identifier)}.values())
+
+
+def is_row_wise(tree: Any, view: str) -> bool:
+    """Whether every row of the result comes from one row of the source, and from nothing else of it."""
+    from sqlglot import exp
+
+    across = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "with", "with_", "sample")
+    if not isinstance(tree, exp.Select) or any(tree.args.get(name) for name in across):
+        return False
+    if len(list(tree.find_all(exp.Select))) != 1 or tree.find(exp.AggFunc, exp.Window) is not None:
+        return False
+    sources = [table for table in tree.find_all(exp.Table) if table.name == view]
+    sides = [str(join.side or "").upper() for join in tree.find_all(exp.Join)]
+    first = tree.find(exp.From)
+    return (
+        len(sources) == 1
+        and first is not None
+        and first.this is sources[0]
+        and all(side in ("", "LEFT") for side in sides)
+    )
+
+
+def alias_of(tree: Any, view: str) -> str:
+    """What the statement calls its source."""
+    from sqlglot import exp
+
+    return str(next(table for table in tree.find_all(exp.Table) if table.name == view).alias_or_name)
+
+
+def _columns_of(tree: Any, source: DataFrame, relations: Mapping[str, Relation]) -> frozenset[str] | None:
+    """The columns that FROM gives, where they can be told from the tables' own."""
+    from sqlglot import exp
+
+    if tree.find(exp.CTE, exp.Subquery) is not None:
+        return None
+    names = [*source.columns, *(name for item in relations.values() for name, _ in item.types)]
+    return frozenset(name.lower() for name in names)
+
+
+def _whole(source: DataFrame, relations: Mapping[str, Relation]) -> dict[str, str]:
+    """Columns that are whole numbers wherever they are, with the widest of their types."""
+    kinds: dict[str, set[str]] = {}
+    for name, kind in [*source.dtypes, *(pair for item in relations.values() for pair in item.types)]:
+        kinds.setdefault(name.lower(), set()).add(kind)
+    return {name: max(found, key=_WHOLE.index) for name, found in kinds.items() if found <= set(_WHOLE)}
+
+
+def _kinds(frame: DataFrame) -> list[str]:
+    return [kind for _, kind in frame.dtypes]

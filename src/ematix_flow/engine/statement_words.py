@@ -1,0 +1,60 @@
+"""What Spark finds wrong with a statement of the user's, in the product's words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ematix_flow.engine import spark_errors
+from ematix_flow.families.lake import errors as lake_errors
+from ematix_flow.foundation.errors import DataError, FlowError, MissingColumn, RunFailed, SqlError
+from ematix_flow.foundation.names import did_you_mean, nearest
+from ematix_flow.foundation.redact import mask
+
+HINT = 'it is Spark SQL over the table source; dialect="duckdb", "postgres" or "datafusion" translates theirs'
+_ROUTINE = re.compile(r"routine `([^`]+)`")
+
+
+def explained(exc: Exception, columns: Sequence[str], functions: Sequence[str]) -> FlowError:
+    """The error with the nearest of the names that the statement could have meant."""
+    text = str(exc)
+    routine = _ROUTINE.search(text)
+    if "UNRESOLVED_ROUTINE" in text and routine is not None:
+        name = routine[1].replace("`", "")
+        near = nearest(name, functions)
+        hint = f"did you mean {near!r}?" if near else "pass your own functions in udfs= or aggregate_udfs="
+        return SqlError(f"no function is called {name!r}", hint=hint)
+    known = lake_errors.translate(exc) or spark_errors.translate(exc)
+    if isinstance(known, MissingColumn):
+        column = str(known.facts.get("column") or _named(known.what)).rpartition(".")[2]
+        known.hint = did_you_mean(column, dict.fromkeys(columns))
+    elif isinstance(known, (SqlError, RunFailed)) and _is_analysis(exc):
+        return SqlError(sentence(known.what), hint=HINT)
+    return known
+
+
+def bad_row(exc: BaseException) -> FlowError | None:
+    """The error when a value of some row is its reason, None for every other one."""
+    if isinstance(exc, FlowError):
+        return exc if isinstance(exc, DataError) else None
+    known = spark_errors.translate(exc)
+    if not isinstance(known, DataError):
+        return None
+    return DataError(sentence(known.what.removesuffix("; nothing was loaded")), hint=known.hint)
+
+
+def sentence(text: str) -> str:
+    """Spark's own sentence, without its code and its number."""
+    said = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text.strip())
+    return mask(re.sub(r"\s*SQLSTATE: \w+.*$", "", said).strip())
+
+
+def _is_analysis(exc: BaseException) -> bool:
+    from pyspark.errors import AnalysisException, ParseException
+
+    return isinstance(exc, (AnalysisException, ParseException))
+
+
+def _named(text: str) -> str:
+    found = re.search(r"column (\S+)", text)
+    return found[1].strip("'`") if found else ""

@@ -1,0 +1,72 @@
+"""Rows of a micro-batch in the types of one table: strictly, or row by row with what is wrong with each."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.table import TableSpec
+from ematix_flow.declare.types import Column, String
+from ematix_flow.engine.prepare import Cast, cast_of, prepare
+from ematix_flow.families.lake.session import quote, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+WRONG = "_flow_wrong"
+
+
+def fitted(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFrame:
+    """Exactly the declared columns; a value that does not fit ends the batch."""
+    return prepare(_completed(rows, table), table, (), open_until)
+
+
+def judged(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFrame:
+    """The same rows with a column that says what keeps each from being written; NULL when nothing does.
+
+    Normalizers are not tried row by row: they never fail by themselves.
+    """
+    rows = _completed(rows, table)
+    given = dict(rows.dtypes)
+    tests: list[str] = []
+    for column in table.columns:
+        if column.normalizers:
+            continue
+        tests += _tests(column, cast_of(column, given[column.name]))
+    wrong = f"CASE {' '.join(tests)} END" if tests else "CAST(NULL AS STRING)"
+    return rows.selectExpr("*", f"{wrong} AS {WRONG}")
+
+
+def last_of_each(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+    """The last message of each key: a stream may tell several things about a key in one micro-batch."""
+    from pyspark.sql import functions as f
+
+    order = f.expr("struct(_source.timestamp, _source.partition, _source.offset, _source.message_id)")
+    whole = f.struct(*map(quote, rows.columns))
+    return rows.groupBy(*map(quote, keys)).agg(f.max_by(whole, order).alias("last")).select("last.*")
+
+
+def _tests(column: Column, cast: Cast) -> list[str]:
+    name, said = quote(column.name), text(f"column {column.name!r}: ")
+    made = []
+    if not column.nullable or column.primary_key:
+        made.append(f"WHEN {name} IS NULL THEN {text(f'column {column.name!r} is NULL')}")
+    if cast.valid is not None:
+        shown = f"left(CAST({name} AS STRING), 80)"
+        made.append(
+            f"WHEN {name} IS NOT NULL AND NOT coalesce({cast.valid}, false) "
+            f"THEN concat({said}, '''', {shown}, '''', {text(f' is not a {column.type}')})"
+        )
+    if isinstance(column.type, String):
+        made.append(
+            f"WHEN length(CAST({name} AS STRING)) > {column.type.length} "
+            f"THEN {text(f'column {column.name!r} has more than {column.type.length} characters')}"
+        )
+    return made
+
+
+def _completed(rows: DataFrame, table: TableSpec) -> DataFrame:
+    """A declared column that the messages never had is NULL."""
+    there = set(rows.columns)
+    missing = [column for column in table.columns if column.name not in there]
+    return rows.selectExpr("*", *(f"NULL AS {quote(column.name)}" for column in missing)) if missing else rows

@@ -1,0 +1,195 @@
+"""What a stream keeps beside its targets: Spark's checkpoint, its generation, the schema it learned, its spools."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.config.resolve import known_names, resolve
+from ematix_flow.declare.connections.lakes import BucketConnection
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.families.checkpoints import last_planned
+from ematix_flow.families.lake.homes import bucket_in, home_of, introduce
+from ematix_flow.families.lake.place import LakePath, make_folder, read_if_there, rename, write_atomically
+from ematix_flow.families.lake.s3.bucket import Bucket
+from ematix_flow.foundation.errors import ConfigError, FlowError, RunFailed
+
+VARIABLE = "EMATIX_FLOW_CHECKPOINTS"
+NOTE = "flow.json"
+_STRANGE = re.compile(r"[^\w.-]")
+_OF_A_GENERATION = ("spark", "arrivals", "behind")
+"""What begins anew with a generation; the learned schema, dead letters and spools stay."""
+
+
+@dataclass(frozen=True)
+class StreamFolder:
+    """The folder of one stream: on this machine, on a disk that all machines share, or in a bucket."""
+
+    root: LakePath
+
+    @classmethod
+    def of(cls, spec: StreamSpec) -> StreamFolder:
+        """`checkpoint=`, else EMATIX_FLOW_CHECKPOINTS/<name>, else below the user's own folder."""
+        address = spec.checkpoint or os.environ.get(VARIABLE) or str(Path.home() / ".ematix-flow" / "checkpoints")
+        name = bucket_in(address)
+        if name is not None:
+            introduce(_login(spec, name))
+        root = home_of(address)
+        return cls(root if spec.checkpoint else root / _STRANGE.sub("_", spec.name))
+
+    @property
+    def spark(self) -> LakePath:
+        """Spark's own checkpoint."""
+        return self.root / "spark"
+
+    @property
+    def jars(self) -> set[str]:
+        """What Spark needs to get there."""
+        return set() if isinstance(self.root, Path) else {"s3a"}
+
+    def prepare(self) -> str:
+        """Make the folder; its generation, which is new whenever the checkpoint is."""
+        if isinstance(self.root, Path):
+            try:
+                self.root.mkdir(parents=True, exist_ok=True)
+            except OSError as exc:
+                raise ConfigError(
+                    f"the checkpoint folder {self.root} cannot be made: {exc.strerror}",
+                    hint=f"name another with checkpoint=, or set {VARIABLE}",
+                ) from exc
+        kept = self.note()
+        if kept.get("aside"):  # somebody died while the stream was rewound
+            self._put_aside(home_of(kept["aside"]))
+        known = kept.get("generation")
+        if known is None:
+            known = new_generation()
+            self.keep_generation(known)
+        return str(known)
+
+    def note(self) -> Mapping[str, Any]:
+        """What the folder says of itself: generation, and after a rewind where to start."""
+        return self._read(NOTE)
+
+    def keep_generation(self, generation: str) -> None:
+        """Say which generation the checkpoint is of."""
+        write_atomically(self.root / NOTE, json.dumps({"generation": generation}))
+
+    def start_at(self) -> str | None:
+        """Where a rewind wants the stream to begin; None once it has begun, and for all others."""
+        try:
+            kept = self.note().get("start")
+            has_begun = kept is None or last_planned(str(self.root)) is not None
+        except RunFailed:  # told when the stream starts
+            return None
+        return None if has_begun else str(kept)
+
+    def begin_anew(self, start: str, at: datetime) -> LakePath:
+        """A new generation that begins there; where the old checkpoint is now.
+
+        The note is the decision: whoever dies behind it leaves the rest to the next start.
+        """
+        aside = self.root.with_name(f"{self.root.name}.before-{at:%Y%m%dT%H%M%S%f}")
+        make_folder(aside)
+        note = read_if_there(self.root / NOTE)
+        if note is not None:  # as it is, be it damaged
+            write_atomically(aside / NOTE, note)
+        decided = {"generation": new_generation(), "start": start, "aside": str(aside)}
+        write_atomically(self.root / NOTE, json.dumps(decided))
+        self._put_aside(aside)
+        return aside
+
+    def _put_aside(self, aside: LakePath) -> None:
+        make_folder(aside)
+        for name in _OF_A_GENERATION:
+            there = self.root / name
+            if there.exists() and not (isinstance(aside, Path) and (aside / name).exists()):  # a bucket's copies go on
+                rename(there, aside / name)
+        done = {name: value for name, value in self.note().items() if name != "aside"}
+        write_atomically(self.root / NOTE, json.dumps(done))
+
+    def ends(self, batch: int) -> list[dict[str, Any]]:
+        """Where a micro-batch ends, source by source, as Spark planned it; empty when it never did."""
+        path = self.spark / "offsets" / str(batch)
+        if not path.exists():
+            return []
+        try:
+            lines = path.read_text(encoding="utf-8").splitlines()
+            if len(lines) > 2 and lines[0].startswith("v"):
+                return [json.loads(line) if line != "-" else {} for line in lines[2:]]
+        except ValueError:  # told below
+            pass
+        raise RunFailed(
+            f"the checkpoint entry {path} is damaged", hint="flow doctor checkpoint NAME says what is wrong with it"
+        )
+
+    def last_committed(self) -> int | None:
+        """The last micro-batch that Spark knows to be done."""
+        folder = self.spark / "commits"
+        numbers = [int(item.name) for item in folder.iterdir() if item.name.isdigit()] if folder.exists() else []
+        return max(numbers, default=None)
+
+    def has_open_batch(self) -> bool:
+        """Whether a micro-batch was planned and not committed: the next start does it again."""
+        planned, done = self.spark / "offsets", self.last_committed()
+        numbers = [int(item.name) for item in planned.iterdir() if item.name.isdigit()] if planned.is_dir() else []
+        return bool(numbers) and (done is None or max(numbers) > done)
+
+    def learned(self) -> SchemaFile:
+        """The schema of the payload, as it was learned."""
+        return SchemaFile(self.root / "schema.json")
+
+    def _read(self, name: str) -> Mapping[str, Any]:
+        path = self.root / name
+        if not path.exists():
+            return {}
+        try:
+            kept: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        except ValueError as exc:
+            raise RunFailed(
+                f"{path} is damaged", hint="flow doctor checkpoint NAME says what is wrong with it"
+            ) from exc
+        return kept
+
+
+def _login(spec: StreamSpec, bucket: str) -> Bucket:
+    """Of the connection that has this bucket: one of the stream's own, else any that is known here."""
+    own = [item.connection for item in (*spec.sources, *spec.targets, *spec.lookups.values())]
+    for name in (*own, *known_names()):
+        try:
+            found = resolve(name).connection
+        except FlowError:  # told by whoever uses it
+            continue
+        if isinstance(found, BucketConnection) and found.resolved().bucket == bucket:
+            return Bucket.of(found)
+    raise ConfigError(
+        f"{spec.name} keeps its checkpoint in the bucket {bucket!r}, and no connection has its login",
+        hint="declare a connection of kind delta_s3 or object_store_s3 with that bucket",
+        where=spec.where,
+    )
+
+
+def new_generation() -> str:
+    """A name that no checkpoint had before."""
+    return uuid.uuid4().hex[:12]
+
+
+@dataclass(frozen=True)
+class SchemaFile:
+    """A schema that outlives the process that learned it."""
+
+    path: LakePath
+
+    def load(self) -> str | None:
+        """The schema as Spark writes it, None before the first message."""
+        return read_if_there(self.path)
+
+    def save(self, schema: str) -> None:
+        """Keep it."""
+        write_atomically(self.path, schema)

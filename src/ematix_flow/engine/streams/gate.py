@@ -1,0 +1,33 @@
+"""The border between micro-batches: a stop waits for the batch at work, and no other begins."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class Stopping(Exception):
+    """A batch that was planned while the stream stops; the next start reads it again."""
+
+
+class Gate:
+    """Open while the stream runs."""
+
+    def __init__(self) -> None:
+        self._working = threading.Lock()
+        self.closing = threading.Event()
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        """Work on one micro-batch; refused when the stream stops."""
+        with self._working:
+            if self.closing.is_set():
+                raise Stopping
+            yield
+
+    def close(self) -> None:
+        """Let the batch at work end, and no other begin."""
+        self.closing.set()
+        with self._working:
+            pass

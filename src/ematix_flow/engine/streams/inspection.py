@@ -1,0 +1,283 @@
+"""What is in a stream's folder and what its targets and its source say of it; nothing is judged or changed here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.config.resolve import resolve
+from ematix_flow.contract.backend import BatchSink
+from ematix_flow.contract.stream import Lost, StreamRead, StreamSource
+from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
+from ematix_flow.engine.streams.folder import NOTE, StreamFolder
+from ematix_flow.engine.streams.opening import source_of
+from ematix_flow.families.lake.place import LakePath
+from ematix_flow.families.lake.sink import LakeSink
+from ematix_flow.families.spool.segments import Segment
+from ematix_flow.families.sql.meta import COMMITS
+from ematix_flow.families.sql.sink import SqlSink
+from ematix_flow.foundation.errors import FlowError, MissingTable
+from ematix_flow.foundation.redact import mask
+
+_REPLAY = ".replay-"
+
+
+@dataclass(frozen=True)
+class Log:
+    """One of Spark's logs: its entries, each with what is wrong with it, and drafts (below the folder) left unfinished."""
+
+    entries: Mapping[int, str | None] = field(default_factory=dict)
+    drafts: tuple[str, ...] = ()
+
+    @property
+    def last(self) -> int | None:
+        """The newest entry, be it readable or not."""
+        return max(self.entries, default=None)
+
+    @property
+    def bad(self) -> list[int]:
+        """Entries that cannot be read."""
+        return sorted(number for number, wrong in self.entries.items() if wrong is not None)
+
+    @property
+    def missing(self) -> list[int]:
+        """Numbers between the first and the last that are not there."""
+        numbers = sorted(self.entries)
+        return [one for one in range(numbers[0], numbers[-1]) if one not in self.entries] if numbers else []
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """A spool below the stream's folder."""
+
+    name: str
+    messages: int
+    drafts: int
+    is_used: bool
+
+
+@dataclass(frozen=True)
+class Look:
+    """Everything a judgement needs; texts stand where something could not be asked."""
+
+    pipeline: str
+    root: str
+    exists: bool = True
+    generation: str | None = None
+    note_problem: str | None = None
+    unfinished_rewind: bool = False
+    offsets: Log = field(default_factory=Log)
+    commits: Log = field(default_factory=Log)
+    schema_problem: str | None = None
+    has_schema: bool = False
+    tokens: Mapping[str, int | str | None] = field(default_factory=dict)
+    lost: Sequence[Lost] | str = ()
+    behind: Mapping[str, int] = field(default_factory=dict)
+    behind_drafts: tuple[str, ...] = ()
+    spools: tuple[Spooled, ...] = ()
+    holder: str | None = None
+    """Who runs the stream at this moment."""
+
+
+def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
+    """Read the folder, and ask source and targets."""
+    folder = StreamFolder.of(spec)
+    if not folder.root.is_dir():
+        return Look(spec.name, str(folder.root), exists=False, holder=holder)
+    note, problem = _note(folder)
+    generation = str(note["generation"]) if note.get("generation") else None
+    offsets, commits = _log(folder.spark / "offsets", least=3), _log(folder.spark / "commits", least=2)
+    behind, drafts = backlog(folder)
+    with _opened(spec, folder) as source:
+        return Look(
+            spec.name,
+            str(folder.root),
+            generation=generation,
+            note_problem=problem,
+            unfinished_rewind=bool(note.get("aside")),
+            offsets=offsets,
+            commits=commits,
+            schema_problem=_schema(folder),
+            has_schema=folder.learned().path.exists(),
+            tokens=_tokens(spec, generation) if generation and offsets.entries else {},
+            lost=_lost(source, folder, commits),
+            behind=behind,
+            behind_drafts=drafts,
+            spools=tuple(_spools(source, folder)),
+            holder=holder,
+        )
+
+
+@contextmanager
+def _opened(spec: StreamSpec, folder: StreamFolder) -> Iterator[tuple[StreamSource, StreamRead] | str]:
+    """The source, or why there is none."""
+    try:
+        source, read, _ = source_of(spec, 0, folder, once=False)
+    except FlowError as error:
+        yield mask(error.what)
+        return
+    try:
+        yield source, read
+    finally:
+        source.close()
+
+
+def _note(folder: StreamFolder) -> tuple[Mapping[str, object], str | None]:
+    if not (folder.root / NOTE).exists():
+        return {}, "is not there"
+    try:
+        note = folder.note()
+    except FlowError:
+        return {}, "cannot be read"
+    return note, None if note.get("generation") else "names no generation"
+
+
+def _log(folder: LakePath, *, least: int) -> Log:
+    """Every entry is a version, and so many lines, of which all behind the first are JSON or a dash."""
+    if not folder.is_dir():
+        return Log()
+    entries: dict[int, str | None] = {}
+    for item in folder.iterdir():
+        if item.name.isdigit():
+            entries[int(item.name)] = _entry_problem(item, least)
+    drafts = sorted(f"spark/{folder.name}/{item.name}" for item in folder.iterdir() if item.name.endswith(".tmp"))
+    return Log(entries, tuple(drafts))
+
+
+def damage(folder: StreamFolder) -> str | None:
+    """What keeps Spark from reading its logs, as far as the last entries show it."""
+    for name, least in (("offsets", 3), ("commits", 2)):
+        log = _log(folder.spark / name, least=least)
+        if log.last is not None and log.entries[log.last] is not None:
+            return f"the last entry of its {name} log, {log.last}, {log.entries[log.last]}"
+    return None
+
+
+def _entry_problem(path: LakePath, least: int) -> str | None:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as exc:
+        return f"cannot be read ({type(exc).__name__})"
+    if not lines:
+        return "is empty"
+    if not lines[0].startswith("v") or len(lines) < least:
+        return "is cut short"
+    for line in lines[1:]:
+        try:
+            if line != "-":
+                json.loads(line)
+        except ValueError:
+            return "is cut short or overwritten"
+    return None
+
+
+def _schema(folder: StreamFolder) -> str | None:
+    path = folder.learned().path
+    if not path.exists():
+        return None
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return "cannot be read"
+    return None if isinstance(found, dict) and "fields" in found else "is no schema"
+
+
+def backlog(folder: StreamFolder) -> tuple[dict[str, int], tuple[str, ...]]:
+    """Micro-batches that wait for a target, and drafts of some."""
+    root = folder.root / "behind"
+    targets = [item for item in root.iterdir() if item.is_dir()] if root.is_dir() else []
+    counted = {item.name: sum(one.name.isdigit() for one in item.iterdir()) for item in targets}
+    drafts = [f"behind/{item.name}/{one.name}" for item in targets for one in item.iterdir() if one.name[0] == "."]
+    return {name: count for name, count in counted.items() if count}, tuple(sorted(drafts))
+
+
+def _tokens(spec: StreamSpec, generation: str) -> dict[str, int | str | None]:
+    """The last token of each target that keeps some, or why it cannot be asked; brokers keep none."""
+    found: dict[str, int | str | None] = {}
+    for target in spec.targets:
+        if isinstance(target, TableTarget):
+            try:
+                found[target.name] = last_token(spec, target, generation)
+            except FlowError as error:
+                found[target.name] = mask(error.what)
+    return found
+
+
+def last_token(spec: StreamSpec, target: TableTarget, generation: str) -> int | None:
+    """The sequence of the writer's last commit: the micro-batch's number and one; None where there is none."""
+    sink, writer = _sink(target), spec.writer(target, generation)
+    if not isinstance(sink, LakeSink):
+        return _commits(sink, writer).get(writer)
+    state = sink.state.read(writer)
+    if state is None:
+        return None
+    # One that was announced may have been published by a process that could not say so any more.
+    under_way = state.pending.sequence if state.pending is not None and state.pending.counts is not None else 0
+    return max(state.sequence, under_way) or None
+
+
+def generations(spec: StreamSpec, target: TableTarget) -> dict[str, int]:
+    """Generations that a database knows of this stream and target, each with its last sequence."""
+    before, after = f"{spec.name}@", f"::{target.name}"
+    known = {
+        writer[len(before) : -len(after)]: sequence
+        for writer, sequence in _commits(_sink(target), f"{before}%{after}").items()
+        if writer.startswith(before) and writer.endswith(after)
+    }
+    return {generation: sequence for generation, sequence in known.items() if _REPLAY not in generation}
+
+
+def _sink(target: TableTarget) -> BatchSink:
+    connection = resolve(target.connection).connection
+    maker = backend_for(connection).batch_sink
+    if maker is None:
+        raise AssertionError(f"{target.name} is no table")
+    return maker(connection)
+
+
+def _commits(sink: BatchSink, writers: str) -> dict[str, int]:
+    """The last sequence of each writer whose name is like this; a name may match more, which callers look through."""
+    if not isinstance(sink, SqlSink):
+        return {}
+    d = sink.dialect
+    name = d.relation(d.meta_schema, COMMITS.name)
+    like = f"writer LIKE {d.text_literal(writers)}"
+    try:
+        with closing(sink.connect()) as session:
+            found = session.rows(f"SELECT writer, MAX({d.quote('sequence')}) FROM {name} WHERE {like} GROUP BY writer")
+    except MissingTable:
+        return {}
+    return {str(writer): int(sequence) for writer, sequence in found}
+
+
+def _lost(asked: tuple[StreamSource, StreamRead] | str, folder: StreamFolder, commits: Log) -> Sequence[Lost] | str:
+    """What the source dropped behind the last batch that is done."""
+    if isinstance(asked, str):
+        return asked
+    source, read = asked
+    done = [number for number, wrong in commits.entries.items() if wrong is None]
+    try:
+        ends = folder.ends(max(done)) if done else []
+        return tuple(source.lost(read, ends[0])) if ends and ends[0] else ()
+    except FlowError as error:
+        return mask(error.what)
+    except (ValueError, KeyError, TypeError):
+        return "the last offsets are not in this source's form"
+
+
+def _spools(asked: tuple[StreamSource, StreamRead] | str, folder: StreamFolder) -> Iterator[Spooled]:
+    root = folder.root / "spool"
+    if not root.is_dir():
+        return
+    used: str | None = None
+    if not isinstance(asked, str):
+        own = getattr(asked[0], "folder", None)  # brokers without offsets have one
+        used = str(own(asked[1]).root) if own is not None else None
+    for item in sorted((one for one in root.iterdir() if one.is_dir()), key=lambda one: one.name):
+        names = [one.name for one in item.iterdir()]
+        segments = [segment for name in names if (segment := Segment.of(name)) is not None]
+        drafts = sum(name.endswith(".part") for name in names)
+        yield Spooled(item.name, sum(segment.rows for segment in segments), drafts, str(item) == used)

@@ -1,0 +1,376 @@
+"""Dead letters in their table: listed, leased to one replay at a time, parked, purged."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.contract.backend import SqlClient
+from ematix_flow.declare.connections import SQLiteConnection
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.engine.streams.dead_letters import LEASED, PARKED, PENDING, RECORDS
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.graveyards import connection_of_records
+from ematix_flow.engine.streams.letter import Letter, Selection
+from ematix_flow.families.sql.dialect import SqlDialect
+from ematix_flow.families.sql.sink import SqlSink
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import FlowError, MissingTable, UnknownName, Unsupported
+from ematix_flow.runlog.records import storable
+
+_COLUMNS = RECORDS.column_names
+_WITHOUT_BODY = tuple(name for name in _COLUMNS if name not in ("message_key", "headers", "payload"))
+_AT_ONCE = 500
+"""Ids that one statement names."""
+LEASE_SECONDS = 60.0
+ARRIVALS = {"last_1m": 1, "last_5m": 5, "last_15m": 15, "last_60m": 60}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A letter that failed again, and how: by the same id, or as another one where the stage or the target is new."""
+
+    letter: Letter
+    id: str
+    stage: str
+    error: str
+    target: str | None
+
+
+@dataclass(frozen=True)
+class Letters:
+    """The dead letters of one stream; every call is a session of its own, opened late and closed early."""
+
+    pipeline: str
+    connect: Callable[[], SqlClient]
+    dialect: SqlDialect
+    is_there: Callable[[], bool] = lambda: True
+
+    @classmethod
+    def of(cls, spec: StreamSpec) -> Letters:
+        """The table that a stream's dead letters are in."""
+        if spec.bad_rows.store == "broker":
+            raise Unsupported(
+                f"the dead letters of {spec.name} are where its broker puts rejected messages",
+                hint='dlq_store="table" keeps them in a table',
+            )
+        if spec.bad_rows.store == "broker":
+            raise Unsupported(
+                f"what {spec.name} cannot take is dead-lettered by its broker, where its own tools look after it",
+                hint='dlq_store="table" keeps such messages in a table',
+            )
+        connection = connection_of_records(spec, StreamFolder.of(spec))
+        backend = backend_for(connection)
+        sink = backend.batch_sink(connection) if backend.batch_sink is not None else None
+        client = backend.client
+        if not isinstance(sink, SqlSink) or client is None:
+            raise Unsupported(f"{backend.title} keeps no dead letters")
+        return cls(spec.name, lambda: client(connection), sink.dialect, lambda: _exists(connection))
+
+    def listed(
+        self, status: str | None = None, *, limit: int = 50, offset: int = 0, bodies: bool = False
+    ) -> list[Letter]:
+        """The newest first; without `bodies` what is in them is not read."""
+        where = f"{self._mine} AND {self._shown_as(status)}" if status else self._mine
+        return self._read(
+            _COLUMNS if bodies else _WITHOUT_BODY,
+            where,
+            tail=f" ORDER BY failed_at DESC, id LIMIT {int(limit)} OFFSET {int(offset)}",
+        )
+
+    def get(self, prefix: str) -> Letter | None:
+        """The letter of that id, or of the one id that begins so, with everything in it."""
+        if not prefix or not all(letter in "0123456789abcdef" for letter in prefix):
+            return None
+        text = self.dialect.text_literal(f"{prefix}%")
+        found = self._read(_COLUMNS, f"{self._mine} AND id LIKE {text}", tail=" ORDER BY id LIMIT 6")
+        if len(found) > 1:
+            raise UnknownName(
+                f"several dead letters begin with {prefix!r}",
+                hint="write more of it: " + ", ".join(letter.id[: len(prefix) + 8] for letter in found[:5]),
+            )
+        return found[0] if found else None
+
+    def whole(self, selection: Selection) -> Selection:
+        """The same selection with its ids in full; people may cut them short."""
+        found = [(said, self.get(said)) for said in selection.ids]
+        unknown = [said for said, letter in found if letter is None]
+        if unknown:
+            raise UnknownName(
+                f"{self.pipeline} has no dead letter {unknown[0]!r}", hint=f"flow dlq list {self.pipeline}"
+            )
+        return replace(selection, ids=tuple(letter.id for _, letter in found if letter is not None))
+
+    def stats(self, at: datetime | None = None) -> dict[str, Any]:
+        """How many there are, where they failed, and how many came lately."""
+        moment = at or now()
+        depth, by_stage = {PENDING: 0, LEASED: 0, PARKED: 0}, dict[str, int]()
+        status = f"CASE WHEN {self._shown_as(PENDING)} THEN '{PENDING}' ELSE status END"
+        for found, stage, count in self._rows(
+            f"SELECT {status}, stage, COUNT(*) FROM {self.table} WHERE {self._mine} GROUP BY 1, 2"
+        ):
+            depth[str(found)] = depth.get(str(found), 0) + int(count)
+            by_stage[str(stage)] = by_stage.get(str(stage), 0) + int(count)
+        arrivals = {
+            name: sum(int(row[0]) for row in self._rows(self._since(moment - timedelta(minutes=minutes))))
+            for name, minutes in ARRIVALS.items()
+        }
+        return {
+            "depth": depth,
+            "by_stage": by_stage,
+            "arrivals": arrivals,
+            "scanned": sum(depth.values()),
+            "truncated": False,
+        }
+
+    def _since(self, moment: datetime) -> str:
+        return f"SELECT COUNT(*) FROM {self.table} WHERE {self._mine} AND failed_at >= {self.dialect.instant(moment)}"
+
+    # What a replay does ------------------------------------------------------------------------------------------
+
+    def waiting(self, selection: Selection) -> list[tuple[str, str | None]]:
+        """Ids and targets of the letters that are meant and free, the oldest first; parked ones only by their ids."""
+        states = (PENDING, PARKED) if selection.ids else (PENDING,)
+        where = f"{self._mine} AND status IN ({', '.join(map(repr, states))}){self._chosen(selection)}"
+        tail = f" LIMIT {selection.first}" if selection.first is not None else ""
+        found = self._rows(f"SELECT id, target FROM {self.table} WHERE {where} ORDER BY failed_at, id{tail}")
+        return [(str(one), None if target is None else str(target)) for one, target in found]
+
+    def take(self, ids: Sequence[str], until: datetime) -> list[Letter]:
+        """Lease these letters; those that nobody else had taken. A try is counted."""
+        moment = self.dialect.instant(until)
+        for some in _parts(ids):
+            self._execute(
+                f"UPDATE {self.table} SET status = '{LEASED}', leased_until = {moment}, attempt = attempt + 1 "
+                f"WHERE {self._mine} AND {self._among(some)} AND status IN ('{PENDING}', '{PARKED}')"
+            )
+        return self._held(until)
+
+    def abandoned(self) -> list[datetime]:
+        """Leases that ran out: each is a group that a replay left behind, and that stays one."""
+        found = self._rows(
+            f"SELECT DISTINCT leased_until FROM {self.table} WHERE {self._mine} AND {self._is_over} ORDER BY 1"
+        )
+        return [moment for row in found if (moment := Letter.moment(row[0])) is not None]
+
+    def take_over(self, old: datetime, until: datetime) -> list[Letter]:
+        """A group that was left behind; no try is counted, because nobody knows how the last one ended."""
+        before, after = self.dialect.instant(old), self.dialect.instant(until)
+        self._execute(
+            f"UPDATE {self.table} SET leased_until = {after} "
+            f"WHERE {self._mine} AND status = '{LEASED}' AND leased_until = {before} AND {self._is_over}"
+        )
+        return self._held(until)
+
+    def renew(self, old: datetime, until: datetime) -> bool:
+        """Keep a group for longer; False when it is somebody else's by now."""
+        before, after = self.dialect.instant(old), self.dialect.instant(until)
+        changed = self._execute(
+            f"UPDATE {self.table} SET leased_until = {after} "
+            f"WHERE {self._mine} AND status = '{LEASED}' AND leased_until = {before}"
+        )
+        return changed > 0
+
+    def done(self, letters: Sequence[Letter]) -> None:
+        """They are in their targets."""
+        self._execute_all(
+            [f"DELETE FROM {self.table} WHERE {self._among(some)}" for some in _parts([item.id for item in letters])]
+        )
+
+    def put_back(self, failures: Sequence[Failure], most_attempts: int, also_taken: Collection[str] = ()) -> int:
+        """Keep what failed again, in one transaction; how many were tried often enough and are parked.
+
+        Letters that are `also_taken` by other targets stay leased until those have them.
+        """
+        statements, parked = list[str](), 0
+        for letter in {item.letter.id: item.letter for item in failures}.values():
+            again = [item for item in failures if item.letter.id == letter.id]
+            is_parked = letter.attempt >= most_attempts
+            parked += len(again) * is_parked
+            statements += self._back(letter, again, PARKED if is_parked else PENDING, stays=letter.id in also_taken)
+        self._execute_all(statements)
+        return parked
+
+    def _back(self, letter: Letter, failures: Sequence[Failure], status: str, *, stays: bool) -> list[str]:
+        """One letter becomes as many as there are targets that refuse it."""
+        d, made = self.dialect, list[str]()
+        old = f"id = {d.text_literal(letter.id)}"
+        end = [] if stays else [f"DELETE FROM {self.table} WHERE {old}"]
+        for item in failures:
+            new = self._news(item, status)
+            if item.id == letter.id:
+                sets = ", ".join(f"{d.quote(name)} = {value}" for name, value in new.items())
+                end = [f"UPDATE {self.table} SET {sets} WHERE {old}"]
+                continue
+            values = ", ".join(new.get(name, d.quote(name)) for name in _COLUMNS)
+            made += [
+                f"DELETE FROM {self.table} WHERE id = {d.text_literal(item.id)}",
+                f"INSERT INTO {self.table} ({d.names(_COLUMNS)}) SELECT {values} FROM {self.table} WHERE {old}",
+            ]
+        return made + end
+
+    def _news(self, item: Failure, status: str) -> Mapping[str, str]:
+        text = self.dialect.text_literal
+        return {
+            "id": text(item.id),
+            "stage": text(item.stage),
+            "error": text(storable(item.error)),
+            "target": "NULL" if item.target is None else text(item.target),
+            "failed_at": self.dialect.instant(now()),
+            "status": text(status),
+            "leased_until": "NULL",
+        }
+
+    # What people do ----------------------------------------------------------------------------------------------
+
+    def park(self, selection: Selection) -> int:
+        """Keep them, and leave them out of replays; how many."""
+        return self._execute(
+            f"UPDATE {self.table} SET status = '{PARKED}', leased_until = NULL "
+            f"WHERE {self._mine} AND {self._shown_as(PENDING)}{self._chosen(selection)}"
+        )
+
+    def purge(self, selection: Selection) -> int:
+        """Forget them for good, except those that a replay works on; how many."""
+        free = f"({self._shown_as(PENDING)} OR status = '{PARKED}')"
+        return self._execute(f"DELETE FROM {self.table} WHERE {self._mine} AND {free}{self._chosen(selection)}")
+
+    # How it is asked ---------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> str:
+        """Its full name."""
+        return self.dialect.relation(RECORDS.schema, RECORDS.name)
+
+    @property
+    def _mine(self) -> str:
+        return f"pipeline_name = {self.dialect.text_literal(self.pipeline)}"
+
+    @property
+    def _is_over(self) -> str:
+        return f"(status = '{LEASED}' AND leased_until <= {self.dialect.instant(now())})"
+
+    def _shown_as(self, status: str) -> str:
+        """A lease that ran out is none."""
+        if status == PENDING:
+            return f"(status = '{PENDING}' OR {self._is_over})"
+        if status == LEASED:
+            return f"(status = '{LEASED}' AND NOT {self._is_over})"
+        return f"status = {self.dialect.text_literal(status)}"
+
+    def _chosen(self, selection: Selection) -> str:
+        said = ""
+        if selection.ids:
+            said += f" AND {self._among(selection.ids)}"
+        if selection.older_than is not None:
+            said += f" AND failed_at < {self.dialect.instant(now() - selection.older_than)}"
+        return said
+
+    def _among(self, ids: Sequence[str]) -> str:
+        return f"id IN ({', '.join(self.dialect.text_literal(one) for one in ids)})"
+
+    def _held(self, until: datetime) -> list[Letter]:
+        where = f"{self._mine} AND status = '{LEASED}' AND leased_until = {self.dialect.instant(until)}"
+        return self._read(_COLUMNS, where, tail=" ORDER BY id")
+
+    def _read(self, columns: Sequence[str], where: str, *, tail: str = "") -> list[Letter]:
+        found = self._rows(f"SELECT {self.dialect.names(columns)} FROM {self.table} WHERE {where}{tail}")
+        return [Letter.of(dict(zip(columns, row, strict=True))) for row in found]
+
+    def _rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """None where no letter was ever kept."""
+        if not self.is_there():
+            return []
+        try:
+            with self._session() as client:
+                return client.query(sql)[1]
+        except MissingTable:
+            return []
+
+    def _execute(self, sql: str) -> int:
+        if not self.is_there():
+            return 0
+        try:
+            with self._session() as client:
+                return client.execute(sql)
+        except MissingTable:
+            return 0
+
+    def _execute_all(self, statements: Sequence[str]) -> None:
+        if statements:
+            with self._session() as client:
+                client.execute_all(statements)
+
+    @contextmanager
+    def _session(self) -> Iterator[SqlClient]:
+        client = self.connect()
+        try:
+            yield client
+        finally:
+            client.close()
+
+
+def _exists(connection: Any) -> bool:
+    """Whether there is a database at all: looking at dead letters makes none."""
+    return not isinstance(connection, SQLiteConnection) or Path(connection.resolved().path).exists()
+
+
+def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(ids), _AT_ONCE):
+        yield ids[start : start + _AT_ONCE]
+
+
+@dataclass
+class Lease:
+    """A group in this process's hands; the moment at which it ends is also its name."""
+
+    letters: Letters
+    until: datetime
+    _lock: threading.Lock
+
+    def renew(self) -> None:
+        """For longer."""
+        with self._lock:
+            longer = _end()
+            if self.letters.renew(self.until, longer):
+                self.until = longer
+
+    def let_go(self) -> None:
+        """Others may have it at once, as the group that it is: parts of it may be published."""
+        with self._lock, suppress(FlowError):
+            self.letters.renew(self.until, now())
+
+
+@contextmanager
+def holding(letters: Letters) -> Iterator[Lease]:
+    """Keep what is leased inside alive while the block works."""
+    lease, ended = Lease(letters, _end(), threading.Lock()), threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(LEASE_SECONDS / 3):
+            with suppress(FlowError):  # the next beat tries again; the lease outlives two missed ones
+                lease.renew()
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield lease
+    except BaseException:
+        ended.set()
+        thread.join(timeout=5)
+        lease.let_go()
+        raise
+    ended.set()
+    thread.join(timeout=5)
+
+
+def _end() -> datetime:
+    """In a minute or so: no two replays end in the same microsecond."""
+    return now() + timedelta(seconds=LEASE_SECONDS, microseconds=random.randrange(1_000_000))  # noqa: S311  not a secret

@@ -1,0 +1,156 @@
+"""Tables that a stream is joined with: read from their systems, kept in Spark, and read again at the borders of batches."""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.config.resolve import resolve
+from ematix_flow.declare.streams.spec import Lookup
+from ematix_flow.engine import spark_errors
+from ematix_flow.engine.statement import SOURCE, Relation
+from ematix_flow.expressions import quote
+from ematix_flow.families.lake.session import active
+from ematix_flow.foundation.errors import DeclarationError, Unsupported
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SMALL_ROWS = 10_000
+"""Up to here every task gets a copy without asking; above, Spark decides by the size of what it keeps."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Kept:
+    """What was read, for as long as it is kept."""
+
+    held: DataFrame
+    frame: DataFrame
+    """The same rows as statements see them: with word to copy them to every task, where they are few."""
+    rows: int
+    at: float
+
+    def forget(self) -> None:
+        """Let Spark drop the rows."""
+        self.held.unpersist()
+
+
+@dataclass
+class OneLookup:
+    """One of them, with what it last gave."""
+
+    name: str
+    lookup: Lookup
+    clock: Callable[[], float]
+    view: str = field(default_factory=lambda: f"flow_lookup_{uuid.uuid4().hex}")
+    failures: int = 0
+    """Refreshes in a row that failed."""
+    _kept: Kept | None = None
+    _before: Kept | None = None
+    _tried: float = 0.0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it was never read, or so long ago that it is to be read again."""
+        every = self.lookup.refresh_interval_ms
+        return self._kept is None or (every is not None and (self.clock() - self._tried) * 1000 >= every)
+
+    @property
+    def rows(self) -> int:
+        """How many rows it has."""
+        return self._kept.rows if self._kept is not None else 0
+
+    def refresh(self) -> None:
+        """Read it; whoever joins from now on sees the new rows. One that cannot be read again keeps the old ones."""
+        self._tried = self.clock()
+        try:
+            fresh = self._read(active())
+        except Exception as exc:
+            error = spark_errors.translate(exc)
+            if self._kept is None:
+                said = f"lookup {self.name!r} cannot be read: {error.what}"
+                raise type(error)(said, where=error.where, hint=error.hint, lookup=self.name) from exc
+            self.failures += 1
+            age = self.clock() - self._kept.at
+            _log.warning(
+                "lookup %s could not be read again, the rows of %.0f s ago stay: %s", self.name, age, mask(error.what)
+            )
+            return
+        fresh.frame.createOrReplaceGlobalTempView(self.view)
+        if self._before is not None:
+            self._before.forget()  # a batch that was planned with it has ended by now
+        self._before, self._kept, self.failures = self._kept, fresh, 0
+
+    def _read(self, spark: SparkSession) -> Kept:
+        connection = resolve(self.lookup.connection).connection
+        backend = backend_for(connection)
+        if backend.batch_source is None:
+            raise Unsupported(f"{backend.title} has no tables to look up", hint="use a database, a lake or files")
+        source = backend.batch_source(connection)
+        with ExitStack() as open_until:
+            plan = source.plan(self._query(backend.dialect), parallelism=1)
+            held = source.read(plan, spark, open_until).persist()
+            try:
+                rows = held.count()  # from here on the system is not asked again, and its snapshot may go
+            except BaseException:
+                held.unpersist()
+                raise
+        return Kept(held, held.hint("broadcast") if rows <= SMALL_ROWS else held, rows, self.clock())
+
+    def _query(self, dialect: str) -> str:
+        if self.lookup.query is not None:
+            return self.lookup.query
+        named = [part for part in (self.lookup.schema, self.lookup.table) if part]
+        parts = named if len(named) > 1 else str(named[0]).split(".")
+        return "SELECT * FROM " + ".".join(quote(part, dialect) for part in parts)
+
+    def relation(self) -> Relation:
+        """How a statement finds it."""
+        if self._kept is None:
+            raise AssertionError("a lookup is read before it is named")
+        return Relation(f"global_temp.{quote(self.view, 'spark')}", tuple(self._kept.frame.dtypes))
+
+    def close(self) -> None:
+        """Forget the rows."""
+        for kept in (self._before, self._kept):
+            if kept is not None:
+                kept.forget()
+        if self._kept is not None:
+            self._kept.frame.sparkSession.catalog.dropGlobalTempView(self.view)
+        self._before = self._kept = None
+
+
+class Lookups:
+    """All lookups of one stream."""
+
+    def __init__(self, lookups: Mapping[str, Lookup], *, clock: Callable[[], float] = time.monotonic) -> None:
+        for name in lookups:
+            if not name.isidentifier() or name.lower() == SOURCE:
+                raise DeclarationError(
+                    f"a lookup cannot be called {name!r}",
+                    hint="use letters, digits and _; source are the stream's rows",
+                )
+        self.each = [OneLookup(name, lookup, clock) for name, lookup in lookups.items()]
+
+    def current(self) -> dict[str, Relation]:
+        """The tables for the batch that begins; those that are due are read first."""
+        for item in self.each:
+            if item.is_due:
+                item.refresh()
+        return {item.name: item.relation() for item in self.each}
+
+    def close(self) -> None:
+        """Forget all rows."""
+        for item in self.each:
+            try:
+                item.close()
+            except Exception as exc:  # a session that is gone has forgotten them already
+                _log.debug("closing a lookup: %s", mask(str(exc)))

@@ -1,0 +1,173 @@
+"""Opens a stream: resolves its names, refuses what cannot work, and puts its parts together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.config.resolve import resolve
+from ematix_flow.contract import stream as contract
+from ematix_flow.contract.backend import Backend
+from ematix_flow.contract.delivery import stream_delivery
+from ematix_flow.contract.stream import StreamRead, StreamSource
+from ematix_flow.declare.engine import LOCAL, EngineWish
+from ematix_flow.declare.streams.spec import EXACTLY_ONCE, FAIL, BrokerTarget, StreamSpec, TableTarget
+from ematix_flow.engine import session
+from ematix_flow.engine.streams.backlog import Backlog
+from ematix_flow.engine.streams.brokers import BrokerTargetWriter
+from ematix_flow.engine.streams.dead_letters import DeadLetters
+from ematix_flow.engine.streams.decoding import decoder_of
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.gate import Gate
+from ematix_flow.engine.streams.graveyards import graveyard_of
+from ematix_flow.engine.streams.micro_batch import MicroBatch
+from ematix_flow.engine.streams.tables import TableWriter
+from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
+from ematix_flow.engine.streams.transform import Transform
+from ematix_flow.families.lake.place import uri
+from ematix_flow.families.messages.decode import JARS
+from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass
+class OpenStream:
+    """A stream that is ready to start."""
+
+    spec: StreamSpec
+    spark: SparkSession
+    folder: StreamFolder
+    sources: list[tuple[StreamSource, StreamRead]]
+    work: MicroBatch
+    once: bool
+
+    def start(self) -> StreamingQuery:
+        """Start the query."""
+        source, read = self.sources[0]
+        self.spark.conf.set("spark.sql.streaming.pollingDelay", f"{self.spec.idle_pause_ms}ms")
+        writer = source.frame(self.spark, read).writeStream.foreachBatch(self.work)
+        writer = writer.option("checkpointLocation", uri(self.folder.spark)).queryName(self.spec.name)
+        trigger = self.spec.trigger
+        if self.once or trigger == "once":
+            writer = writer.trigger(availableNow=True)
+        elif trigger:
+            writer = writer.trigger(processingTime=trigger)
+        return writer.start()
+
+    def explained(self, failure: Exception) -> FlowError | None:
+        """What a failure of Spark's means here, where the source can tell."""
+        if not any(source.tells_of_loss(failure) for source, _ in self.sources if hasattr(source, "tells_of_loss")):
+            explain = getattr(self.sources[0][0], "explained", None)
+            told: FlowError | None = explain(failure) if explain is not None else None
+            return told
+        last = self.folder.last_committed()
+        ends = self.folder.ends(last) if last is not None else []
+        lost = [
+            item for (source, read), end in zip(self.sources, ends, strict=False) for item in source.lost(read, end)
+        ]
+        said = "; ".join(
+            f"{item.part}: {item.rows if item.rows is not None else 'an unknown number of'} message(s) from "
+            f"{item.first_wanted}, kept from {item.first_kept} on"
+            for item in lost
+        )
+        return PlanError(
+            f"the source no longer keeps messages that {self.spec.name} has not read ({said or 'it cannot tell which'})",
+            hint=f"go on behind the gap, knowingly: flow stream rewind {self.spec.name} --to earliest",
+        )
+
+    def close(self) -> None:
+        """End what the parts hold open."""
+        for source, _ in self.sources:
+            source.close()
+        if self.work.transform is not None:
+            self.work.transform.close()
+
+
+def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None], once: bool) -> OpenStream:
+    """Resolve, refuse, start the session, and put the parts together."""
+    _refuse(spec)
+    folder = StreamFolder.of(spec)
+    generation = folder.prepare()
+    drains = once or spec.trigger == "once"
+    sources = [source_of(spec, number, folder, once=drains) for number in range(len(spec.sources))]
+    for source, read, _ in sources:
+        source.check(read)
+    jars = jars_of(spec, [backend for _, _, backend in sources]) | folder.jars
+    spark = session.spark_session(jars, engine=EngineWish(LOCAL))
+    targets = [writer_of(spec, target, folder, generation) for target in spec.targets]
+    dead, first = None, sources[0]
+    if spec.bad_rows.policy != FAIL:
+        dead = DeadLetters(spec, graveyard_of(spec, folder, generation, first[0], first[1]))
+    work = MicroBatch(
+        spec=spec,
+        decoder=decoder_of(spec, first[0], folder),
+        transform=Transform(spec) if spec.transform_sql or spec.lookups else None,
+        targets=targets,
+        dead_letters=dead,
+        backlog=Backlog(folder.root / "behind"),
+        gate=gate,
+        still_ours=still_ours,
+    )
+    return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once)
+
+
+def _refuse(spec: StreamSpec) -> None:
+    for word in spec.processing:
+        raise Unsupported(f"{spec.name}: {word}= cannot be run yet", where=spec.where)
+    if len(spec.sources) != 1:
+        raise Unsupported(f"{spec.name} has {len(spec.sources)} sources", where=spec.where, hint="a stream reads one")
+
+
+def source_of(
+    spec: StreamSpec, number: int, folder: StreamFolder, *, once: bool
+) -> tuple[StreamSource, StreamRead, Backend]:
+    """One source, what the stream wants of it, and its system; a rewind says where a new checkpoint begins."""
+    said = spec.sources[number]
+    connection = resolve(said.connection).connection
+    backend = backend_for(connection)
+    if backend.stream_source is None:
+        raise Unsupported(f"{backend.title} cannot be the source of a stream", where=spec.where)
+    start = folder.start_at() or getattr(connection, "auto_offset_reset", None) or spec.start
+    source = backend.stream_source(connection)
+    options: dict[str, Any] = {"drain": True} if once else {}
+    if not source.envelopes and spec.fields:
+        options["fields"] = spec.fields
+    wanted = {"csv": said.csv_read_options, "json_lines": said.json_read_options}
+    if given := wanted.get(getattr(connection, "format", "")):
+        options["read_options"] = given
+    read = StreamRead(
+        spec.name, said.query, str(folder.root), start=start, max_rows=spec.max_rows_per_batch, options=options
+    )
+    return source, read, backend
+
+
+def jars_of(spec: StreamSpec, sources: list[Backend]) -> set[str]:
+    """What Spark needs beside itself for sources, targets, lookups and payloads."""
+    named = [target.connection for target in spec.targets] + [item.connection for item in spec.lookups.values()]
+    used = [*sources, *(backend_for(resolve(item).connection) for item in named)]
+    jars = {jar for backend in used for jar in backend.jars}
+    brokers = [target for target in spec.targets if isinstance(target, BrokerTarget)]
+    ends = [*(source.connection for source in spec.sources), *(target.connection for target in brokers)]
+    payloads = {getattr(resolve(item).connection, "payload_format", None) for item in ends}
+    payloads |= {spec.payload, *(target.payload for target in brokers)}
+    return jars | {jar for payload in payloads for jar in JARS.get(str(payload), ())}
+
+
+def writer_of(spec: StreamSpec, target: Any, folder: StreamFolder, generation: str) -> TargetWriter:
+    """Who writes to one target."""
+    if isinstance(target, TableTarget):
+        return TableTargetWriter(TableWriter(spec, target, generation))
+    if not isinstance(target, BrokerTarget):
+        raise AssertionError(f"an unknown target: {target!r}")
+    source, there = (resolve(item).connection for item in (spec.sources[0].connection, target.connection))
+    exactly = spec.delivery == EXACTLY_ONCE
+    if exactly and stream_delivery(backend_for(source), backend_for(there)) != contract.EXACTLY_ONCE:
+        raise Unsupported('delivery="exactly_once" between brokers is for Kafka to Kafka', where=spec.where)
+    return BrokerTargetWriter(
+        spec, target, folder, generation, exactly_once=exactly, group=getattr(source, "group_id", None) or spec.name
+    )

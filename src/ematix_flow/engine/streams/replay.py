@@ -1,0 +1,315 @@
+"""Replays dead letters: leased, taken through the same steps as a micro-batch by the stream's declaration as it is now."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.stream import ENVELOPE, StreamRead, StreamSource
+from ematix_flow.declare.engine import LOCAL, EngineWish
+from ematix_flow.declare.streams.spec import DLQ, StreamSpec
+from ematix_flow.engine import session
+from ematix_flow.engine.streams.backlog import Backlog
+from ematix_flow.engine.streams.dead_letters import DeadLetters
+from ematix_flow.engine.streams.decoding import Decoder, decoder_of
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.gate import Gate
+from ematix_flow.engine.streams.letter import Letter, Selection
+from ematix_flow.engine.streams.letters import Failure, Letters, holding
+from ematix_flow.engine.streams.micro_batch import MicroBatch
+from ematix_flow.engine.streams.opening import jars_of, source_of, writer_of
+from ematix_flow.engine.streams.standing import recorded
+from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
+from ematix_flow.engine.streams.transform import Transform
+from ematix_flow.families.messages.decode import Decoding, decode
+from ematix_flow.foundation.errors import PlanError, RunFailed
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ematix_flow.runlog.protocol import RunLog
+
+MOST_AT_ONCE = 500
+"""Letters that are published together."""
+WRITE = "write"
+_SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
+_OWN = ("_event_ts", "_source", "_flow_wrong")
+"""What the decoder and the steps before add to rows of a lake."""
+
+
+@dataclass
+class Report:
+    """What came of a replay."""
+
+    taken: int = 0
+    succeeded: int = 0
+    redeadlettered: int = 0
+    parked: int = 0
+
+    def to_dict(self) -> dict[str, int]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def replay(
+    spec: StreamSpec, selection: Selection, *, most_attempts: int | None = None, run_log: RunLog | None = None
+) -> Report:
+    """Take the letters through the stream again; what fails once more goes back, and is parked after its last try."""
+    letters, report = Letters.of(spec), Report()
+    selection = letters.whole(selection)
+    work = _Work(letters, spec, report, most_attempts or spec.bad_rows.most_attempts)
+    with recorded(run_log, spec.name, "dead letters", report.to_dict):
+        try:
+            for old in letters.abandoned():
+                with holding(letters) as lease:
+                    work.group(letters.take_over(old, lease.until))
+            for _, some in groupby(sorted(letters.waiting(selection), key=_target), key=_target):
+                ids = [one for one, _ in some]
+                for start in range(0, len(ids), MOST_AT_ONCE):
+                    with holding(letters) as lease:
+                        work.group(letters.take(ids[start : start + MOST_AT_ONCE], lease.until))
+        finally:
+            work.close()
+    return report
+
+
+@dataclass
+class _Work:
+    letters: Letters
+    spec: StreamSpec
+    report: Report
+    most_attempts: int
+    _steps: Replaying | None = None
+
+    def group(self, group: Sequence[Letter]) -> None:
+        """One group: letters of one target, or of all."""
+        if not group:
+            return
+        if self._steps is None:
+            folder = StreamFolder.of(self.spec)
+            self._steps = Replaying.of(self.spec, folder, folder.prepare())
+        self.report.taken += len(group)
+        for part in _alike(group):
+            written = self._steps.publish(part, self._keep)
+            self.letters.done(written)
+            self.report.succeeded += len(written)
+
+    def _keep(self, failures: Sequence[Failure], also_taken: Collection[str]) -> None:
+        parked = self.letters.put_back(failures, self.most_attempts, also_taken)
+        self.report.parked += parked
+        self.report.redeadlettered += len(failures) - parked
+
+    def close(self) -> None:
+        if self._steps is not None:
+            self._steps.close()
+
+
+def _alike(group: Sequence[Letter]) -> Iterator[list[Letter]]:
+    """Letters that take the same steps: those that failed when they were written may be of another form."""
+
+    def steps(letter: Letter) -> tuple[str, bool]:
+        return letter.target or "", letter.stage == WRITE
+
+    for _, some in groupby(sorted(group, key=lambda letter: (steps(letter), letter.id)), key=steps):
+        yield list(some)
+
+
+def _target(found: tuple[str, str | None]) -> str:
+    return found[1] or ""
+
+
+@dataclass
+class RowDecoder(Decoder):
+    """Rows of a lake come back as the JSON that their dead letters hold."""
+
+    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+        if self.how is None:
+            raise AssertionError("rows of a lake are read as JSON here")
+        return decode(frame, self.how).drop(*_OWN)
+
+
+Keep = Callable[[Sequence[Failure], Collection[str]], None]
+"""Keeps what failed again; of the letters of these ids, some targets take the rows all the same."""
+
+
+@dataclass
+class Returned:
+    """Takes what fails again, before anything is published, and names the writers after what is left."""
+
+    group: Sequence[Letter]
+    keep: Keep
+    targets: Sequence[TargetWriter]
+    generation: str
+    failed: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._name()
+
+    def bury(self, number: int, records: DataFrame) -> int:
+        """Find the letters that the records come from; keep how they failed now."""
+        known: dict[tuple[Any, ...], list[Letter]] = {}
+        for letter in self.group:
+            known.setdefault((letter.source_id, *_placed(letter.place), _digest(letter.payload)), []).append(letter)
+        failures = []
+        for row in records.select("id", "stage", "error", "target", "source_id", "position", "payload").collect():
+            came_from = known.get((row["source_id"], *_placed(_parsed(row["position"])), _digest(row["payload"])))
+            if came_from is None:
+                raise RunFailed(
+                    f"messages fail again in the {row['stage']} step, and which of them cannot be told: {row['error']}",
+                    hint="replay them one by one: flow dlq replay ID",
+                )
+            failures += [Failure(letter, row["id"], row["stage"], row["error"], row["target"]) for letter in came_from]
+        also_taken = {item.letter.id for item in failures} - self._refused_everywhere(failures)
+        self.keep(failures, also_taken)
+        self.failed |= {item.letter.id for item in failures} - also_taken
+        self._name()
+        return len(failures)
+
+    def _refused_everywhere(self, failures: Sequence[Failure]) -> set[str]:
+        """Letters that no target takes; the others stay in the group until the targets that take them have them."""
+        refusing: dict[str, set[str | None]] = {}
+        for item in failures:
+            refusing.setdefault(item.letter.id, set()).add(item.target)
+        names = {target.name for target in self.targets}
+        return {one for one, refused in refusing.items() if None in refused or refused >= names}
+
+    @property
+    def good(self) -> list[Letter]:
+        """Those that go into the targets."""
+        return [letter for letter in self.group if letter.id not in self.failed]
+
+    def _name(self) -> None:
+        """The same letters in the same try are the same writer: whoever repeats them finds its token."""
+        own = f"{self.generation}.replay-{identity(self.good)}"
+        for target in self.targets:
+            writer: Any = target.table if isinstance(target, TableTargetWriter) else target
+            writer.generation = own
+
+
+@dataclass
+class Replaying:
+    """The steps of one stream, ready for groups of letters; Spark is started with the first."""
+
+    spec: StreamSpec
+    folder: StreamFolder
+    generation: str
+    _transform: Transform | None = None
+    _source: tuple[StreamSource, StreamRead] | None = None
+    _spark: SparkSession | None = None
+
+    @classmethod
+    def of(cls, spec: StreamSpec, folder: StreamFolder, generation: str) -> Replaying:
+        """Whatever the stream does with bad rows, here they come back."""
+        bad = replace(spec.bad_rows, policy=DLQ, max_fraction=None)
+        delivery = "auto" if spec.delivery == "exactly_once" else spec.delivery  # these have no offsets to commit
+        own = replace(spec, bad_rows=bad, continue_on_target_failure=False, delivery=delivery)
+        return cls(own, folder, generation)
+
+    def publish(self, group: Sequence[Letter], keep: Keep) -> list[Letter]:
+        """Write what can be written, exactly once where the target has tokens; the letters that were."""
+        spark = self._session()
+        spec = replace(self.spec, targets=self._targets(group[0].target))
+        targets = [writer_of(spec, target, self.folder, self.generation) for target in spec.targets]
+        back = Returned(group, keep, targets, self.generation)
+        is_written_row = self._is_lake and group[0].stage == WRITE
+        work = MicroBatch(
+            spec=spec,
+            decoder=self._decoder(spark, written=is_written_row),
+            transform=None if is_written_row else self._transformer(),
+            targets=targets,
+            dead_letters=DeadLetters(spec, back),
+            backlog=Backlog(self.folder.root / "replays"),  # of its own: what targets missed is the stream's to give
+            gate=Gate(),
+            still_ours=lambda: None,
+        )
+        work(messages(spark, group), 0)
+        return back.good
+
+    def close(self) -> None:
+        """Forget the lookups and end what the source holds open."""
+        if self._transform is not None:
+            self._transform.close()
+        if self._source is not None:
+            self._source[0].close()
+
+    @property
+    def _is_lake(self) -> bool:
+        return self._source is not None and not self._source[0].envelopes
+
+    def _session(self) -> SparkSession:
+        if self._spark is None:
+            source, read, backend = source_of(self.spec, 0, self.folder, once=True)
+            self._source = (source, read)
+            self._spark = session.spark_session(
+                jars_of(self.spec, [backend]) | self.folder.jars, engine=EngineWish(LOCAL)
+            )
+        return self._spark
+
+    def _targets(self, name: str | None) -> tuple[Any, ...]:
+        if name is None:
+            return self.spec.targets
+        found = tuple(target for target in self.spec.targets if target.name == name)
+        if not found:
+            raise PlanError(
+                f"{self.spec.name} has no target {name!r} any more, which these dead letters are for",
+                where=self.spec.where,
+                hint=f"{did_you_mean(name, [target.name for target in self.spec.targets])} flow dlq park leaves them out",
+            )
+        return found
+
+    def _transformer(self) -> Transform | None:
+        if self._transform is None and (self.spec.transform_sql or self.spec.lookups):
+            self._transform = Transform(self.spec)
+        return self._transform
+
+    def _decoder(self, spark: SparkSession, *, written: bool) -> Decoder:
+        if self._source is None:
+            raise AssertionError("the session comes first")
+        source, read = self._source
+        if source.envelopes:
+            return decoder_of(self.spec, source, self.folder)
+        return RowDecoder(Decoding("json", {} if written else _columns(spark, source, read)))
+
+
+def messages(spark: SparkSession, group: Sequence[Letter]) -> DataFrame:
+    """The letters as the messages that they were."""
+    rows = [
+        (
+            letter.key, letter.payload, letter.headers or None, letter.source_id, letter.place.get("partition"),
+            letter.place.get("offset"), letter.place.get("message_id"), letter.event_ts,
+        )
+        for letter in group
+    ]  # fmt: skip
+    return spark.createDataFrame(rows, _SCHEMA)
+
+
+def identity(letters: Sequence[Letter]) -> str:
+    """A name for these letters in this try."""
+    told = "\n".join(sorted(f"{letter.id}/{letter.attempt}" for letter in letters))
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _columns(spark: SparkSession, source: StreamSource, read: StreamRead) -> Mapping[str, str]:
+    """The columns of a lake's rows, by their types."""
+    frame = source.frame(spark, read)
+    rows: Callable[[DataFrame], DataFrame] | None = getattr(source, "rows", None)
+    found = frame if rows is None else rows(spark.createDataFrame([], frame.schema))
+    return dict(found.dtypes)
+
+
+def _placed(place: Mapping[str, Any]) -> tuple[Any, ...]:
+    return place.get("partition"), place.get("offset"), place.get("message_id")
+
+
+def _parsed(position: str | None) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(position) if position else {}
+    return found
+
+
+def _digest(payload: bytes | bytearray | None) -> str:
+    return hashlib.sha256(bytes(payload or b"")).hexdigest()

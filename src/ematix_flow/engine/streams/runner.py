@@ -1,0 +1,182 @@
+"""Runs a stream: one query, one lease, one record in the history, until it is stopped or there is nothing left."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.engine import lease, spark_errors
+from ematix_flow.engine.streams.gate import Gate, Stopping
+from ematix_flow.engine.streams.history import StreamRecord
+from ematix_flow.engine.streams.inspection import damage
+from ematix_flow.engine.streams.opening import OpenStream, open_stream
+from ematix_flow.engine.streams.standing import listening
+from ematix_flow.engine.streams.supervision import supervised
+from ematix_flow.engine.streams.watching import Watching
+from ematix_flow.foundation.errors import FlowError, PlanError
+from ematix_flow.observe.metrics.streaming import StreamMetrics, serving
+
+if TYPE_CHECKING:
+    from ematix_flow.runlog.protocol import RunLog
+
+_LOOK_SECONDS = 0.2
+LEASE = lease.Terms(seconds=60.0, beat=15.0)
+
+
+class StreamOutcome(Mapping[str, Any]):
+    """How a stream ended; also readable as a mapping."""
+
+    def __init__(self, total_rows: int, iterations: int, shutdown_triggered: bool, restarts: int = 0) -> None:
+        self._told = {
+            "total_rows": total_rows,
+            "iterations": iterations,
+            "shutdown_triggered": shutdown_triggered,
+            "restarts": restarts,
+        }
+
+    def __getitem__(self, name: str) -> Any:
+        return self._told[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._told)
+
+    def __len__(self) -> int:
+        return len(self._told)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.__dict__["_told"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __repr__(self) -> str:
+        return f"StreamOutcome({', '.join(f'{name}={value!r}' for name, value in self._told.items())})"
+
+
+@dataclass
+class _Run:
+    """What is shared by the tries of one run."""
+
+    spec: StreamSpec
+    once: bool
+    metrics: StreamMetrics
+    lease: lease.Held
+    stop: threading.Event
+    record: StreamRecord
+    batches: int = 0
+
+
+def run(
+    spec: StreamSpec,
+    *,
+    once: bool = False,
+    metrics_port: int | None = None,
+    run_log: RunLog | None = None,
+    listener: Callable[[Mapping[str, Any]], None] | None = None,
+) -> StreamOutcome:
+    """Run the stream until SIGTERM or SIGINT, or with `once` until everything that is there has been read."""
+    port = metrics_port if metrics_port is not None else spec.metrics_port
+    stop, metrics = threading.Event(), StreamMetrics(spec.name)
+    with (
+        _signals(stop) as caught,
+        lease.held(run_log, spec.name, LEASE) as holding,
+        serving(metrics, port),
+        StreamRecord.kept(run_log, spec, metrics) as record,
+        listening(run_log, record.run_id, stop),
+    ):
+        shared = _Run(spec, once, metrics, holding, stop, record)
+        restarts = supervised(lambda: _try(shared, listener), spec.restarts, stop=stop, record=record)
+    outcome = StreamOutcome(int(metrics.values["rows_consumed_total"]), shared.batches, stop.is_set(), restarts)
+    if signal.SIGINT in caught:
+        raise KeyboardInterrupt
+    return outcome
+
+
+def _try(run: _Run, listener: Callable[[Mapping[str, Any]], None] | None) -> None:
+    """One life of the query: opened, watched, stopped between batches."""
+    gate = Gate()
+    try:
+        opened = open_stream(run.spec, gate, still_ours=run.lease.check, once=run.once)
+    except FlowError as exc:
+        raise exc.at(run.spec.where) from exc
+    watching = Watching(opened, run.metrics, run.record, listener)
+    try:
+        with watching.heard():
+            # Of a source written in Python, Spark drains no more than a batch that it does again.
+            is_repeated = run.once and opened.folder.has_open_batch()
+            query = opened.start()
+            _wait(query, run.stop)
+            if is_repeated and not run.stop.is_set() and query.exception() is None:
+                query = opened.start()
+                _wait(query, run.stop)
+            if run.stop.is_set():
+                gate.close()
+                query.stop()
+            watching.settle(query)
+            _raise_failure(query, opened)
+    finally:
+        run.batches += opened.work.counts.batches
+        opened.close()
+
+
+def _wait(query: Any, stop: threading.Event) -> None:
+    """Until the query ends or somebody wants it to; the JVM is asked rarely, so that a quiet stream costs nothing."""
+    ended = threading.Event()
+
+    def follow() -> None:
+        with suppress(Exception):  # told by query.exception()
+            query.awaitTermination()
+        ended.set()
+
+    threading.Thread(target=follow, daemon=True).start()
+    while not ended.wait(_LOOK_SECONDS) and not stop.is_set():
+        pass
+
+
+def _raise_failure(query: Any, opened: OpenStream) -> None:
+    failure = query.exception()
+    if failure is None:
+        return
+    own = opened.work.failure
+    if own is not None:
+        raise own
+    if Stopping.__name__ in str(failure):
+        return
+    raise opened.explained(failure) or _damaged(opened) or spark_errors.translate(failure)
+
+
+def _damaged(opened: OpenStream) -> FlowError | None:
+    """Trying again does not help where Spark cannot read its own checkpoint."""
+    found, name = damage(opened.folder), opened.spec.name
+    if found is None:
+        return None
+    hint = f"flow doctor checkpoint {name} says what is wrong with it, and what to do"
+    return PlanError(f"the checkpoint of {name} is damaged: {found}", hint=hint, where=opened.spec.where)
+
+
+@contextmanager
+def _signals(stop: threading.Event) -> Iterator[list[int]]:
+    """SIGTERM and SIGINT ask for a stop between batches, and for one at once when they come again; only the main thread
+    can hear them."""
+    caught: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield caught
+        return
+
+    def ask(number: int, _: Any) -> None:
+        caught.append(number)
+        if stop.is_set():  # asked twice: the batch at work is left as a crash would leave it, which harms nothing
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

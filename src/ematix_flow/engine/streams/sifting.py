@@ -1,0 +1,213 @@
+"""Finds the rows on which a statement fails, so that all others can go on.
+
+A batch is tried as a whole first: one without bad rows costs nothing more than keeping the result. After a failure
+
+- a statement that makes each row from one row is run once more with every row's expressions inside an expression of
+  Spark's that gives NULL for whatever fails in it (`try_to_binary`), and functions of the user's that tell what fails;
+- what is left is tried again, and after a further failure cut into halves until single rows fail: this also serves
+  statements that join, aggregate or look at windows, whose bad values are still those of some row.
+
+Rows that fail only together are taken for bad together. Nothing is ever left out by guessing: what remains has been run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from ematix_flow.engine.functions.arguments import cast
+from ematix_flow.engine.functions.calls import Call, Calls
+from ematix_flow.engine.functions.clauses import clauses_of
+from ematix_flow.engine.statement import Relation, Statement, alias_of, is_row_wise
+from ematix_flow.engine.statement_words import bad_row
+from ematix_flow.families.lake.session import exactly, quote
+from ematix_flow.families.lake.sql_source import parsed
+from ematix_flow.foundation.errors import DataError, FlowError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ROW = "_flow_row"
+WRONG = "_flow_wrong"
+MOST_TRIES = 400
+"""Parts of a batch that are run one by one before the stream gives up looking."""
+MOST_EXPLAINED = 10
+"""Bad rows of a batch that are run alone to learn what Spark says of each; functions of the user's tell all of theirs."""
+
+
+class Sorter(Protocol):
+    """Whoever takes bad rows: it keeps those whose column says what is wrong, and gives back the others."""
+
+    def split(self, rows: DataFrame, column: str, *, stage: str, target: str | None = None) -> DataFrame:
+        """The rows without a fault."""
+
+
+@dataclass
+class Sieve:
+    """One micro-batch."""
+
+    statement: Statement
+    relations: Mapping[str, Relation]
+    open_until: ExitStack
+    hidden: Sequence[str] = ()
+    most_tries: int = MOST_TRIES
+    tries: int = field(default=0, init=False)
+
+    def sifted(self, rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
+        """The result, made; and the source's rows that had to be left out, with what is wrong with each."""
+        made, error = self._made(rows)
+        if error is None:
+            return made, None
+        numbered = self._kept(rows.selectExpr("*", f"monotonically_increasing_id() AS {ROW}"))
+        wrong = self._tried(numbered, error)
+        good = numbered
+        if wrong:
+            good = self._without(numbered, wrong)
+            made, error = self._made(good.drop(ROW))
+            if error is None:
+                return made, self._with_words(numbered, wrong)
+        wrong |= self._halved(good, error)
+        made, error = self._made(self._without(numbered, wrong).drop(ROW))
+        if error is not None:
+            raise error.at(self.statement.where)
+        return made, self._with_words(numbered, wrong)
+
+    def _made(self, rows: DataFrame) -> tuple[DataFrame, FlowError | None]:
+        """The result, run and kept; an error only when some row is its reason."""
+        frame = self.statement.frame(rows, self.relations, self.open_until, hidden=self.hidden)
+        kept = frame.persist()
+        try:
+            kept.count()
+        except Exception as exc:
+            kept.unpersist()
+            return frame, self._bad_row(exc)
+        self.open_until.callback(kept.unpersist)
+        return kept, None
+
+    def _bad_row(self, exc: Exception) -> FlowError:
+        found = bad_row(exc)
+        if found is None:
+            raise exc
+        return found
+
+    def _kept(self, rows: DataFrame) -> DataFrame:
+        kept = rows.persist()
+        self.open_until.callback(kept.unpersist)
+        return kept
+
+    def _tried(self, numbered: DataFrame, error: FlowError) -> dict[int, str]:
+        """Bad rows by one more run over all of them; none where the statement cannot be run in that way."""
+        spark = numbered.sparkSession
+        with exactly(spark):
+            calls = self.statement.calls(numbered, self.relations)
+            probing = tried_text(self.statement, calls)
+            if probing is None:
+                return {}
+            try:
+                self.statement.show(numbered, self.open_until)
+                found = {int(row[0]): row[1] for row in spark.sql(probing).collect()}
+            except Exception:  # it failed outside of that expression, or Spark does not take it: halves will tell
+                return {}
+        return self._explained(numbered, found, error)
+
+    def _explained(self, numbered: DataFrame, rows: Mapping[int, str | None], error: FlowError) -> dict[int, str]:
+        """What is wrong with each; what Spark says of a row is only told when it is run alone."""
+        said = f"the transform fails for this row; the first error of its batch: {error.what}"
+        wrong = {row: own or said for row, own in rows.items()}
+        for row in sorted(row for row, own in rows.items() if own is None)[:MOST_EXPLAINED]:
+            own = self._run(numbered.where(f"{ROW} = {row}"))
+            wrong[row] = own.what if own is not None else said
+        return wrong
+
+    def _halved(self, numbered: DataFrame, error: FlowError) -> dict[int, str]:
+        """Bad rows by cutting the batch into halves."""
+        ids = sorted(int(row[0]) for row in numbered.select(ROW).collect())
+        wrong: dict[int, str] = {}
+        waiting: list[tuple[int, int, FlowError]] = [(0, len(ids), error)]
+        while waiting:
+            low, high, reason = waiting.pop()
+            if high - low <= 1:
+                wrong.update({ids[place]: reason.what for place in range(low, high)})
+                continue
+            middle = (low + high) // 2
+            halves = [
+                (start, end, self._run_part(numbered, ids, start, end))
+                for start, end in ((low, middle), (middle, high))
+            ]
+            failed = [(start, end, found) for start, end, found in halves if found is not None]
+            if not failed:
+                said = f"{reason.what} (only together with {high - low - 1} other row(s))"
+                wrong.update({ids[place]: said for place in range(low, high)})
+            waiting += failed
+        return wrong
+
+    def _run_part(self, numbered: DataFrame, ids: list[int], low: int, high: int) -> FlowError | None:
+        self.tries += 1
+        if self.tries > self.most_tries:
+            raise DataError(
+                f"more rows of this batch fail in the transform than can be told apart in {self.most_tries} tries",
+                where=self.statement.where,
+                hint="correct the SQL (try_cast, try_divide …) or the source; nothing was written",
+            )
+        return self._run(numbered.where(f"{ROW} BETWEEN {ids[low]} AND {ids[high - 1]}"))
+
+    def _run(self, rows: DataFrame) -> FlowError | None:
+        """Run the statement over some rows, for its errors alone."""
+        try:
+            frame = self.statement.frame(rows.drop(ROW), self.relations, self.open_until)
+            frame.write.format("noop").mode("overwrite").save()
+        except Exception as exc:
+            return self._bad_row(exc)
+        return None
+
+    def _without(self, numbered: DataFrame, wrong: Mapping[int, str]) -> DataFrame:
+        """The other rows, kept: otherwise Spark might ask the statement's conditions of the bad ones first."""
+        return self._kept(numbered.join(self._as_frame(numbered, wrong), ROW, "left_anti"))
+
+    def _with_words(self, numbered: DataFrame, wrong: Mapping[int, str]) -> DataFrame:
+        return numbered.join(self._as_frame(numbered, wrong), ROW, "inner").drop(ROW)
+
+    def _as_frame(self, numbered: DataFrame, wrong: Mapping[int, str]) -> DataFrame:
+        made = numbered.sparkSession.createDataFrame(list(wrong.items()), f"{ROW} BIGINT, {WRONG} STRING")
+        return made.hint("broadcast")
+
+
+def tried_text(statement: Statement, calls: Calls) -> str | None:
+    """A statement that gives the numbers of the rows on which the user's fails; None where one row is not one row.
+
+    With each comes what a function of the user's says of it, and NULL where something else failed.
+    """
+    tree = parsed(calls.tokens.text)
+    clauses = clauses_of(calls.tokens, tree)
+    aggregates = any(call.is_aggregate for call in calls.found.values())
+    if clauses is None or aggregates or not is_row_wise(tree, statement.view):
+        return None
+    faults: list[str] = []
+
+    def trying(call: Call, args: list[str], tail: str) -> str:
+        called = f"{statement.registered.trying(call.handle)}({', '.join(cast(call, args, None))})"
+        faults.append(f"{called}.wrong")
+        return f"{called}.value"
+
+    condition = calls.written(trying, clauses.where)
+    always, faults = faults, []
+    values = [calls.written(trying, item.span) for item in clauses.items]
+    packed = [f"struct({value})" if item.is_star else value for value, item in zip(values, clauses.items, strict=True)]
+    fields = ", ".join(f"'c{place}', {value}" for place, value in enumerate(packed))
+    made = _failing(faults, f"concat('+', to_json(named_struct({fields})))")
+    if condition:
+        made = _failing(always, f"CASE WHEN {condition} THEN {made} ELSE '+' END")
+    source = calls.written(trying, clauses.source)
+    row = f"{quote(alias_of(tree, statement.view))}.{ROW}"
+    each = f"SELECT {row} AS {ROW}, CAST(try_to_binary({made}, 'utf-8') AS STRING) AS said {source}"
+    return f"SELECT {ROW}, substr(said, 2) FROM ({each}) WHERE (said IS NULL OR said LIKE '-%') AND {ROW} IS NOT NULL"
+
+
+def _failing(faults: Sequence[str], value: str) -> str:
+    """The value, unless a function of the user's failed: then what it says, behind a minus."""
+    if not faults:
+        return value
+    first = f"coalesce({', '.join(faults)})" if len(faults) > 1 else faults[0]
+    return f"CASE WHEN {first} IS NOT NULL THEN concat('-', {first}) ELSE {value} END"

@@ -1,0 +1,208 @@
+"""Streams in the run log: how they stand, what was done about them, and who asks one to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.redact import mask
+from ematix_flow.runlog.agenda import Action
+from ematix_flow.runlog.records import RunRecord, from_text, in_utc, to_text
+from ematix_flow.runlog.worker import is_dead, this_worker
+
+if TYPE_CHECKING:
+    from ematix_flow.runlog.protocol import RunLog
+
+NEVER, DIED = "never", "died"
+LOOK_SECONDS = 5.0
+_RECENT = 50
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """One stream."""
+
+    name: str
+    status: str
+    """running, succeeded (it was stopped), failed, died, or never."""
+    run_id: str | None = None
+    since: datetime | None = None
+    ended: datetime | None = None
+    worker: str | None = None
+    rows: int = 0
+    rows_per_second: float = 0.0
+    batches: int = 0
+    batch_seconds: float = 0.0
+    lag: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    dead_letters: int = 0
+    targets_behind: int = 0
+    restarts: int = 0
+    told_at: datetime | None = None
+    """When the stream last said anything of itself."""
+    events: Sequence[Mapping[str, Any]] = ()
+    """The restarts of this run, the newest last."""
+    error: str | None = None
+    last_replay: str | None = None
+    """The last rewind, repair or replay of dead letters."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it runs, as far as can be known from here."""
+        return self.status == "running"
+
+    @property
+    def lag_rows(self) -> int | None:
+        """Messages that are there and not read yet; None where no part of the source counts them."""
+        counted = [int(part["rows"]) for part in self.lag.values() if "rows" in part]
+        return sum(counted) if counted else None
+
+    @property
+    def lag_seconds(self) -> float | None:
+        """The age of the oldest message that is not read yet."""
+        return max((part["seconds"] for part in self.lag.values() if "seconds" in part), default=None)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        told = asdict(self)
+        for name in ("since", "ended", "told_at"):
+            told[name] = to_text(told[name]) if told[name] is not None else None
+        return {**told, "running": self.is_running, "lag_rows": self.lag_rows, "lag_seconds": self.lag_seconds}
+
+
+def standings(run_log: RunLog, names: Iterable[str] | None = None) -> list[Standing]:
+    """The streams of these names, or every one that the run log has heard of."""
+    if names is None:
+        newest = run_log.latest_runs()
+        names = [name for name, record in newest.items() if record.kind in ("streaming", "replay")]
+    return [standing(run_log, name) for name in sorted(set(names))]
+
+
+def standing(run_log: RunLog, name: str) -> Standing:
+    """How one stream stands."""
+    records, _ = run_log.list_runs(pipeline=name, limit=_RECENT)
+    streaming = [record for record in records if record.kind == "streaming" and record.status != "requested"]
+    replays = [record for record in records if record.kind == "replay"]
+    told = of_record(streaming[0]) if streaming else Standing(name, NEVER)
+    if not replays:
+        return told
+    last = replays[0]
+    said = f"{last.extras.get('action', 'replay')}, {last.status}, {to_text(last.started_at)}"
+    return replace(told, last_replay=said)
+
+
+def of_record(record: RunRecord) -> Standing:
+    """The figures of one run of a stream."""
+    extras = record.extras
+    worker = extras.get("worker")
+    died = record.status == "running" and isinstance(worker, str) and is_dead(worker)
+    lag = extras.get("lag")
+    return Standing(
+        name=record.pipeline,
+        status=DIED if died else record.status,
+        run_id=record.run_id,
+        since=record.started_at,
+        ended=record.finished_at,
+        worker=str(worker) if worker else None,
+        rows=_number(extras, "rows_consumed_total"),
+        rows_per_second=float(extras.get("rows_per_second") or 0.0),
+        batches=_number(extras, "batches_total"),
+        batch_seconds=float(extras.get("batch_duration_seconds") or 0.0),
+        lag=lag if isinstance(lag, Mapping) else {},
+        dead_letters=_number(extras, "dlq_writes_total"),
+        targets_behind=_number(extras, "targets_behind"),
+        restarts=_number(extras, "restarts_total"),
+        told_at=_moment(extras.get("snapshot_at")),
+        events=[item for item in extras.get("events") or () if isinstance(item, Mapping)],
+        error=record.error_summary,
+    )
+
+
+def running(run_log: RunLog, name: str) -> RunRecord | None:
+    """The run of a stream that is under way, as far as can be known from here."""
+    records, _ = run_log.list_runs(pipeline=name, status="running", limit=_RECENT)
+    alive = [record for record in records if record.kind == "streaming" and of_record(record).is_running]
+    return alive[0] if alive else None
+
+
+@contextmanager
+def recorded(
+    run_log: RunLog | None, pipeline: str, action: str, report: Callable[[], Mapping[str, Any]]
+) -> Iterator[None]:
+    """A run of the kind replay in the history, for whatever a person does to a stream, with what came of it."""
+    began = now()
+    run_id = f"{pipeline}-replay-{began:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
+
+    def write(status: str, error: BaseException | None = None) -> None:
+        if run_log is None:
+            return
+        extras: dict[str, Any] = {"action": action, **report(), "worker": this_worker()}
+        if isinstance(error, FlowError):
+            extras["error"] = error.to_dict()
+        ended = None if status == "running" else now()
+        said = mask(str(getattr(error, "what", error))) if error is not None else None
+        with suppress(FlowError):  # a history that cannot be written stops nobody
+            run_log.record_run_record(
+                RunRecord(run_id, pipeline, status, began, ended, error_summary=said, kind="replay", extras=extras)
+            )
+
+    write("running")
+    try:
+        yield
+    except BaseException as exc:
+        write("failed", exc)
+        raise
+    write("succeeded")
+
+
+@contextmanager
+def listening(run_log: RunLog | None, run_id: str, stop: threading.Event) -> Iterator[None]:
+    """Set `stop` when somebody asks this run to end."""
+    if run_log is None:
+        yield
+        return
+    ended = threading.Event()
+    thread = threading.Thread(target=_listen, args=(run_log, run_id, stop, ended), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(timeout=5)
+
+
+def _listen(run_log: RunLog, run_id: str, stop: threading.Event, ended: threading.Event) -> None:
+    while not ended.wait(LOOK_SECONDS):
+        try:
+            if was_asked(run_log, run_id):
+                stop.set()
+                return
+        except Exception as exc:  # a run log that is away for a moment keeps the wish
+            _log.debug("looking for wishes: %s", mask(str(exc)))
+
+
+def was_asked(run_log: RunLog, run_id: str) -> bool:
+    """Whether somebody wants this run to end; the wish is taken, so that it is heard once."""
+    for record in run_log.pending_actions():
+        wish = Action.of(record)
+        if wish.kind == "cancel" and wish.run_id == run_id:
+            return run_log.take_action(record.run_id, this_worker())
+    return False
+
+
+def _number(extras: Mapping[str, Any], name: str) -> int:
+    return int(extras.get(name) or 0)
+
+
+def _moment(said: Any) -> datetime | None:
+    if not isinstance(said, str):
+        return None
+    return from_text(said) if said.endswith("Z") else in_utc(datetime.fromisoformat(said))

@@ -1,0 +1,55 @@
+"""Tries again after an error that may pass, with growing pauses; a person's mistake is told at once."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.streams.spec import Restarts
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, RunFailed, StorageFull
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.streams.history import StreamRecord
+
+_log = logging.getLogger(__name__)
+CALM_SECONDS = 300.0
+"""A stream that worked this long begins to count its restarts anew."""
+
+
+def may_pass(error: FlowError) -> bool:
+    """Whether trying again can help: a server that is away, a disk that is full, a query that died."""
+    return isinstance(error, (ConnectionFailed, StorageFull, RunFailed))
+
+
+def supervised(work: Callable[[], None], policy: Restarts, *, stop: threading.Event, record: StreamRecord) -> int:
+    """Do the work until it ends by itself; how often it was begun again."""
+    in_a_row = restarts = 0
+    while True:
+        began = time.monotonic()
+        try:
+            work()
+            return restarts
+        except FlowError as error:
+            if not policy.on_error or not may_pass(error) or stop.is_set():
+                raise
+            in_a_row = 0 if time.monotonic() - began > CALM_SECONDS else in_a_row
+            if policy.most is not None and in_a_row >= policy.most:
+                raise
+            pause = backoff(in_a_row, policy)
+            _log.warning("%s; trying again in %.1f s", mask(error.what), pause)
+            in_a_row, restarts = in_a_row + 1, restarts + 1
+            record.restarted(error, restarts)
+            stop.wait(pause)
+            if stop.is_set():
+                return restarts
+
+
+def backoff(in_a_row: int, policy: Restarts) -> float:
+    """Seconds to wait: doubled each time up to the most, and up to a tenth longer so that many do not come at once."""
+    grown: float = min(policy.initial_backoff_ms * 2 ** min(in_a_row, 30), policy.max_backoff_ms)
+    return grown / 1000 * (1 + random.random() / 10)  # noqa: S311  not a secret

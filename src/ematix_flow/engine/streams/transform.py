@@ -1,0 +1,55 @@
+"""The SQL of a stream over the rows of each micro-batch, with its lookups and functions."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.declare.udfs import functions_of
+from ematix_flow.engine.statement import Statement
+from ematix_flow.engine.streams.lookups import Lookups
+from ematix_flow.engine.streams.sifting import WRONG, Sieve, Sorter
+from ematix_flow.engine.streams.tables import HIDDEN
+from ematix_flow.engine.streams.targets import CARRIED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAGE = "transform"
+
+
+class Transform:
+    """What a stream does to its rows between decoding and writing."""
+
+    def __init__(self, spec: StreamSpec) -> None:
+        self._spec = spec
+        self.lookups = Lookups(spec.lookups)
+        self.statement = Statement(
+            spec.transform_sql or "SELECT * FROM source",
+            dialect=spec.dialect,
+            functions=functions_of(spec.udfs, spec.aggregate_udfs),
+            where=spec.where,
+        )
+
+    def apply(self, rows: DataFrame, open_until: ExitStack, dead_letters: Sorter | None = None) -> DataFrame:
+        """The rows of the targets.
+
+        Without `dead_letters` nothing is run here, and a row that the SQL fails on ends the batch when it is written.
+        With them the result is made at once, and such rows are handed over; whatever is wrong with the SQL itself is
+        an error either way.
+        """
+        if self._spec.transform_sql is None:
+            return rows
+        relations = self.lookups.current()
+        if dead_letters is None:
+            return self.statement.frame(rows, relations, open_until, hidden=(HIDDEN,))
+        sieve = Sieve(self.statement, relations, open_until, hidden=CARRIED)
+        made, bad = sieve.sifted(rows)
+        if bad is not None:
+            dead_letters.split(bad, WRONG, stage=STAGE)
+        return made
+
+    def close(self) -> None:
+        """Forget the lookups."""
+        self.lookups.close()

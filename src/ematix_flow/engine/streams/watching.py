@@ -1,0 +1,140 @@
+"""Hears of every committed micro-batch: tells the brokers, the metrics and the run log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime, timezone
+from typing import Any
+
+from ematix_flow.engine.streams.history import StreamRecord
+from ematix_flow.engine.streams.opening import OpenStream
+from ematix_flow.foundation import fault
+from ematix_flow.foundation.redact import mask
+from ematix_flow.observe.metrics.streaming import StreamMetrics
+
+_log = logging.getLogger(__name__)
+
+
+class Watching:
+    """Follows one query; what goes wrong here is told and harms nothing, because the batch is safe already."""
+
+    def __init__(
+        self,
+        opened: OpenStream,
+        metrics: StreamMetrics,
+        record: StreamRecord,
+        listener: Callable[[Mapping[str, Any]], None] | None,
+    ) -> None:
+        self._opened, self._metrics, self._record, self._listener = opened, metrics, record, listener
+        self._told = self._heard = -1
+        self._one_at_a_time, self._over = threading.Lock(), False
+
+    @contextmanager
+    def heard(self) -> Iterator[None]:
+        """Listen while the block runs."""
+        from pyspark.sql.streaming.listener import StreamingQueryListener
+
+        watching = self
+
+        class Listener(StreamingQueryListener):
+            def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's own names
+                pass
+
+            def onQueryProgress(self, event: Any) -> None:  # noqa: N802
+                watching._progressed(json.loads(event.progress.json))
+
+            def onQueryIdle(self, event: Any) -> None:  # noqa: N802
+                watching._safely(watching.idle)
+
+            def onQueryTerminated(self, event: Any) -> None:  # noqa: N802
+                pass
+
+        listener = Listener()
+        self._opened.spark.streams.addListener(listener)
+        try:
+            yield
+        finally:
+            with self._one_at_a_time:
+                self._over = True
+            self._opened.spark.streams.removeListener(listener)
+
+    def _safely(self, work: Callable[[], None]) -> None:
+        """Spark's listeners come late and from threads of their own: one at a time, and none after the end."""
+        with self._one_at_a_time:
+            if self._over:
+                return
+            try:
+                work()
+            except Exception as exc:
+                _log.warning("after a batch: %s", mask(str(getattr(exc, "what", exc))))
+
+    def _progressed(self, progress: Mapping[str, Any]) -> None:
+        self._safely(lambda: self.progressed(progress))
+
+    def progressed(self, progress: Mapping[str, Any]) -> None:
+        """A micro-batch is in the checkpoint; whoever hears of it twice counts it once."""
+        batch = int(progress.get("batchId", -1))
+        if batch <= self._heard:
+            return
+        self._heard = batch
+        if batch != self._told:
+            fault.point("after_checkpoint")
+            self._tell(batch)
+        # Spark counts a message as often as it reads it, and a batch is read again when something was learned.
+        seen = self._opened.work.counts.read.pop(batch, None)
+        rows = seen if seen is not None else int(progress.get("numInputRows") or 0)
+        self._count(progress, rows)
+        self._record.renew()
+        if self._listener is not None:
+            self._listener({**progress, "numInputRows": rows})
+
+    def idle(self) -> None:
+        """Nothing came for a while."""
+        self._metrics.add("idle_iterations_total")
+        self._lags()
+        self._record.renew()
+
+    def settle(self, query: Any) -> None:
+        """The query has ended: what nobody heard of yet is told now."""
+        for progress in query.recentProgress:
+            self._progressed(json.loads(progress.json))
+        last = self._opened.folder.last_committed()
+        if last is not None and last != self._told:
+            self._safely(lambda: self._tell(last))
+
+    def _tell(self, batch: int) -> None:
+        ends = self._opened.folder.ends(batch)
+        for (source, read), end in zip(self._opened.sources, ends, strict=False):
+            if end:
+                source.committed(read, end)
+        self._told = batch
+
+    def _lags(self) -> None:
+        ends = self._opened.folder.ends(self._told) if self._told >= 0 else []
+        for (source, read), end in zip(self._opened.sources, ends, strict=False):
+            for lag in source.lag(read, end):
+                if lag.rows is not None:
+                    self._metrics.set_part("lag_rows", lag.part, lag.rows)
+                if lag.seconds is not None:
+                    self._metrics.set_part("lag_seconds", lag.part, lag.seconds)
+
+    def _count(self, progress: Mapping[str, Any], rows: int) -> None:
+        counts, metrics = self._opened.work.counts, self._metrics
+        metrics.add("rows_consumed_total", rows)
+        metrics.set("rows_written_total", counts.written)
+        metrics.set("batches_total", counts.batches)
+        metrics.set("dlq_writes_total", counts.bad)
+        metrics.set("targets_behind", sum(counts.behind.values()))
+        metrics.set("batch_duration_seconds", (progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000)
+        metrics.set("rows_per_second", progress.get("processedRowsPerSecond") or 0.0)
+        state = progress.get("stateOperators") or []
+        metrics.set("state_rows", sum(item.get("numRowsTotal", 0) for item in state))
+        metrics.set("state_bytes", sum(item.get("memoryUsedBytes", 0) for item in state))
+        mark = (progress.get("eventTime") or {}).get("watermark")
+        if mark and not mark.startswith("1970"):
+            at = datetime.fromisoformat(mark.replace("Z", "+00:00"))
+            metrics.set("watermark_delay_seconds", (datetime.now(timezone.utc) - at).total_seconds())

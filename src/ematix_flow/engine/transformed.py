@@ -1,0 +1,89 @@
+"""What a source gives, after the pipeline's own SQL over it: `transform_sql` of a batch pipeline, run by Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.backend import BatchSource
+from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.declare.types import ColumnType, Numeric, Text
+from ematix_flow.engine.context import RunContext
+from ematix_flow.engine.statement import Statement
+from ematix_flow.families.frames import spark_schema
+from ematix_flow.families.lake.types import source_columns
+from ematix_flow.foundation.errors import PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True)
+class TransformedPlan(ReadPlan):
+    """The plan of the source's own query, with the columns that are made of it."""
+
+    inner: ReadPlan | None = None
+
+
+class TransformedSource:
+    """A source with a statement behind it; no part of a read can be left out before all of it was seen."""
+
+    def __init__(self, inner: BatchSource, statement: Statement, spark: Callable[[], SparkSession]) -> None:
+        self._inner = inner
+        self._statement = statement
+        self._spark = spark
+
+    def plan(self, query: str, *, parallelism: int) -> TransformedPlan:
+        """The source's plan, with the statement's columns."""
+        return self.around(self._inner.plan(query, parallelism=parallelism))
+
+    def around(self, inner: ReadPlan) -> TransformedPlan:
+        """The same for a plan that is there; what is wrong with the statement is said here."""
+        spark = self._spark()
+        with ExitStack() as open_until:
+            empty = spark.createDataFrame([], spark_schema([(item.name, _carrier(item)) for item in inner.columns]))
+            columns = source_columns(self._statement.frame(empty, {}, open_until).schema)
+        names = [column.name.lower() for column in columns]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise PlanError(
+                f"transform_sql gives more than one column called {', '.join(twice)}",
+                where=self._statement.where,
+                hint="name them apart with AS",
+            )
+        return TransformedPlan(
+            inner.query, columns, inner.splits, inner.split_reason, inner.estimated_rows, inner.consistent, inner
+        )
+
+    def since(self, query: str, column: SourceColumn, value: str) -> str | None:
+        """Nothing: a column of the result is not one of the source."""
+        return None
+
+    def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        """The source's rows through the statement."""
+        own = plan if isinstance(plan, TransformedPlan) else self.plan(plan.query, parallelism=plan.splits)
+        if own.inner is None:
+            raise AssertionError("a transformed plan has an inner one")
+        return self._statement.frame(self._inner.read(own.inner, spark, open_until), {}, open_until)
+
+
+def statement_of(context: RunContext) -> Statement | None:
+    """The pipeline's own SQL, where there is any; its functions leave the session when the run ends."""
+    spec = context.spec
+    if spec.transform_sql is None:
+        return None
+    statement = Statement(spec.transform_sql, dialect=spec.dialect, functions=spec.functions, where=spec.where)
+    context.open_until.callback(statement.registered.forget)
+    return statement
+
+
+def transformed_frame(context: RunContext, frame: DataFrame) -> DataFrame:
+    """A dataframe of the user's through the pipeline's SQL, where there is any."""
+    statement = statement_of(context)
+    return statement.frame(frame, {}, context.open_until) if statement is not None else frame
+
+
+def _carrier(column: SourceColumn) -> ColumnType:
+    return column.type or (Numeric(38, 18) if column.native == "numeric" else Text())

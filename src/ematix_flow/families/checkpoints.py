@@ -1,0 +1,34 @@
+"""What Spark's own checkpoint of a stream says, for sources that must know where they stand before Spark tells them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from ematix_flow.families.lake.homes import home_of
+from ematix_flow.foundation.errors import RunFailed
+
+
+def last_planned(checkpoint: str) -> Mapping[str, Any] | None:
+    """Where the last micro-batch that was ever planned ends in the stream's source; None for a new stream.
+
+    >>> last_planned("/there/is/no/such/folder") is None
+    True
+    """
+    home = home_of(checkpoint)
+    for folder in (home / "spark" / "offsets", home / "offsets"):
+        numbers = sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit()) if folder.is_dir() else []
+        for number in reversed(numbers):
+            path = folder / str(number)
+            try:
+                lines = path.read_text(encoding="utf-8").splitlines()
+                if len(lines) > 2:
+                    found: Mapping[str, Any] = json.loads(lines[2]) if lines[2] != "-" else {}
+                    return found
+            except ValueError:
+                raise RunFailed(
+                    f"the checkpoint entry {path} is damaged",
+                    hint="flow doctor checkpoint NAME says what is wrong with it",
+                ) from None
+    return None

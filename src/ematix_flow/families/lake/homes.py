@@ -1,0 +1,48 @@
+"""Where a stream keeps what is its own: a folder, or a prefix of a bucket whose login was told before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ematix_flow.families.lake.place import LakePath
+from ematix_flow.families.lake.s3.bucket import Bucket
+from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.foundation.errors import ConfigError
+
+_SCHEMES = ("s3", "s3a")
+_known: dict[str, Bucket] = {}
+
+
+def bucket_in(address: str) -> str | None:
+    """The bucket that an address names, None for a folder.
+
+    >>> bucket_in("s3://shop/checkpoints/orders"), bucket_in("file:///var/flow"), bucket_in("streams")
+    ('shop', None, None)
+    """
+    scheme, separator, rest = address.partition("://")
+    if not separator or scheme == "file":
+        return None
+    name = rest.partition("/")[0]
+    if scheme not in _SCHEMES or not name:
+        raise ConfigError(
+            f"a stream cannot keep its checkpoint at {address!r}", hint="name a folder, or s3://bucket/prefix"
+        )
+    return name
+
+
+def introduce(bucket: Bucket) -> None:
+    """From now on addresses in this bucket are understood here."""
+    _known[bucket.name] = bucket
+
+
+def home_of(address: str) -> LakePath:
+    """The path behind an address."""
+    name = bucket_in(address)
+    if name is None:
+        return Path(address.removeprefix("file://").removeprefix("file:")).expanduser().absolute()
+    if name not in _known:
+        raise ConfigError(
+            f"nobody knows the login of the bucket {name!r}, where a stream keeps its checkpoint",
+            hint="declare a connection of kind delta_s3 or object_store_s3 with that bucket",
+        )
+    return S3Path(_known[name], address.partition("://")[2].partition("/")[2].strip("/"))

@@ -1,0 +1,259 @@
+"""One bucket with its login: objects are read, listed, copied, deleted, and written on a condition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from functools import lru_cache
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from ematix_flow.declare.connections.lakes import BucketConnection
+from ematix_flow.foundation.errors import (
+    ConnectionFailed,
+    FlowError,
+    MissingDriver,
+    PermissionDenied,
+    StorageFull,
+    Unreachable,
+)
+from ematix_flow.foundation.redact import mask
+
+ABSENT = "*"
+"""The condition that nothing is there yet."""
+AT_ONCE = 16
+_LARGEST_COPY = 5 * 1024**3  # what one request may copy
+_AMAZON = ".amazonaws.com"
+_MOST_DELETED = 1000
+_MISSING = ("NoSuchKey", "404", "NotFound")
+_CHANGED = ("PreconditionFailed", "ConditionalRequestConflict", "412", "409")
+_REFUSED = ("AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "403")
+_BUSY = ("SlowDown", "ServiceUnavailable", "InternalError", "RequestTimeout", "500", "503")
+_FULL = ("QuotaExceeded", "XMinioStorageFull", "InsufficientStorage", "507")
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class Changed(FlowError):
+    """The condition of a write does not hold: somebody else was there first."""
+
+    def __init__(self, key: str) -> None:
+        super().__init__(f"{key} was changed by somebody else", hint="run it again")
+
+
+class _Missing(FlowError):
+    """The object is not there."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One object: what is in it, which version it is, and how old it is by the server's own clock."""
+
+    body: bytes
+    tag: str
+    age: float
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One object as a listing tells it."""
+
+    key: str
+    size: int
+    tag: str
+    modified: datetime
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A bucket on S3, or on a server that speaks it and knows conditional writes."""
+
+    name: str
+    endpoint: str
+    region: str
+    access_key_id: str
+    secret_access_key: str = field(repr=False)
+
+    @classmethod
+    def of(cls, connection: BucketConnection) -> Bucket:
+        """The bucket of a connection, which is resolved here."""
+        ready = connection.resolved()
+        return cls(ready.bucket, ready.endpoint.rstrip("/"), ready.region, ready.access_key_id, ready.secret_access_key)
+
+    @property
+    def is_amazons(self) -> bool:
+        """Whether the endpoint is one of Amazon's own, which are found by their region."""
+        return (urlsplit(self.endpoint).hostname or "").endswith(_AMAZON)
+
+    def get(self, key: str) -> Found | None:
+        """An object; None when it is not there."""
+        try:
+            with self._translated(key):
+                answer = self._client.get_object(Bucket=self.name, Key=key)
+                body: bytes = answer["Body"].read()
+        except _Missing:
+            return None
+        said = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+        clock = parsedate_to_datetime(said) if said else datetime.now(timezone.utc)
+        return Found(body, answer["ETag"], (clock - answer["LastModified"]).total_seconds())
+
+    def put(self, key: str, body: bytes, *, match: str | None = None) -> str:
+        """Write an object, if asked only where `match` holds, else `Changed`; the version that is there now."""
+        condition = {} if match is None else {"IfNoneMatch": "*"} if match == ABSENT else {"IfMatch": match}
+        try:
+            with self._translated(key):
+                answer = self._client.put_object(Bucket=self.name, Key=key, Body=body, **condition)
+        except _Missing:  # what was to be matched has been deleted
+            raise Changed(key) from None
+        return str(answer["ETag"])
+
+    def listed(self, prefix: str, *, after: str | None = None) -> Iterator[Listed]:
+        """The objects below a prefix, in the order of their keys; marks of folders are left out."""
+        start = {"StartAfter": after} if after else {}
+        with self._translated(prefix):
+            for answer in self._pages(Prefix=prefix, **start):
+                for item in answer.get("Contents", ()):
+                    if not item["Key"].endswith("/"):
+                        yield Listed(item["Key"], item["Size"], item["ETag"], item["LastModified"])
+
+    def children(self, prefix: str) -> tuple[Sequence[str], Sequence[Listed]]:
+        """What is directly below a prefix: folders, without their slash, and objects."""
+        folders: list[str] = []
+        objects: list[Listed] = []
+        with self._translated(prefix):
+            for answer in self._pages(Prefix=prefix, Delimiter="/"):
+                folders += [item["Prefix"].rstrip("/") for item in answer.get("CommonPrefixes", ())]
+                objects += [
+                    Listed(item["Key"], item["Size"], item["ETag"], item["LastModified"])
+                    for item in answer.get("Contents", ())
+                    if not item["Key"].endswith("/")
+                ]
+        return folders, objects
+
+    def first(self, prefix: str) -> str | None:
+        """The first key below a prefix, marks of folders included; None when there is nothing."""
+        with self._translated(prefix):
+            answer = self._client.list_objects_v2(Bucket=self.name, Prefix=prefix, MaxKeys=1)
+        return next((str(item["Key"]) for item in answer.get("Contents", ())), None)
+
+    def copy(self, source: Listed, key: str) -> None:
+        """Copy an object inside the bucket; no byte passes through here."""
+        origin = {"Bucket": self.name, "Key": source.key}
+        with self._translated(source.key):
+            if source.size < _LARGEST_COPY:
+                self._client.copy_object(Bucket=self.name, Key=key, CopySource=origin)
+            else:
+                self._client.copy(origin, self.name, key)  # in parts
+
+    def delete(self, keys: Iterable[str]) -> None:
+        """Delete objects; those that are not there do not matter."""
+        todo = list(keys)
+        for start in range(0, len(todo), _MOST_DELETED):
+            some = [{"Key": key} for key in todo[start : start + _MOST_DELETED]]
+            with self._translated(todo[start]):
+                answer = self._client.delete_objects(Bucket=self.name, Delete={"Objects": some, "Quiet": True})
+            for error in answer.get("Errors", ()):
+                if error.get("Code") not in _MISSING:
+                    said = mask(f"{error.get('Key')}: {error.get('Message') or error.get('Code')}")
+                    raise ConnectionFailed(f"{self.label} does not delete {said}", hint=self._hint)
+
+    def delete_below(self, prefix: str) -> None:
+        """Delete everything below a prefix, marks of folders included."""
+        with self._translated(prefix):
+            keys = [item["Key"] for answer in self._pages(Prefix=prefix) for item in answer.get("Contents", ())]
+        # A folder that still holds something may refuse to go, so the deepest go first.
+        self.delete(sorted(keys, key=lambda key: (key.endswith("/"), -key.count("/"))))
+
+    def at_once(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
+        """The same for many, some at a time: a bucket is slow to answer and quick to serve many."""
+        todo = list(items)
+        if len(todo) < 2:
+            return [work(item) for item in todo]
+        with ThreadPoolExecutor(min(AT_ONCE, len(todo)), thread_name_prefix="bucket") as pool:
+            return list(pool.map(work, todo))
+
+    @property
+    def label(self) -> str:
+        """The bucket's address, without the login."""
+        return f"s3://{self.name}"
+
+    @property
+    def _client(self) -> Any:
+        own = None if self.is_amazons else self.endpoint
+        return _client(own, self.region, self.access_key_id, self.secret_access_key)
+
+    def _pages(self, **what: Any) -> Any:
+        return self._client.get_paginator("list_objects_v2").paginate(Bucket=self.name, **what)
+
+    @property
+    def _hint(self) -> str:
+        return "check access_key_id, secret_access_key and the rights of that login"
+
+    @contextmanager
+    def _translated(self, key: str) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._meaning(error, key) from error
+        except BotoCoreError as error:
+            raise Unreachable(
+                f"{self.label} cannot be reached at {self.endpoint}: {mask(str(error))}",
+                hint="check the connection's endpoint and the network",
+            ) from error
+
+    def _meaning(self, error: Any, key: str) -> FlowError:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+        said = mask(str(error))
+        if code in _MISSING:
+            return _Missing(f"{self.label}/{key} is not there")
+        if code in _CHANGED or status == "412":
+            return Changed(f"{self.label}/{key}")
+        if code in _REFUSED or status == "403":
+            return PermissionDenied(f"{self.label} refused: {said}", hint=self._hint)
+        if code == "NoSuchBucket":
+            return ConnectionFailed(f"there is no bucket {self.name!r} at {self.endpoint}", hint="create the bucket")
+        if code in _FULL:
+            return StorageFull(f"no space left in {self.label}: {said}", hint="free space there and run again")
+        if code in _BUSY:
+            return Unreachable(f"{self.label} is busy: {said}", hint="try again in a moment")
+        return ConnectionFailed(f"{self.label} cannot be used: {said}", hint=self._hint)
+
+
+@lru_cache(maxsize=32)
+def _client(endpoint: str | None, region: str, access_key_id: str, secret_access_key: str) -> Any:
+    """One client for everybody who logs in like this: making one takes longer than most requests."""
+    try:
+        import boto3
+    except ImportError as error:
+        raise MissingDriver(
+            "lakes on S3 need the package boto3, which is not installed", hint='pip install "ematix-flow-spark[s3]"'
+        ) from error
+    from botocore.config import Config
+    from botocore.exceptions import BotoCoreError
+
+    settings = Config(
+        connect_timeout=5,
+        read_timeout=60,
+        retries={"total_max_attempts": 4, "mode": "standard"},
+        max_pool_connections=AT_ONCE,
+        # The checksums that newer clients add are more than some servers that speak S3 understand.
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        **({"s3": {"addressing_style": "path"}} if endpoint else {}),
+    )
+    try:
+        return boto3.session.Session().client(
+            "s3", region_name=region, endpoint_url=endpoint, aws_access_key_id=access_key_id,
+            aws_secret_access_key=secret_access_key, config=settings,
+        )  # fmt: skip
+    except (BotoCoreError, ValueError) as error:
+        raise ConnectionFailed(
+            f"the login for S3 cannot be used: {mask(str(error))}", hint="check the endpoint"
+        ) from error

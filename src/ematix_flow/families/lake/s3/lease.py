@@ -1,0 +1,116 @@
+"""One publish per table at a time, among all machines: a lock object that is taken on a condition and kept by renewing it.
+
+A holder that falls silent loses it after a while. Whoever is about to commit asks once more whether it still holds it.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from ematix_flow.families.lake.s3.bucket import ABSENT, Changed
+from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, LeaseLost
+
+SECONDS = 30.0
+"""How long a silent holder keeps the lock."""
+PATIENCE_SECONDS = 900.0
+_SAFE = 0.7  # of its time, within which a holder trusts its lock; the rest is for a request on its way
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
+
+
+class Lease:
+    """The lock while it is held."""
+
+    def __init__(self, path: S3Path, seconds: float) -> None:
+        self._path = path
+        self._seconds = seconds
+        self._owner = uuid.uuid4().hex
+        self._tag = ""
+        self._renewals = 0
+        self._renewed_at = 0.0
+        self._is_over = threading.Event()
+        self._guard = threading.Lock()
+        self._is_lost = False
+
+    def check(self) -> None:
+        """Stop unless the lock is still ours for certain."""
+        if self._is_lost or time.monotonic() - self._renewed_at > self._seconds * _SAFE:
+            raise LeaseLost(
+                f"this process was silent for so long that its lock {self._path} was given up; nothing was loaded",
+                hint="run it again",
+            )
+
+    def take(self) -> None:
+        """Wait for the lock."""
+        until, tries = time.monotonic() + PATIENCE_SECONDS, 0
+        while not self._taken():
+            if time.monotonic() > until:
+                raise LeaseHeld(
+                    f"another run holds {self._path} for more than {PATIENCE_SECONDS:.0f} s",
+                    hint="run it again when that one is over",
+                )
+            time.sleep(_PAUSES[min(tries, len(_PAUSES) - 1)])
+            tries += 1
+        threading.Thread(target=self._keep, name="lake-lock", daemon=True).start()
+
+    def release(self) -> None:
+        """Let the next one in; a lock that was lost is somebody else's."""
+        self._is_over.set()
+        with self._guard, suppress(FlowError):
+            if not self._is_lost:
+                self._write(match=self._tag, free=True)
+
+    def _taken(self) -> bool:
+        found = self._path.bucket.get(self._path.key)
+        if found is not None and not _is_free(found.body) and found.age <= self._seconds:
+            return False
+        with self._guard:
+            try:
+                self._write(match=ABSENT if found is None else found.tag)
+            except Changed:
+                return False
+        return True
+
+    def _keep(self) -> None:
+        while not self._is_over.wait(self._seconds / 4):
+            with self._guard:
+                if self._is_over.is_set():
+                    return
+                try:
+                    self._write(match=self._tag)
+                except Changed:
+                    self._is_lost = True
+                    return
+                except FlowError:  # a server that is away for a moment; `check` notices when it is too long
+                    continue
+
+    def _write(self, *, match: str, free: bool = False) -> None:
+        """Every text is another one, and so is its version."""
+        asked_at = time.monotonic()
+        self._renewals += 1
+        told = {"owner": self._owner, "renewals": self._renewals, "free": free}
+        self._tag = self._path.bucket.put(self._path.key, json.dumps(told).encode(), match=match)
+        self._renewed_at = asked_at
+
+
+def _is_free(body: bytes) -> bool:
+    try:
+        return bool(json.loads(body).get("free"))
+    except (ValueError, AttributeError):  # not one of ours: whoever wrote it has the time of every holder
+        return False
+
+
+@contextmanager
+def leased(path: S3Path, *, seconds: float = SECONDS) -> Iterator[Lease]:
+    """Hold the lock inside."""
+    lease = Lease(path, seconds)
+    lease.take()
+    try:
+        yield lease
+    finally:
+        lease.release()

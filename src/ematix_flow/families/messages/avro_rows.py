@@ -1,0 +1,107 @@
+"""Avro messages as rows, through Spark's own reader."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.families.messages import avro_schema, framing, written
+from ematix_flow.families.messages.reading import Decoding, Reading
+from ematix_flow.families.messages.registry import AVRO, Schema
+from ematix_flow.families.messages.widening import Path, same_shape
+from ematix_flow.foundation.errors import RunFailed
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType
+
+_OPTIONS = {"mode": "PERMISSIVE", "recursiveFieldMaxDepth": "5", "datetimeRebaseMode": "CORRECTED"}
+
+
+def read(frame: DataFrame, how: Decoding) -> Reading:
+    """The messages by the schemas that they name."""
+    return written.read(frame, how, kind=AVRO, codec=_Avro)
+
+
+def learn(unread: DataFrame, how: Decoding) -> bool:
+    """Fetch what was not known; False where nothing is new."""
+    return written.learn(unread, how, kind=AVRO, codec=_Avro)
+
+
+class _Avro:
+    def __init__(self, schema: Schema, meaning: framing.Prefix, wire: str) -> None:
+        try:
+            self._whole, self._known = avro_schema.whole(schema)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise written.Unusable(f"it is no Avro schema ({type(error).__name__})") from None
+        self._framed = avro_schema.framed(self._whole)
+
+    def row_type(self, spark: SparkSession) -> DataType:
+        from pyspark.sql import functions as f
+
+        frame: Any = written.type_of(spark, self.opened(f.lit(b"")))
+        kind: DataType = frame[avro_schema.ROW].dataType
+        return kind
+
+    def opened(self, body: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        return from_avro(f.concat(body, f.lit(avro_schema.FRAME_END)), self._framed, _OPTIONS)
+
+    def row(self, opened: Column) -> Column:
+        from pyspark.sql import functions as f
+
+        is_whole = opened.getField(avro_schema.END) == f.lit(avro_schema.FRAME_END)
+        return f.when(is_whole, opened.getField(avro_schema.ROW))
+
+    def defaults(self, spark: SparkSession) -> Mapping[Path, written.Default]:
+        return {path: _default(spark, path, text) for path, text in avro_schema.defaults(self._whole, self._known)}
+
+
+def _default(spark: SparkSession, path: Path, text: str) -> written.Default:
+    """The default as Avro itself resolves it: the record without a field, read by a schema that has just this one."""
+
+    def made(wanted: DataType) -> Column | None:
+        from pyspark.sql import functions as f
+
+        options = {**_OPTIONS, "avroSchema": text}
+        value = from_avro(f.lit(b""), json.dumps(avro_schema.NOTHING), options).getField(path[-1])
+        try:
+            kind = written.type_of(spark, value)
+        except written.Unusable:
+            return None
+        return value if same_shape(kind, wanted) else _cast(value, kind, wanted)
+
+    return made
+
+
+def _cast(value: Column, kind: DataType, wanted: DataType) -> Column | None:
+    from pyspark.sql import types as t
+
+    nested = (t.StructType, t.ArrayType, t.MapType)
+    return None if isinstance(kind, nested) or isinstance(wanted, nested) else value.try_cast(wanted)
+
+
+def from_avro(data: Column, schema: str, options: dict[str, str]) -> Column:
+    """Spark's function of this name; a sentence where the session lacks its jar."""
+    from pyspark.sql.avro import functions as avro
+
+    return _with_jar(lambda: avro.from_avro(data, schema, options))
+
+
+def to_avro(data: Column, schema: str) -> Column:
+    """Spark's function of this name; a sentence where the session lacks its jar."""
+    from pyspark.sql.avro import functions as avro
+
+    return _with_jar(lambda: avro.to_avro(data, schema))
+
+
+def _with_jar(make: Callable[[], Column]) -> Column:
+    try:
+        return make()
+    except TypeError as error:
+        raise RunFailed(
+            "this Spark session cannot read Avro",
+            hint='start it with ematix_flow.spark_session(["avro"]), or with the jar org.apache.spark:spark-avro_2.13',
+        ) from error

@@ -1,0 +1,231 @@
+"""A client of Confluent's schema registry, and of those that speak its protocol (Apicurio's ccompat address)."""
+
+from __future__ import annotations
+
+import base64
+import http.client
+import json
+import ssl
+import threading
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+from urllib.parse import quote, unquote, urlsplit, urlunsplit
+
+from ematix_flow._version import __version__
+from ematix_flow.families.messages.registry import (
+    AVRO,
+    CONFLUENT_WIRE,
+    Reference,
+    Schema,
+    SchemaId,
+    SchemaRefused,
+    UnknownSchema,
+)
+from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, PermissionDenied, Unreachable
+from ematix_flow.foundation.redact import mask, remember
+
+_TYPE = "application/vnd.schemaregistry.v1+json"
+_SECONDS = 10.0
+_PAUSE_SECONDS = 0.5
+_SHOWN = 300
+_DEEPEST = 20
+"""References of references; deeper than this they go in a circle."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would carry the login to another host."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+class _Refusal(Exception):
+    """The registry said no."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(said)
+        self.status = status
+
+
+class ConfluentRegistry:
+    """Schemas by number. What was once fetched is kept: a number never gets another schema."""
+
+    wire = CONFLUENT_WIRE
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        user: str | None = None,
+        password: str | None = None,
+        ca: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError("the schema registry's url is none", hint="write http://host:8081 or https://host")
+        host = parts.netloc.rpartition("@")[2]
+        self._base = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self.label = self._base
+        self._login = _login(user or unquote(parts.username or ""), password or unquote(parts.password or ""))
+        context = _context(ca, certificate, key) if parts.scheme == "https" else None
+        handlers = [_NoRedirect(), *([urllib.request.HTTPSHandler(context=context)] if context is not None else [])]
+        self._opener = urllib.request.build_opener(*handlers)
+        self._lock = threading.Lock()
+        self._schemas: dict[SchemaId, Schema] = {}
+        self._ids: dict[tuple[str, str, str], SchemaId] = {}
+
+    def __repr__(self) -> str:
+        return f"ConfluentRegistry({self.label!r})"
+
+    def schema(self, schema_id: SchemaId) -> Schema:
+        """The schema of this number."""
+        with self._lock:
+            kept = self._schemas.get(schema_id)
+        if kept is not None:
+            return kept
+        try:
+            made = self._made(self._asked("GET", f"/schemas/ids/{schema_id}"), order=int(schema_id))
+        except _Refusal as refusal:
+            if refusal.status == 404:
+                raise UnknownSchema(
+                    f"the schema registry {self.label} knows no schema {schema_id}",
+                    hint="is this the registry that the messages' producer used?",
+                ) from None
+            raise self._meaning(refusal) from None
+        with self._lock:
+            self._schemas[schema_id] = made
+        return made
+
+    def latest(self, subject: str) -> tuple[SchemaId, Schema] | None:
+        """The newest schema of a subject and its number."""
+        try:
+            answer = self._asked("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
+        except _Refusal as refusal:
+            if refusal.status == 404:
+                return None
+            raise self._meaning(refusal) from None
+        number = int(answer["id"])
+        return number, self._made(answer, order=number)
+
+    def register(self, subject: str, text: str, kind: str) -> SchemaId:
+        """The number of this schema; registering it again changes nothing."""
+        with self._lock:
+            kept = self._ids.get((subject, text, kind))
+        if kept is not None:
+            return kept
+        body = {"schema": text, **({} if kind == AVRO else {"schemaType": kind})}
+        try:
+            number = int(self._asked("POST", f"/subjects/{quote(subject, safe='')}/versions", body)["id"])
+        except _Refusal as refusal:
+            if refusal.status in (409, 422):
+                raise SchemaRefused(
+                    f"the schema registry {self.label} does not take the schema of {subject}: {refusal}",
+                    hint="keep the columns compatible with the subject's newest schema, or change its compatibility",
+                ) from None
+            raise self._meaning(refusal) from None
+        with self._lock:
+            self._ids[(subject, text, kind)] = number
+        return number
+
+    def _made(self, answer: dict[str, Any], *, order: int, depth: int = 0) -> Schema:
+        if depth > _DEEPEST:
+            raise ConnectionFailed(
+                f"schemas of {self.label} refer to each other in a circle", hint="look at the subject"
+            )
+        references = tuple(
+            Reference(name=str(one["name"]), schema=self._referred(one, depth=depth + 1))
+            for one in answer.get("references") or ()
+        )
+        return Schema(str(answer.get("schemaType") or AVRO), str(answer["schema"]), references, order)
+
+    def _referred(self, reference: dict[str, Any], *, depth: int) -> Schema:
+        subject = quote(str(reference["subject"]), safe="")
+        try:
+            answer = self._asked("GET", f"/subjects/{subject}/versions/{int(reference['version'])}")
+        except _Refusal as refusal:
+            raise self._meaning(refusal) from None
+        return self._made(answer, order=int(answer.get("id", 0)), depth=depth)
+
+    def _asked(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One answer; a fault that may pass is tried once more."""
+        try:
+            return self._once(method, path, body)
+        except Unreachable:
+            time.sleep(_PAUSE_SECONDS)
+        return self._once(method, path, body)
+
+    def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        headers = {"Accept": _TYPE, "User-Agent": f"ematix-flow/{__version__}", **self._login}
+        data = None if body is None else json.dumps(body).encode()
+        if data is not None:
+            headers["Content-Type"] = _TYPE
+        request = urllib.request.Request(self._base + path, data=data, headers=headers, method=method)  # noqa: S310
+        try:
+            with self._opener.open(request, timeout=_SECONDS) as answer:
+                told = json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            said = _said(error.read(4096))
+            if error.code >= 500 or error.code == 429:
+                raise self._silence(f"answered {error.code}: {said}") from None
+            raise _Refusal(error.code, said or str(error.reason)) from None
+        except (OSError, http.client.HTTPException) as error:
+            raise self._silence(str(getattr(error, "reason", None) or error)) from None
+        except ValueError:
+            raise self._stranger() from None
+        if not isinstance(told, dict):
+            raise self._stranger()
+        return told
+
+    def _silence(self, reason: str) -> Unreachable:
+        return Unreachable(
+            mask(f"the schema registry {self.label} cannot be reached: {reason[:_SHOWN]}"),
+            hint="is it running, and is the address right? What was read stays where it is until it answers",
+        )
+
+    def _stranger(self) -> ConnectionFailed:
+        return ConnectionFailed(
+            f"{self.label} does not answer as a schema registry does",
+            hint="check the path: Apicurio's is http://host:8080/apis/ccompat/v7",
+        )
+
+    def _meaning(self, refusal: _Refusal) -> FlowError:
+        what = mask(f"the schema registry {self.label} answered {refusal.status}: {refusal}")
+        if refusal.status in (401, 403):
+            return PermissionDenied(what, hint="check basic_auth_user and basic_auth_password of the connection")
+        return ConnectionFailed(what, hint="check the address of the schema registry")
+
+
+def _login(user: str, password: str) -> dict[str, str]:
+    if not user:
+        return {}
+    word = base64.b64encode(f"{user}:{password}".encode()).decode()
+    remember(password)
+    remember(word)
+    return {"Authorization": f"Basic {word}"}
+
+
+def _context(ca: str | None, certificate: str | None, key: str | None) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            context.load_cert_chain(certificate, key)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError(
+            f"the certificates of the schema registry cannot be used: {type(error).__name__}",
+            hint="check tls_ca_path, tls_cert_path and tls_key_path: PEM files, the key without a passphrase",
+        ) from None
+    return context
+
+
+def _said(body: bytes) -> str:
+    """The registry's own words; both JSON and plain text are met."""
+    text = body.decode(errors="replace").strip()
+    try:
+        told = json.loads(text)
+    except ValueError:
+        return mask(text[:_SHOWN])
+    return mask(str(told.get("message", text) if isinstance(told, dict) else text)[:_SHOWN])

@@ -1,0 +1,172 @@
+"""Messages as rows: the payload's columns, when the event happened, where the message came from, and what went wrong.
+
+What a message needs and nobody knows yet (a new field, the schema behind a new id) is found row by row: such rows have an
+`_error` that begins with NOT_LEARNED. Without a `watch`, `decode` looks for them itself, which reads the messages once
+more. With one, it reads nothing now: the pass that writes the rows counts them, and before anything is published the
+caller asks:
+
+    watch = Observation()
+    rows = decode(messages, how, watch=watch)
+    …stage the rows…                       # the first action over them
+    if watch.get["unlearned"] and learn(rows, how):
+        …give the stage up, and begin again with decode(messages, how, watch=Observation())
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.stream import ENVELOPE
+from ematix_flow.families.messages import avro_rows, json_rows, protobuf_rows
+from ematix_flow.families.messages.json_learning import instant
+from ematix_flow.families.messages.reading import (
+    EMPTY,
+    NOT_LEARNED,
+    TOMBSTONE,
+    Decoding,
+    Forgetful,
+    Reading,
+    SchemaMemory,
+)
+from ematix_flow.families.messages.widening import distinct_names, quoted
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, Observation
+    from pyspark.sql.types import DataType
+
+__all__ = [
+    "EMPTY", "ERROR", "EVENT_TS", "JARS", "MOST_LESSONS", "NOT_LEARNED", "RAW", "SOURCE", "TOMBSTONE", "Decoding", "Forgetful",
+    "SchemaMemory", "decode", "learn",
+]  # fmt: skip
+
+EVENT_TS, SOURCE, RAW, ERROR = "_event_ts", "_source", "_raw", "_error"
+JARS = {"avro": ("avro",), "protobuf": protobuf_rows.JARS}
+"""The jar sets that a payload needs; the others need none."""
+_OF_SOURCE = ("topic", "partition", "offset", "key", "headers", "message_id", "timestamp")
+_PAYLOADS: dict[str, Any] = {"json": json_rows, "avro": avro_rows, "protobuf": protobuf_rows}
+_MOMENT = "_flow_moment"
+MOST_LESSONS = 5
+"""The first lesson teaches all that a batch holds; another one is needed where types meet that only text can hold."""
+# Milliseconds of the years 1 to 9999: beyond them Spark would end the batch over one message.
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+
+
+def decode(frame: DataFrame, how: Decoding, *, watch: Observation | None = None) -> DataFrame:
+    """A batch of envelopes as rows; a row that cannot be decoded has NULL columns and says why in `_error`.
+
+    `watch` hears in the first action over the rows: `rows`, `bad` and, among those, `unlearned`.
+    """
+    rows = _rows(frame, how, watch)
+    for _ in range(MOST_LESSONS if watch is None else 0):
+        if not learn(rows, how):
+            break
+        rows = _rows(frame, how, None)
+    return rows
+
+
+def learn(decoded: DataFrame, how: Decoding) -> bool:
+    """Look at the rows that were not learned yet; True where the same messages are to be decoded again."""
+    from pyspark.sql import functions as f
+
+    if how.payload not in _PAYLOADS or (how.payload == "json" and how.fields):
+        return False
+    unread = decoded.where(f.col(ERROR).startswith(NOT_LEARNED)).select(RAW)
+    return bool(_PAYLOADS[how.payload].learn(unread, how))
+
+
+@dataclass(frozen=True)
+class _Made:
+    """The expressions of a micro-batch: what is read, what is heard of it, and what is kept."""
+
+    read: tuple[Column, ...]
+    counts: tuple[Column, ...]
+    kept: tuple[Column, ...]
+
+
+def _rows(frame: DataFrame, how: Decoding, watch: Observation | None) -> DataFrame:
+    """One projection reads the payloads, and the next one empties the rows that are bad.
+
+    Spark evaluates an expression once in a projection, however often it stands there; a step more would be a row more.
+    The count between them also keeps Spark from reading every payload twice: a filter on `_error` would otherwise be moved
+    below the reading, and bring a reading of its own.
+    """
+    reading = _read(frame.select(*(name for name, _ in ENVELOPE)), how)
+    known, key = how.learned.made, ("rows", reading.key)
+    made: _Made = known[key] if reading.key is not None and key in known else _made(reading)
+    if reading.key is not None:
+        known[key] = made
+    heard = watch if watch is not None else f"flow_decode_{uuid.uuid4().hex}"
+    return reading.frame.select(*made.read).observe(heard, *made.counts).select(*made.kept)
+
+
+def _made(reading: Reading) -> _Made:
+    from pyspark.sql import functions as f
+
+    own = {name: column for name, column in reading.columns if name == EVENT_TS}
+    moment = {_MOMENT: _moment(own[EVENT_TS], reading.types[EVENT_TS].dataType)} if own else {}
+    unreadable = "the message's _event_ts is no point in time"
+    why = [reading.why, *(f.when(own[EVENT_TS].isNotNull() & moment[_MOMENT].isNull(), unreadable) for _ in own)]
+    named = [(name, column) for name, column in reading.columns if name != EVENT_TS]
+    names = distinct_names([name for name, _ in named], (EVENT_TS, SOURCE, RAW, ERROR, _MOMENT))
+    read = (
+        *(column.alias(name) for name, (_, column) in zip(names, named, strict=True)),
+        *(column.alias(name) for name, column in moment.items()),
+        f.col("timestamp").alias(EVENT_TS),
+        f.struct(*_OF_SOURCE).alias(SOURCE),
+        f.col("value").alias(RAW),
+        f.coalesce(*why).alias(ERROR),
+    )
+    is_good = f.col(ERROR).isNull()
+    kept = (
+        *(f.when(is_good, f.col(quoted(name))).alias(name) for name in names),
+        f.coalesce(*(f.when(is_good, f.col(name)) for name in moment), f.col(EVENT_TS)).alias(EVENT_TS),
+        *map(f.col, (SOURCE, RAW, ERROR)),
+    )
+    return _Made(read, _counts(), kept)
+
+
+def _read(frame: DataFrame, how: Decoding) -> Reading:
+    if how.payload == "raw_bytes":
+        return _raw_bytes(frame)
+    if how.payload not in _PAYLOADS:
+        valid = ("raw_bytes", *_PAYLOADS)
+        raise DeclarationError(f"there is no payload {how.payload!r}", hint=did_you_mean(how.payload, valid))
+    reading: Reading = _PAYLOADS[how.payload].read(frame, how)
+    return reading
+
+
+def _raw_bytes(frame: DataFrame) -> Reading:
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    types = t.StructType([t.StructField("payload", t.BinaryType())])
+    return Reading(frame, (("payload", f.col("value")),), types, f.lit(None).cast("string"))
+
+
+def _counts() -> tuple[Column, ...]:
+    from pyspark.sql import functions as f
+
+    why = f.col(ERROR)
+    return (
+        f.count(f.lit(1)).alias("rows"),
+        f.count(why).alias("bad"),
+        f.count(f.when(why.startswith(NOT_LEARNED), 1)).alias("unlearned"),
+    )
+
+
+def _moment(column: Column, kind: DataType) -> Column:
+    """The payload's own moment: a timestamp, an ISO 8601 text, or milliseconds since 1970."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if isinstance(kind, (t.TimestampType, t.TimestampNTZType, t.DateType)):
+        return column.cast("timestamp")
+    if isinstance(kind, t.StringType):
+        return instant(column)
+    if isinstance(kind, t.IntegralType):
+        return f.when(column.between(_FIRST_MS, _LAST_MS), f.timestamp_millis(column))
+    return f.lit(None).cast("timestamp")

@@ -1,0 +1,146 @@
+"""What stands before a payload on the wire: the id of its schema, in Confluent's and in Glue's way.
+
+The bytes before the payload are a row's *prefix*. Prefixes are compared as bytes, never computed with: a stream has few
+of them, and what one means is worked out once, here, and not in every row.
+"""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.families.messages.registry import CONFLUENT_WIRE, GLUE_WIRE, PROTOBUF, SchemaId
+from ematix_flow.families.messages.tasks import on_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column
+
+_CONFLUENT_LENGTH, _GLUE_LENGTH = 5, 18
+_GLUE_VERSION, _PLAIN, _ZLIB = 3, 0, 5
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """What the bytes before a payload say."""
+
+    schema_id: SchemaId
+    indexes: tuple[int, ...] = ()
+    """Which message of a Protobuf schema: Confluent's path of positions, Glue's single number; empty for Avro."""
+    is_compressed: bool = False
+
+    @property
+    def label(self) -> str:
+        """As people say it."""
+        where = f", message {'.'.join(map(str, self.indexes))}" if self.indexes and any(self.indexes) else ""
+        return f"schema {self.schema_id}{where}"
+
+
+def prefix_of(value: Column, *, wire: str, kind: str) -> Column:
+    """The bytes before each payload; NULL where a message has none."""
+    from pyspark.sql import functions as f
+
+    if wire == GLUE_WIRE:
+        head, length, mark = f.substring(value, 1, 2), _GLUE_LENGTH, (b"\x03\x00", b"\x03\x05")
+        begins = head.isin(*(f.lit(one) for one in mark))
+    else:
+        head, length = f.substring(value, 1, 1), _CONFLUENT_LENGTH
+        begins = head == f.lit(b"\x00")
+    found = f.when(begins & (f.length(value) >= length), f.substring(value, 1, length))
+    if kind != PROTOBUF:
+        return found
+    after = f.lit(length + 1)
+    one = f.when(found.isNotNull(), f.substr(value, f.lit(1), f.lit(length) + _varint_length(value, after)))
+    if wire == GLUE_WIRE:
+        # Inside a compressed payload the number is compressed, too.
+        return f.when(f.substring(value, 2, 1) == f.lit(b"\x05"), found).otherwise(one)
+    first = f.substring(value, length + 1, 1)
+    return f.when(first == f.lit(b"\x00"), one).otherwise(
+        f.when(found.isNotNull(), f.substr(value, f.lit(1), _path_end(value, length)))
+    )
+
+
+def _path_end(value: Column, length: int) -> Column:
+    """The last byte of Confluent's path: its length and then each position, as variable-length numbers."""
+    from pyspark.sql import functions as f
+
+    written = f.conv(f.hex(f.substring(value, length + 1, 1)), 16, 10).cast("int")
+    count = f.floor(written / 2).cast("int")  # zigzag, and never negative
+    return f.when(
+        (written % 2 == 0) & count.between(1, 16),
+        f.aggregate(f.sequence(f.lit(1), count), f.lit(length + 2), lambda at, _: at + _varint_length(value, at)) - 1,
+    )
+
+
+def _varint_length(value: Column, at: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    more = f.lit(b"\x80")
+    one, two = f.substr(value, at, f.lit(1)), f.substr(value, at + 1, f.lit(1))
+    return f.when(one < more, 1).when(two < more, 2).otherwise(3)
+
+
+def body_of(value: Column, prefix: bytes, meaning: Prefix, *, kind: str) -> Column:
+    """The payload behind a known prefix."""
+    from pyspark.sql import functions as f
+
+    rest = f.substr(value, f.lit(len(prefix) + 1))
+    if not meaning.is_compressed:
+        return rest
+    inflated = _inflated()(rest)
+    return f.substr(inflated, f.lit(2)) if kind == PROTOBUF else inflated  # the message's number is inside
+
+
+def meaning_of(prefix: bytes, *, wire: str, kind: str) -> Prefix:
+    """What such bytes say.
+
+    >>> meaning_of(bytes([0, 0, 0, 0, 7]), wire="confluent", kind="AVRO").label
+    'schema 7'
+    """
+    if wire == GLUE_WIRE:
+        compressed = prefix[1] == _ZLIB
+        version = str(uuid.UUID(bytes=prefix[2:_GLUE_LENGTH]))
+        return Prefix(version, tuple(_varints(prefix[_GLUE_LENGTH:])) if kind == PROTOBUF else (), compressed)
+    number = int.from_bytes(prefix[1:_CONFLUENT_LENGTH], "big")
+    if kind != PROTOBUF:
+        return Prefix(number)
+    path = [(one >> 1) ^ -(one & 1) for one in _varints(prefix[_CONFLUENT_LENGTH:])]
+    return Prefix(number, (0,) if path == [0] else tuple(path[1:]))
+
+
+def prefix_for(schema_id: SchemaId, *, wire: str, kind: str) -> bytes:
+    """The bytes before a payload of this schema, whose first message it is."""
+    if wire == CONFLUENT_WIRE:
+        return b"\x00" + int(schema_id).to_bytes(4, "big") + (b"\x00" if kind == PROTOBUF else b"")
+    head = bytes([_GLUE_VERSION, _PLAIN]) + uuid.UUID(str(schema_id)).bytes
+    return head + (b"\x00" if kind == PROTOBUF else b"")
+
+
+def _varints(data: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            yield number
+            number = shift = 0
+
+
+def _inflated() -> Callable[[Column], Column]:
+    """Spark has no function for zlib; Glue's serializers compress only where they are told to."""
+
+    def one(data: bytes | None) -> bytes | None:
+        try:
+            return None if data is None else zlib.decompress(data)
+        except zlib.error:
+            return None
+
+    def inflated(column: pa.Array) -> pa.Array:
+        import pyarrow as pa
+
+        return pa.array([one(data) for data in column.to_pylist()], type=pa.binary())
+
+    return on_arrow(inflated, "binary")

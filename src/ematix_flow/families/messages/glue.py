@@ -1,0 +1,178 @@
+"""The schema registry of AWS Glue, through boto3."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.families.messages.registry import GLUE_WIRE, Schema, SchemaId, SchemaRefused, UnknownSchema
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, MissingDriver, PermissionDenied, Unreachable
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import GlueSchemaRegistryConnection
+
+_BUSY = ("ThrottlingException", "InternalServiceException", "ServiceUnavailable", "OperationTimeoutException")
+_REFUSED = (
+    "AccessDeniedException", "UnrecognizedClientException", "InvalidSignatureException", "ExpiredTokenException",
+    "IncompleteSignature", "MissingAuthenticationToken",
+)  # fmt: skip
+_CHECK_SECONDS, _PAUSE_SECONDS = 30.0, 0.3
+_CREDENTIALS = "give credentials: the connection's keys or profile, AWS_ACCESS_KEY_ID, or a role"
+
+
+class GlueRegistry:
+    """Schemas by the UUID of their version. What was once fetched is kept: a version never changes."""
+
+    wire = GLUE_WIRE
+
+    def __init__(self, client: Any, registry_name: str) -> None:
+        self._client = client
+        self._name = registry_name
+        self.label = f"glue:{registry_name}"
+        self._lock = threading.Lock()
+        self._schemas: dict[SchemaId, Schema] = {}
+        self._ids: dict[tuple[str, str, str], SchemaId] = {}
+
+    @classmethod
+    def of(cls, connection: GlueSchemaRegistryConnection, *, endpoint: str | None = None) -> GlueRegistry:
+        """The registry of a connection; an endpoint is only said where it is not Amazon's."""
+        try:
+            import boto3
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
+        except ImportError as error:
+            raise MissingDriver(
+                "the Glue schema registry needs boto3, which is not installed",
+                hint='pip install "ematix-flow-spark[glue-schema-registry]"',
+            ) from error
+        try:
+            session = boto3.session.Session(
+                profile_name=connection.aws_profile,
+                aws_access_key_id=connection.aws_access_key_id,
+                aws_secret_access_key=connection.aws_secret_access_key,
+                region_name=connection.region,
+            )
+            patience = Config(connect_timeout=5, read_timeout=10, retries={"total_max_attempts": 3, "mode": "standard"})
+            client = session.client("glue", endpoint_url=endpoint, config=patience)
+        except BotoCoreError as error:
+            raise ConnectionFailed(
+                f"the Glue registry {connection.registry_name} cannot be opened: {mask(str(error))}", hint=_CREDENTIALS
+            ) from None
+        return cls(client, connection.registry_name)
+
+    @classmethod
+    def shared(cls, connection: GlueSchemaRegistryConnection) -> GlueRegistry:
+        """The one that is open for this connection, else a new one."""
+        known, opened = OPENED.get(connection.registry_name, (None, None))
+        return opened if opened is not None and known == connection else cls.of(connection.resolved())
+
+    def __repr__(self) -> str:
+        return f"GlueRegistry({self.label!r})"
+
+    def schema(self, schema_id: SchemaId) -> Schema:
+        """The schema of this version."""
+        with self._lock:
+            kept = self._schemas.get(schema_id)
+        if kept is not None:
+            return kept
+        found = self.version(SchemaVersionId=str(schema_id))
+        if found is None:
+            raise UnknownSchema(
+                f"the registry {self.label} knows no schema version {schema_id}",
+                hint="is this the registry that the messages' producer used?",
+            )
+        made = _made(found)
+        with self._lock:
+            self._schemas[schema_id] = made
+        return made
+
+    def latest(self, subject: str) -> tuple[SchemaId, Schema] | None:
+        """The newest version of a schema of this name."""
+        found = self.version(SchemaId=self.place(subject), SchemaVersionNumber={"LatestVersion": True})
+        return None if found is None else (str(found["SchemaVersionId"]), _made(found))
+
+    def register(self, subject: str, text: str, kind: str) -> SchemaId:
+        """The version of this schema; registering it again changes nothing."""
+        with self._lock:
+            kept = self._ids.get((subject, text, kind))
+        if kept is not None:
+            return kept
+        version = self.added(subject, text, kind)
+        with self._lock:
+            self._ids[(subject, text, kind)] = version
+        return version
+
+    def place(self, subject: str) -> dict[str, str]:
+        """How Glue is told which schema of which registry."""
+        return {"SchemaName": subject, "RegistryName": self._name}
+
+    def version(self, **which: Any) -> dict[str, Any] | None:
+        """What Glue knows about one version; None where there is none."""
+        with self._translated():
+            try:
+                return dict(self._client.get_schema_version(**which))
+            except self._client.exceptions.EntityNotFoundException:
+                return None
+
+    def added(self, subject: str, text: str, kind: str, **told: str) -> str:
+        """The UUID of a version with this text, of a schema that is made where it is not there; it may be used now."""
+        with self._translated(subject):
+            try:
+                answer = self._client.register_schema_version(SchemaId=self.place(subject), SchemaDefinition=text)
+            except self._client.exceptions.EntityNotFoundException:
+                wanted = {"Compatibility": "BACKWARD", "DataFormat": kind, "SchemaDefinition": text, **told}
+                registry = {"RegistryName": self._name}
+                answer = self._client.create_schema(RegistryId=registry, SchemaName=subject, **wanted)
+        version = str(answer["SchemaVersionId"])
+        status = answer.get("Status") or answer.get("SchemaVersionStatus")
+        deadline = time.monotonic() + _CHECK_SECONDS
+        while status == "PENDING" and time.monotonic() < deadline:  # Glue compares it with the former ones
+            time.sleep(_PAUSE_SECONDS)
+            status = (self.version(SchemaVersionId=version) or {}).get("Status")
+        if status not in (None, "AVAILABLE"):
+            raise SchemaRefused(
+                f"the registry {self.label} does not take the schema of {subject}: its state is {status}",
+                hint="keep the columns compatible with its newest version, or change its compatibility",
+            )
+        return version
+
+    @contextmanager
+    def _translated(self, subject: str | None = None) -> Iterator[None]:
+        from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
+
+        try:
+            yield
+        except ClientError as error:
+            raise self._meaning(error, subject) from None
+        except (NoCredentialsError, PartialCredentialsError) as error:
+            raise PermissionDenied(f"the registry {self.label}: {mask(str(error))}", hint=_CREDENTIALS) from None
+        except BotoCoreError as error:
+            raise Unreachable(
+                f"the registry {self.label} cannot be reached: {mask(str(error))}",
+                hint="check the region and the network",
+            ) from None
+
+    def _meaning(self, error: Any, subject: str | None) -> FlowError:
+        code = str(error.response.get("Error", {}).get("Code", ""))
+        said = mask(str(error.response.get("Error", {}).get("Message", "")))
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+        what = f"the registry {self.label} answered {code}: {said}"
+        if code in _BUSY or status >= 500:
+            return Unreachable(what, hint="it is tried again")
+        if code in _REFUSED or status in (401, 403):
+            return PermissionDenied(what, hint=_CREDENTIALS)
+        if subject is not None and code == "InvalidInputException":
+            return SchemaRefused(f"{what} (schema {subject})", hint="look at the names and types of the columns")
+        return ConnectionFailed(what, hint="check registry_name and region of the connection")
+
+
+def _made(answer: dict[str, Any]) -> Schema:
+    return Schema(str(answer["DataFormat"]), str(answer["SchemaDefinition"]), (), int(answer.get("VersionNumber", 0)))
+
+
+OPENED: dict[str, tuple[GlueSchemaRegistryConnection, GlueRegistry]] = {}
+"""Registries that all streams of this process share, by their names."""

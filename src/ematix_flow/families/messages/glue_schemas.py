@@ -1,0 +1,106 @@
+"""Schemas of Glue for people who ask by hand, and registries that stay open for all streams of this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.families.messages.glue import OPENED, GlueRegistry
+from ematix_flow.families.messages.registry import UnknownSchema
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.names import did_you_mean
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import GlueSchemaRegistryConnection
+
+_FORMATS = ("AVRO", "PROTOBUF", "JSON")
+_LATEST = "LATEST"
+
+
+@dataclass(frozen=True)
+class GlueSchema:
+    """One version of a schema."""
+
+    schema_uuid: str
+    data_format: str
+    schema_definition: str
+    schema_arn: str
+    version_number: int
+
+
+def fetch_schema_by_uuid(
+    conn: GlueSchemaRegistryConnection, schema_uuid: str, *, _client: Any | None = None
+) -> GlueSchema:
+    """The version that messages name by this UUID; UnknownSchema where there is none."""
+    registry = _registry(conn, _client)
+    return _made(registry, f"version {schema_uuid}", SchemaVersionId=schema_uuid)
+
+
+def fetch_schema_by_name(
+    conn: GlueSchemaRegistryConnection, schema_name: str, *, version: int | str = _LATEST, _client: Any | None = None
+) -> GlueSchema:
+    """A schema by its name: the newest version, or the one of this number."""
+    registry = _registry(conn, _client)
+    if str(version).upper() == _LATEST:
+        number: dict[str, Any] = {"LatestVersion": True}
+    elif str(version).isdecimal() and int(version) > 0:
+        number = {"VersionNumber": int(version)}
+    else:
+        raise DeclarationError(f"there is no version {version!r} of a schema", hint='write a number, or "LATEST"')
+    what = f"{schema_name!r} (version {version})"
+    return _made(registry, what, SchemaId=registry.place(schema_name), SchemaVersionNumber=number)
+
+
+def register_schema(
+    conn: GlueSchemaRegistryConnection,
+    *,
+    schema_name: str,
+    data_format: str,
+    schema_definition: str,
+    compatibility: str = "BACKWARD",
+    description: str | None = None,
+    _client: Any | None = None,
+) -> GlueSchema:
+    """The schema with this text as its newest version; the same text again is the same version.
+
+    `compatibility` and `description` are those of a schema that is not there yet.
+    """
+    kind = data_format.upper()
+    if kind not in _FORMATS:
+        raise DeclarationError(f"Glue keeps no schemas of {data_format!r}", hint=did_you_mean(kind, _FORMATS))
+    registry = _registry(conn, _client)
+    told = {"Compatibility": compatibility, **({"Description": description} if description else {})}
+    version = registry.added(schema_name, schema_definition, kind, **told)
+    return _made(registry, f"version {version}", SchemaVersionId=version)
+
+
+def register_glue_schema_lookup_callback(conn: GlueSchemaRegistryConnection) -> None:
+    """Open a registry now: the streams of this process that name it share the client, and what it has fetched."""
+    OPENED[conn.registry_name] = (conn, GlueRegistry.of(conn.resolved()))
+
+
+def unregister_glue_schema_lookup_callback(registry_name: str | None = None) -> None:
+    """Forget one such registry, or all of them; streams that have it keep it."""
+    if registry_name is None:
+        OPENED.clear()
+    else:
+        OPENED.pop(registry_name, None)
+
+
+def _registry(conn: GlueSchemaRegistryConnection, client: Any | None) -> GlueRegistry:
+    return GlueRegistry.of(conn.resolved()) if client is None else GlueRegistry(client, conn.registry_name)
+
+
+def _made(registry: GlueRegistry, what: str, **which: Any) -> GlueSchema:
+    found = registry.version(**which)
+    if found is None:
+        raise UnknownSchema(
+            f"the registry {registry.label} knows no schema {what}", hint="look at its name, and at the region"
+        )
+    return GlueSchema(
+        schema_uuid=str(found["SchemaVersionId"]),
+        data_format=str(found["DataFormat"]),
+        schema_definition=str(found["SchemaDefinition"]),
+        schema_arn=str(found.get("SchemaArn", "")),
+        version_number=int(found.get("VersionNumber", 0)),
+    )

@@ -1,0 +1,277 @@
+"""JSON messages as rows: by declared columns, or by columns that are learned and grow with the messages.
+
+Spark reads a text up to the end of its first object, and drops unseen whatever follows. A text whose only `}` is its last
+character has nothing that follows; any other one is read once more, quickly, inside `{"value": …, "end": 1}`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from ematix_flow.families.messages.json_learning import instant, learned_type
+from ematix_flow.families.messages.json_types import (
+    given_type,
+    holds_something,
+    is_read_as_it_is,
+    named,
+    part,
+    read_type,
+)
+from ematix_flow.families.messages.reading import (
+    EMPTY,
+    FIRST_LOOK,
+    NOT_LEARNED,
+    TOMBSTONE,
+    Decoding,
+    Reading,
+    columns_known,
+    declared,
+    remember,
+)
+from ematix_flow.families.messages.widening import widen_structs
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructField, StructType
+
+_BROKEN = "_flow_broken"
+_OPTIONS = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _BROKEN,
+    "allowSingleQuotes": "false",
+    "timeZone": "UTC",
+}
+_AS_TEXT = {"columnNameOfCorruptRecord": _BROKEN}
+
+
+def read(frame: DataFrame, how: Decoding) -> Reading:
+    """The messages by declared columns, or by those that are known; the first messages tell them where none is."""
+    from pyspark.sql import types as t
+
+    framed = how.registry is not None
+    if how.fields:
+        return _remembered(frame, how, declared(how.fields), is_learning=False, framed=framed)
+    columns = columns_known(how)
+    if columns is None:
+        columns = learned_type(frame.limit(FIRST_LOOK), text_of("value", framed=framed), read=_parts_read)
+        if columns is not None:
+            remember(how, columns)
+    return _remembered(frame, how, columns or t.StructType([]), is_learning=True, framed=framed)
+
+
+def _remembered(frame: DataFrame, how: Decoding, columns: StructType, *, is_learning: bool, framed: bool) -> Reading:
+    """The same expressions serve every micro-batch, as long as the columns stay the same."""
+    key = ("json", columns.json(), is_learning, framed)
+    known = how.learned.made.get(key)
+    if known is None:
+        known = _by_columns(frame, columns, is_learning=is_learning, framed=framed)
+        how.learned.made.clear()
+        how.learned.made[key] = known
+    return replace(known, frame=frame, key=key)
+
+
+def learn(unread: DataFrame, how: Decoding) -> bool:
+    """Widen the columns by what rows that did not fit them hold; False where that changes nothing."""
+    from pyspark.sql import types as t
+
+    found = learned_type(unread, text_of("_raw", framed=how.registry is not None), read=_parts_read)
+    known = columns_known(how) or t.StructType([])
+    return found is not None and remember(how, widen_structs(known, found))
+
+
+def text_of(column: str, *, framed: bool) -> Column:
+    """The text of a message, NULL where its bytes are none."""
+    from pyspark.sql import functions as f
+
+    return f.try_validate_utf8(_body(column, framed=framed).cast("string"))
+
+
+def _body(column: str, *, framed: bool) -> Column:
+    """The bytes of a text; what a JSON Schema serializer puts before them is cut off."""
+    from pyspark.sql import functions as f
+
+    body = f.col(column)
+    if framed:
+        body = f.when(f.substring(body, 1, 1) == f.lit(b"\x00"), f.substr(body, f.lit(6))).otherwise(body)
+    return body
+
+
+def _is_flat(body: Column) -> Column:
+    """Whether the only `}` of a text is its last character; searching bytes is much cheaper than a regular expression."""
+    from pyspark.sql import functions as f
+
+    text, inner = body.cast("string"), f.substr(body, f.lit(1), f.octet_length(body) - 1)
+    return text.startswith("{") & text.endswith("}") & ~inner.cast("string").contains("}")
+
+
+def _by_columns(frame: DataFrame, columns: StructType, *, is_learning: bool, framed: bool) -> Reading:
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    held = [field for field in columns.fields if holds_something(field.dataType)]
+    body = _body("value", framed=framed)
+    text = body.cast("string")
+    value, wide = _value_read(text, columns), t.StructType([*columns.fields, _broken_field()])
+    shaped = tuple((field.name, _shaped(part(value, wide, field.name), field.dataType)) for field in held)
+    is_whole = value.getField(_BROKEN).isNull() & (_is_flat(body) | (_begins(text) == "{") & _ends(text))
+    fits = is_whole & ~_misfits(value, wide)
+    is_known = f.is_valid_utf8(text) & ~_has_new_names(text, columns) if is_learning else f.is_valid_utf8(text)
+    # What holds for nearly every row is asked first, and nothing else is asked of it.
+    why = f.when(fits & is_known, f.lit(None).cast("string")).otherwise(
+        f.when(f.col("value").isNull(), TOMBSTONE)
+        .when(f.length("value") == 0, EMPTY)
+        .when(~f.is_valid_utf8(text), "the message is not valid UTF-8")
+        .when(fits, f"{NOT_LEARNED}the message has names that no column has")
+        .otherwise(_reason(text, value, columns, is_learning=is_learning))
+    )
+    given = [t.StructField(field.name, given_type(field.dataType)) for field in held]
+    return Reading(frame, shaped, t.StructType(given), why)
+
+
+def _begins(text: Column) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.substring(f.ltrim(text), 1, 1)
+
+
+def _value_read(text: Column, columns: StructType) -> Column:
+    """The object by these columns, and beside them the text again where it is no such object."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    read_as = [t.StructField(field.name, read_type(field.dataType)) for field in columns.fields]
+    return f.from_json(text, t.StructType([*read_as, _broken_field()]), _OPTIONS)
+
+
+def _broken_field() -> StructField:
+    from pyspark.sql import types as t
+
+    return t.StructField(_BROKEN, t.StringType())
+
+
+def _ends(text: Column) -> Column:
+    """Whether the text is one JSON value, behind which nothing follows."""
+    from pyspark.sql import functions as f
+
+    inside = f.concat(f.lit('{"value":'), text, f.lit(',"end":1}'))
+    return f.from_json(inside, "value STRING, end INT", _OPTIONS).getField("end").isNotNull()
+
+
+def _parts_read(text: Column, columns: StructType) -> Column:
+    return _value_read(text, columns).dropFields(_BROKEN)
+
+
+def _shaped(value: Column, kind: DataType) -> Column:
+    """What was read, as the column's type."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if is_read_as_it_is(kind):
+        return value
+    if isinstance(kind, t.StructType):
+        parts = [_shaped(part(value, kind, field.name), field.dataType).alias(name) for name, field in named(kind)]
+        return f.when(value.isNotNull(), f.struct(*parts))
+    if isinstance(kind, t.ArrayType):
+        element = kind.elementType
+        return f.transform(value, lambda item: _shaped(item, element))
+    return instant(value)
+
+
+def _misfits(value: Column, kind: DataType) -> Column:
+    """Whether something was read as text and is not what its column holds."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.NullType):
+        return value.isNotNull()
+    if isinstance(kind, t.StructType) and not kind.fields:
+        return value.isNotNull() & ~value.rlike(r"^\{\s*\}$")
+    if isinstance(kind, t.TimestampType):
+        return value.isNotNull() & instant(value).isNull()
+    if isinstance(kind, t.StructType):
+        doubtful = [field for field in kind.fields if not is_read_as_it_is(field.dataType)]
+        return _any([_misfits(part(value, kind, field.name), field.dataType) for field in doubtful])
+    if isinstance(kind, t.ArrayType) and not is_read_as_it_is(kind):
+        element = kind.elementType
+        return f.coalesce(f.exists(value, lambda item: _misfits(item, element)), f.lit(False))
+    return f.lit(False)
+
+
+def _has_new_names(text: Column, kind: StructType) -> Column:
+    """Whether an object, or an object inside it, has a name that its type lacks."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    names = [field.name for field in kind.fields]
+    keys = f.json_object_keys(text)
+    # Messages of one producer mostly have the same names in the same order: comparing that is cheap.
+    usual = f.array(*map(f.lit, names)) if names else f.array().cast("array<string>")
+    found = [(keys != usual) & f.exists(keys, lambda name: ~name.isin(names) if names else f.lit(True))]
+    inside = [field for field in kind.fields if _has_names(field.dataType)]
+    if inside:
+        texts = t.StructType([t.StructField(field.name, t.StringType()) for field in inside])
+        inner = f.from_json(text, texts, _AS_TEXT)
+        found += [_new_names_inside(part(inner, texts, field.name), field.dataType) for field in inside]
+    return _any([f.coalesce(one, f.lit(False)) for one in found])
+
+
+def _new_names_inside(text: Column, kind: DataType) -> Column:
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.ArrayType):
+        element = kind.elementType
+        items = f.from_json(text, t.ArrayType(t.StringType()))
+        return f.exists(items, lambda item: f.coalesce(_new_names_inside(item, element), f.lit(False)))
+    assert isinstance(kind, t.StructType)  # noqa: S101 - nothing else has names inside
+    return _has_new_names(text, kind)
+
+
+def _has_names(kind: DataType) -> bool:
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.ArrayType):
+        return _has_names(kind.elementType)
+    return isinstance(kind, t.StructType) and bool(kind.fields)
+
+
+def _reason(text: Column, value: Column, columns: StructType, *, is_learning: bool) -> Column:
+    """Why a text could not be read by these columns."""
+    from pyspark.sql import functions as f
+
+    begins = _begins(text)
+    misfits = _misfit_names(text, value, columns)
+    misfit = f.concat(f.lit(NOT_LEARNED), misfits) if is_learning else misfits
+    return (
+        f.when(~_ends(text), "the message is not valid JSON")
+        .when(begins == "[", "a JSON array stands where an object belongs")
+        .when(begins != "{", "a JSON value stands where an object belongs")
+        .otherwise(misfit)
+    )
+
+
+def _misfit_names(text: Column, value: Column, columns: StructType) -> Column:
+    """Says which columns are NULL although the message has a value for them."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    said = f.lit("a value does not fit its column")
+    if not columns.fields:
+        return said
+    nothing = f.array().cast("array<string>")
+    texts = t.StructType([t.StructField(field.name, t.StringType()) for field in columns.fields])
+    there = f.json_object_keys(f.to_json(f.from_json(text, texts, _AS_TEXT)))
+    lost = f.array_except(f.coalesce(there, nothing), f.coalesce(f.json_object_keys(f.to_json(value)), nothing))
+    doubtful = [field for field in columns.fields if not is_read_as_it_is(field.dataType)]
+    wide = t.StructType([*columns.fields, _broken_field()])
+    wrong = [f.when(_misfits(part(value, wide, field.name), field.dataType), field.name) for field in doubtful]
+    names = f.array_union(lost, f.array_compact(f.array(*wrong))) if wrong else lost
+    return f.when(f.size(names) > 0, f.concat(said, f.lit(": "), f.array_join(names, ", "))).otherwise(said)
+
+
+def _any(conditions: list[Column]) -> Column:
+    from pyspark.sql import functions as f
+
+    return reduce(lambda one, other: one | other, conditions, f.lit(False))

@@ -1,0 +1,70 @@
+"""Types of JSON values: as they are known, as Spark is told to read them, and as columns are given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.families.messages.widening import distinct_names
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column
+    from pyspark.sql.types import DataType, StructField, StructType
+
+
+def read_type(kind: DataType) -> DataType:
+    """What Spark is told to read: text where it would take more than it should, or where nothing is known yet."""
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType) and kind.fields:
+        inner = [(field.name, read_type(field.dataType)) for field in kind.fields]
+        return t.StructType([t.StructField(name, read_as) for name, read_as in inner])
+    if isinstance(kind, t.ArrayType):
+        return t.ArrayType(read_type(kind.elementType))
+    if isinstance(kind, (t.NullType, t.StructType, t.TimestampType)):
+        return t.StringType()
+    return kind
+
+
+def holds_something(kind: DataType) -> bool:
+    """Whether values of this type were ever seen."""
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        return any(holds_something(field.dataType) for field in kind.fields)
+    if isinstance(kind, t.ArrayType):
+        return holds_something(kind.elementType)
+    return not isinstance(kind, t.NullType)
+
+
+def given_type(kind: DataType) -> DataType:
+    """The type without the parts that hold nothing, every name in it once."""
+    from pyspark.sql import types as t
+
+    if isinstance(kind, t.StructType):
+        given = [(name, given_type(field.dataType)) for name, field in named(kind)]
+        return t.StructType([t.StructField(name, inner) for name, inner in given])
+    return t.ArrayType(given_type(kind.elementType)) if isinstance(kind, t.ArrayType) else kind
+
+
+def named(kind: StructType) -> list[tuple[str, StructField]]:
+    """The fields that hold something, each with a name of its own."""
+    held = [field for field in kind.fields if holds_something(field.dataType)]
+    return list(zip(distinct_names([field.name for field in held]), held, strict=True))
+
+
+def is_read_as_it_is(kind: DataType) -> bool:
+    """Whether what Spark reads is what is given."""
+    return kind == read_type(kind) == given_type(kind)
+
+
+def part(value: Column, kind: StructType, name: str) -> Column:
+    """A field of what was read; where two names differ only in their case, Spark finds neither of them."""
+    from pyspark.sql import types as t
+
+    names = [field.name for field in kind.fields]
+    unique = distinct_names(names)
+    if unique == names:
+        return value.getField(name)
+    read_as = [read_type(field.dataType) for field in kind.fields]
+    renamed = t.StructType([t.StructField(other, inner) for other, inner in zip(unique, read_as, strict=True)])
+    return value.cast(renamed).getField(unique[names.index(name)])

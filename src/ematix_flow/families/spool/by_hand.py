@@ -1,0 +1,72 @@
+"""Messages of a receiver as Arrow batches, for people who read a queue by hand."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.families.message_batches import of_json
+from ematix_flow.families.spool.receiver import Message, Receiver
+from ematix_flow.foundation.errors import DeclarationError
+
+_WINDOW_SECONDS = 1.0
+_TURN_SECONDS = 0.1
+_AT_ONCE = 100
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How large a batch may get, and how long a silence means that there is nothing more."""
+
+    rows: int = 10_000
+    size: int = 16 * 1024**2
+    idle_seconds: float = 5.0
+
+    @classmethod
+    def of(cls, batch_size: int | None, batch_bytes: int | None, idle_timeout_ms: int | None) -> Pace:
+        """As the user says it."""
+        given = {"batch_size": batch_size, "batch_bytes": batch_bytes, "idle_timeout_ms": idle_timeout_ms}
+        for name, value in given.items():
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
+                raise DeclarationError(f"{name} takes a positive whole number, not {value!r}")
+        idle = cls.idle_seconds if idle_timeout_ms is None else idle_timeout_ms / 1000
+        return cls(batch_size or cls.rows, batch_bytes or cls.size, idle)
+
+
+@dataclass
+class Gathering:
+    """Messages of one queue, as many at a time as make a batch."""
+
+    receiver: Receiver
+    pace: Pace
+    place: str
+    _number: int = 0
+
+    def __iter__(self) -> Iterator[list[Message]]:
+        while messages := self._gathered():
+            yield messages
+
+    def decoded(self, messages: list[Message]) -> Any:
+        """One batch of JSON messages."""
+        first, self._number = self._number, self._number + len(messages)
+        places = [message.message_id or f"{self.place}#{first + row}" for row, message in enumerate(messages)]
+        return of_json([message.value for message in messages], places)
+
+    def _gathered(self) -> list[Message]:
+        """As many as a batch may have, or as came within a second of the first; none when it stays quiet."""
+        found: list[Message] = []
+        size, quiet_since, began = 0, time.monotonic(), 0.0
+        while len(found) < self.pace.rows and size < self.pace.size:
+            some = self.receiver.receive(min(_AT_ONCE, self.pace.rows - len(found)), _TURN_SECONDS)
+            now = time.monotonic()
+            found += some
+            size += sum(len(message.value) for message in some)
+            if found:
+                began = began or now
+                if not some or now - began >= _WINDOW_SECONDS:
+                    break
+            elif now - quiet_since >= self.pace.idle_seconds:
+                break
+        return found

@@ -1,0 +1,162 @@
+"""The thread that talks to the broker: receives, writes, acknowledges what is committed, and comes back when it is cut off."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+
+from ematix_flow.families.spool.receiver import Limits, MakeReceiver, Receiver
+from ematix_flow.families.spool.spool import Spool
+from ematix_flow.foundation.errors import FlowError, RunFailed, Unreachable
+from ematix_flow.foundation.redact import mask
+
+_log = logging.getLogger(__name__)
+TURN_SECONDS = 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 15.0
+_AT_ONCE = 1_000
+
+
+class Intake(threading.Thread):
+    """One for each spool; the only one who touches the receiver."""
+
+    def __init__(self, spool: Spool, make: MakeReceiver, limits: Limits) -> None:
+        super().__init__(name="flow-spool", daemon=True)
+        self._spool, self._make, self._limits = spool, make, limits
+        self._window = 0 if limits.drain else limits.window
+        self._ending = threading.Event()
+        self._receiver: Receiver | None = None
+        self._lost_at: float | None = None
+        self._pause = _FIRST_PAUSE
+        self._was_connected = False
+        self._renewed = self._held_since = self._last_message = 0.0
+        self._expected: int | None = None
+        self._received = 0
+
+    def run(self) -> None:
+        try:
+            while not self._ending.is_set():
+                self._live()
+        except FlowError as error:
+            self._spool.fail(error)
+        except Exception as exc:
+            self._spool.fail(RunFailed(f"the spool stopped: {mask(str(exc) or type(exc).__name__)}"))
+        finally:
+            self._leave()
+
+    def finish(self, seconds: float) -> None:
+        """End in good order: what is committed within so many seconds is still acknowledged."""
+        deadline = time.monotonic() + seconds
+        while self.is_alive() and time.monotonic() < deadline and not self._spool.is_settled:
+            time.sleep(0.02)
+        self._ending.set()
+        self.join(5.0)
+
+    def _live(self) -> None:
+        """One life of the connection; whatever ends it, the next one begins after a pause."""
+        try:
+            if self._receiver is None:
+                self._connect()
+            while not self._ending.is_set():
+                self._turn()
+        except FlowError as error:
+            self._cut_off(error)
+
+    def _connect(self) -> None:
+        receiver = self._make()
+        self._receiver = receiver
+        receiver.connect(self._window)
+        if self._lost_at is not None and self._was_connected:
+            _log.warning("the broker answers again after %.1f s", time.monotonic() - self._lost_at)
+        self._lost_at, self._pause, self._was_connected = None, _FIRST_PAUSE, True
+        self._renewed = self._last_message = time.monotonic()
+        if self._limits.drain and not self._received:
+            self._expected = receiver.waiting()
+
+    def _cut_off(self, error: FlowError) -> None:
+        self._abandon()
+        self._spool.disconnected()
+        now = time.monotonic()
+        self._lost_at = now if self._lost_at is None else self._lost_at
+        # A broker that starts may not know its users or queues yet; one that never knew us is another matter.
+        is_patient = self._was_connected and now - self._lost_at <= self._limits.patience_seconds
+        if not isinstance(error, Unreachable) and not is_patient:
+            raise error
+        pause = self._pause * (1 + random.random() / 4)  # noqa: S311  not a secret
+        _log.warning("%s; trying again in %.1f s", mask(error.what), pause)
+        self._pause = min(self._pause * 2, _LONGEST_PAUSE)
+        self._ending.wait(pause)
+
+    def _turn(self) -> None:
+        receiver = self._receiver
+        if receiver is None:
+            raise RunFailed("the spool has no connection")
+        self._spool.hear()
+        self._settle(receiver)
+        self._renew(receiver)
+        room = self._room()
+        held, _ = self._spool.held
+        messages = receiver.receive(room, self._limits.linger_seconds if held else TURN_SECONDS)
+        now = time.monotonic()
+        if messages:
+            self._held_since = self._held_since if held else now
+            self._last_message, self._received = now, self._received + len(messages)
+            self._spool.admit(messages)
+        self._store(now, is_quiet=not messages)
+        self._spool.tidy()
+        if self._limits.drain and not self._spool.is_drained:
+            self._look_whether_drained(now)
+
+    def _settle(self, receiver: Receiver) -> None:
+        due = self._spool.take_due()
+        if due.acks:
+            receiver.ack(due.acks)
+        if due.refusals:
+            receiver.nack([tag for tag, _ in due.refusals], requeue=False)
+        self._spool.told(due, are_gone=receiver.rejects_at_once)
+
+    def _renew(self, receiver: Receiver) -> None:
+        every, now = receiver.renew_seconds, time.monotonic()
+        if every is not None and now - self._renewed >= every:
+            self._renewed = now
+            receiver.extend(self._spool.tags())
+
+    def _room(self) -> int:
+        """How many messages may come now: no more than a segment takes, no more than the window has left."""
+        if self._spool.is_drained:
+            return 0
+        held, _ = self._spool.held
+        room = min(self._limits.rows_of_a_segment - held, _AT_ONCE)
+        return max(0, min(room, self._window - self._spool.outstanding) if self._window else room)
+
+    def _store(self, now: float, *, is_quiet: bool) -> None:
+        held, size = self._spool.held
+        full = held >= self._limits.rows_of_a_segment or size >= self._limits.segment_bytes
+        if held and (full or is_quiet or now - self._held_since >= self._limits.linger_seconds):
+            self._spool.store()
+
+    def _look_whether_drained(self, now: float) -> None:
+        """When everything came that waited at first, or nothing comes any more."""
+        quiet = now - self._last_message
+        enough = self._expected is not None and self._received >= self._expected and quiet >= TURN_SECONDS
+        if not self._spool.held[0] and (enough or quiet >= self._limits.quiet_seconds):
+            self._spool.drained()
+
+    def _leave(self) -> None:
+        """Tell the broker what can still be told, and give the rest back at once."""
+        receiver = self._receiver
+        if receiver is not None:
+            try:
+                self._spool.hear(at_once=True)
+                self._settle(receiver)
+                receiver.nack(self._spool.tags(), requeue=True)
+            except FlowError as error:
+                _log.info("left the broker without a word: %s", mask(error.what))
+        self._abandon()
+        self._spool.leave()
+
+    def _abandon(self) -> None:
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.close()

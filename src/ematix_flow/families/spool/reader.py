@@ -1,0 +1,177 @@
+"""The spool as Spark sees it: a streaming data source whose offsets are segments.
+
+One Python process of Spark's own holds the reader for the whole life of a query, and with it connection and delivery
+tags; a second one only plans. So nothing begins before the first question about offsets, and what tasks get of the reader
+is empty: their part says which files to read.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+
+from ematix_flow.families.carry import CarriedError, carried_error
+from ematix_flow.families.lake.place import LakePath
+from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.families.spool import segments
+from ematix_flow.families.spool.folder import folder_at
+from ematix_flow.families.spool.intake import Intake
+from ematix_flow.families.spool.ledger import Offset
+from ematix_flow.families.spool.receiver import Limits, MakeReceiver
+from ematix_flow.families.spool.segments import Segment
+from ematix_flow.families.spool.spool import Spool
+from ematix_flow.foundation.errors import FlowError, RunFailed
+from ematix_flow.foundation.redact import mask
+
+_FIRST_WAIT, _WAIT, _FOR_EVER = 1.0, 0.1, 1e9
+_ROWS_OF_A_TASK = 20_000
+_FAREWELL_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the process that holds the reader needs to know."""
+
+    folder: LakePath
+    topic: str
+    make: MakeReceiver
+    limits: Limits
+
+
+class Part(InputPartition):
+    """The files of one task."""
+
+    def __init__(self, files: tuple[str | S3Path, ...]) -> None:
+        super().__init__(files)
+        self.files = files
+
+
+class SpoolReader(DataSourceStreamReader):
+    """Answers Spark's questions; every answer but the first comes from what is already on disk."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings: Settings | None = settings
+        self._spool: Spool | None = None
+        self._intake: Intake | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks only read files: neither the connection nor its secrets go to them."""
+        return {"_settings": None, "_spool": None, "_intake": None}
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's own name
+        try:
+            return self._opened()[1].initial().told()
+        except Exception as exc:
+            raise _carried(exc) from exc
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+        try:
+            settings, spool = self._opened()
+            if self._intake is not None:
+                return spool.latest(_WAIT).told()
+            spool.begin()
+            self._intake = Intake(spool, settings.make, settings.limits)
+            self._intake.start()
+            _at_the_end(self._farewell)
+            return spool.latest(_FOR_EVER if settings.limits.drain else _FIRST_WAIT).told()
+        except Exception as exc:
+            raise _carried(exc) from exc
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        try:
+            _, spool = self._opened()
+            chosen = spool.plan(Offset.of(start), Offset.of(end))
+            return [Part(tuple(spool.path(segment) for segment in group)) for group in shared_out(chosen)]
+        except Exception as exc:
+            raise _carried(exc) from exc
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        if not isinstance(partition, Part):
+            raise AssertionError(f"not a part of a spool: {partition!r}")
+        for path in partition.files:
+            try:
+                yield from segments.read(path)
+            except FileNotFoundError as exc:
+                raise _carried(_unshared(str(path))) from exc
+
+    def commit(self, end: dict[str, int]) -> None:
+        try:
+            self._opened()[1].commit(Offset.of(end))
+        except Exception as exc:
+            raise _carried(exc) from exc
+
+    def stop(self) -> None:
+        """Spark has gone, so nobody will tell of another commit."""
+        if self._intake is not None:
+            self._intake.finish(0.0)
+
+    def _farewell(self) -> None:
+        """Spark asks this process to end: the last commit is being told to us just now."""
+        if self._intake is not None:
+            self._intake.finish(_FAREWELL_SECONDS)
+
+    def _opened(self) -> tuple[Settings, Spool]:
+        if self._settings is None:
+            raise AssertionError("this reader is a copy for tasks")
+        if self._spool is None:
+            self._spool = Spool(folder_at(self._settings.folder), self._settings.limits, self._settings.topic)
+        return self._settings, self._spool
+
+
+def shared_out(chosen: Sequence[Segment]) -> list[list[Segment]]:
+    """Neighbours together, until a task has enough to do."""
+    groups: list[list[Segment]] = []
+    for segment in chosen:
+        if groups and segment.end - groups[-1][0].first <= _ROWS_OF_A_TASK:
+            groups[-1].append(segment)
+        else:
+            groups.append([segment])
+    return groups
+
+
+def data_source(name: str, settings: Settings) -> type[DataSource]:
+    """A class for this one spool: Spark takes classes, and options would show secrets in its plans."""
+
+    class SpoolDataSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return segments.DDL
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802
+            return SpoolReader(settings)
+
+    return SpoolDataSource
+
+
+def _at_the_end(work: Any) -> None:
+    """Spark ends its Python processes with SIGTERM; only their main thread may listen to it."""
+    if threading.current_thread() is not threading.main_thread():
+        return
+
+    def end(*_: object) -> None:
+        try:
+            work()
+        finally:
+            os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+
+
+def _unshared(path: str) -> FlowError:
+    return RunFailed(
+        f"a task cannot see the spool's file {path}",
+        hint="where tasks run on several machines, checkpoint= must name a folder that all of them share",
+    )
+
+
+def _carried(exc: Exception) -> CarriedError:
+    return carried_error(exc, lambda error: RunFailed(mask(str(error) or type(error).__name__)))

@@ -1,0 +1,113 @@
+"""Segments: files of messages in the form in which every broker's messages travel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.stream import ENVELOPE
+from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.families.spool.receiver import Message, identity
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_NAME = re.compile(r"(\d{12})-(\d{15})-(\d{7})\.arrow")
+DDL = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
+
+
+@dataclass(frozen=True, order=True)
+class Segment:
+    """Messages that were written together; its file's name says everything about it."""
+
+    number: int
+    first: int
+    """The position of its first message among all that the spool ever took."""
+    rows: int
+
+    @property
+    def end(self) -> int:
+        """The position behind its last message."""
+        return self.first + self.rows
+
+    @property
+    def name(self) -> str:
+        """The file."""
+        return f"{self.number:012d}-{self.first:015d}-{self.rows:07d}.arrow"
+
+    @classmethod
+    def of(cls, name: str) -> Segment | None:
+        """The segment that a file holds, None for another file.
+
+        >>> Segment.of(Segment(7, 1200, 30).name)
+        Segment(number=7, first=1200, rows=30)
+        """
+        found = _NAME.fullmatch(name)
+        return cls(*map(int, found.groups())) if found else None
+
+
+def schema() -> pa.Schema:
+    """The columns of every message, as Spark takes them."""
+    import pyarrow as pa
+
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    types = {
+        "BINARY": pa.binary(),
+        "STRING": pa.string(),
+        "INT": pa.int32(),
+        "BIGINT": pa.int64(),
+        "TIMESTAMP": pa.timestamp("us", "UTC"),
+    }
+    return pa.schema(
+        [pa.field(name, types.get(kind) or pa.list_(pa.field("element", header))) for name, kind in ENVELOPE]
+    )
+
+
+def encode(segment: Segment, messages: Sequence[Message], topic: str) -> bytes:
+    """The file of a segment; positions stand where other brokers have offsets."""
+    import pyarrow as pa
+
+    columns: dict[str, list[Any]] = {
+        "key": [message.key for message in messages],
+        "value": [message.value for message in messages],
+        "headers": [_headers(message) for message in messages],
+        "topic": [topic] * len(messages),
+        "partition": [None] * len(messages),
+        "offset": list(range(segment.first, segment.end)),
+        "message_id": [message.message_id for message in messages],
+        "timestamp": [message.timestamp for message in messages],
+    }
+    form = schema()
+    arrays = [pa.array(columns[field.name], field.type) for field in form]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(compression="lz4" if pa.Codec.is_available("lz4") else None)
+    with pa.ipc.new_file(sink, form, options=options) as writer:
+        writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=form))
+    return bytes(sink.getvalue())
+
+
+def _headers(message: Message) -> list[dict[str, Any]] | None:
+    if message.headers is None:
+        return None
+    return [{"key": name, "value": value} for name, value in message.headers]
+
+
+def read(path: str | S3Path) -> Iterator[pa.RecordBatch]:
+    """The messages of a file."""
+    import pyarrow as pa
+
+    with pa.OSFile(path) if isinstance(path, str) else pa.BufferReader(path.read_bytes()) as source:
+        reader = pa.ipc.open_file(source)
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def identities(path: str | S3Path) -> list[str | None]:
+    """By which each message of a file is recognised."""
+    found: list[str | None] = []
+    for batch in read(path):
+        ids, values = (batch.column(batch.schema.get_field_index(name)) for name in ("message_id", "value"))
+        found += [identity(known, value) for known, value in zip(ids.to_pylist(), values.to_pylist(), strict=True)]
+    return found

@@ -1,0 +1,21 @@
+"""Schemas of AWS Glue by hand: looked up by UUID or by name, and registered."""
+
+from __future__ import annotations
+
+from ematix_flow.families.messages.glue_schemas import (
+    GlueSchema,
+    fetch_schema_by_name,
+    fetch_schema_by_uuid,
+    register_glue_schema_lookup_callback,
+    register_schema,
+    unregister_glue_schema_lookup_callback,
+)
+
+__all__ = [
+    "GlueSchema",
+    "fetch_schema_by_name",
+    "fetch_schema_by_uuid",
+    "register_glue_schema_lookup_callback",
+    "register_schema",
+    "unregister_glue_schema_lookup_callback",
+]

@@ -1,0 +1,122 @@
+"""Streams: their parts, the ways to run one, and those that this process has declared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.endpoints import Source, Target
+from ematix_flow.declare.streams import registry
+from ematix_flow.declare.streams.options import StreamOptions, stream_from
+from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, StateStore, Watermark, Window
+from ematix_flow.declare.streams.placement import kind_of
+from ematix_flow.declare.streams.spec import EXACTLY_ONCE, StreamSpec
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.location import caller
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.streams.runner import StreamOutcome
+
+__all__ = [
+    "CDC", "Aggregation", "Join", "KafkaToKafkaEosPipeline", "Lookup", "Source", "StateStore", "StreamSpec", "Target", "Watermark", "Window",
+    "get_streaming_pipeline", "list_streaming_pipelines", "register_streaming_pipeline",
+    "render_streaming_pipeline_toml", "run_pipeline", "run_streaming_pipeline",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class _Registered:
+    spec: StreamSpec
+
+
+def run_pipeline(*, config: str | os.PathLike[str] | None = None, config_str: str | None = None,
+                 metrics_port: int | None = None, pipeline_name: str | None = None, run_log_url: str | None = None,
+                 once: bool = False) -> StreamOutcome:  # fmt: skip
+    """Run the stream that a TOML file or text declares, until somebody stops it; `once` stops when all is read."""
+    from ematix_flow.config.stream_toml import stream_from_file, stream_from_text
+
+    if (config is None) == (config_str is None):
+        raise DeclarationError(
+            "give exactly one of config= and config_str=", where=caller(), hint='run_pipeline(config="pipeline.toml")'
+        )
+    if config is not None:
+        spec = stream_from_file(config, name=pipeline_name)
+    else:
+        spec = stream_from_text(str(config_str), name=pipeline_name)
+    return run_stream(spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url)
+
+
+def run_streaming_pipeline(*, once: bool = False, run_log_url: str | None = None, **options: Any) -> StreamOutcome:
+    """Run a stream until somebody stops it; `once` stops when all is read.
+
+    Returns `total_rows`, `iterations` and `shutdown_triggered`. The keywords are those of `@ematix.streaming_pipeline`.
+    """
+    where = caller()
+    spec = stream_from(StreamOptions.parse(options, where, door="run_streaming_pipeline"), where)
+    return run_stream(spec, once=once, run_log_url=run_log_url)
+
+
+def run_stream(spec: StreamSpec, *, once: bool = False, metrics_port: int | None = None,
+               run_log_url: str | None = None) -> StreamOutcome:  # fmt: skip
+    """What every door of Python's does with a stream."""
+    from ematix_flow.config.streams import settled
+    from ematix_flow.engine.streams import runner
+    from ematix_flow.runlog import default_run_log, from_url
+
+    spec = settled(spec)
+    port = metrics_port if metrics_port is not None else spec.metrics_port
+    run_log = from_url(run_log_url) if run_log_url is not None else default_run_log()
+    try:
+        return runner.run(spec, once=once, metrics_port=port, run_log=run_log)
+    finally:
+        if run_log_url is not None and run_log is not None:
+            run_log.close()
+
+
+class KafkaToKafkaEosPipeline:
+    """Messages from topic to topic, exactly once for those who read committed ones: `delivery="exactly_once"` by a name.
+
+    It takes the keywords of `run_streaming_pipeline`.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        where, door = caller(), type(self).__name__
+        given = StreamOptions.parse({"delivery": EXACTLY_ONCE, **options}, where, door=door)
+        self.spec = stream_from(given, where)
+        ends = [*self.spec.sources, *self.spec.targets]
+        if self.spec.delivery != EXACTLY_ONCE or {kind_of(end.connection) for end in ends} - {None, "kafka"}:
+            raise DeclarationError(
+                f"{door} is for Kafka on both sides, exactly once", where=where, hint="use run_streaming_pipeline"
+            )
+
+    def run(self, *, once: bool = False, metrics_port: int | None = None,
+            run_log_url: str | None = None) -> StreamOutcome:  # fmt: skip
+        """Run until somebody stops it; `once` stops when all is read."""
+        return run_stream(self.spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url)
+
+
+def register_streaming_pipeline(name: str, captured: Mapping[str, Any]) -> None:
+    """Make a stream known by its name, from the keywords of `run_streaming_pipeline`; a name that is taken is refused."""
+    where = caller()
+    given = {**captured, "name": name}
+    registry.register(_Registered(stream_from(StreamOptions.parse(given, where, door="a stream"), where)))
+
+
+def get_streaming_pipeline(name: str) -> dict[str, Any] | None:
+    """The keywords of the stream of that name; None when there is none."""
+    found = registry.find(name)
+    return dict(found.captured) if found is not None else None
+
+
+def list_streaming_pipelines() -> list[str]:
+    """The names of all declared streams, sorted."""
+    return sorted(registry.streams())
+
+
+def render_streaming_pipeline_toml(name: str) -> str:
+    """The declared stream of that name as TOML, without secrets; a KeyError when there is none."""
+    from ematix_flow.config.stream_render import render
+
+    return render(registry.get(name))

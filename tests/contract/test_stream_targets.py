@@ -1,0 +1,161 @@
+"""A stream from Kafka into every system with tables: exactly once, in its types, and on where it stopped."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable
+from datetime import datetime, timezone
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ematix_flow import (
+    JSONB,
+    Annotated,
+    BigInt,
+    Integer,
+    KafkaConnection,
+    ManagedTable,
+    Numeric,
+    Text,
+    TimestampTZ,
+    pk,
+    run_streaming_pipeline,
+)
+from tests.contract.loading import declare, unique
+from tests.harness.base import Harness
+from tests.services.kafka import Kafka
+from tests.streams.kafka_topics import group_offsets, new_topic, send
+
+Stream = Callable[..., Any]
+
+
+@pytest.fixture
+def topic(kafka: Kafka) -> str:
+    return new_topic(kafka, partitions=2)
+
+
+@pytest.fixture
+def stream(harness: Harness, kafka: Kafka, topic: str, tmp_path: Path) -> Stream:
+    """Drains the topic into the system, and says how it went."""
+    name = unique("stream")
+
+    def run(target: type[ManagedTable] | None = None, **options: Any) -> Any:
+        source = KafkaConnection(name="events", bootstrap_servers=kafka.open, group_id=name)
+        if target is not None:
+            options |= {"target": target, "target_connection": harness.connection}
+        else:
+            options |= {"target": harness.connection}
+        always = {"name": name, "source": source, "source_query": topic, "checkpoint": str(tmp_path / "checkpoint")}
+        return run_streaming_pipeline(once=True, **{**always, **options})
+
+    return run
+
+
+def told(kafka: Kafka, topic: str, documents: Iterable[dict[str, Any]]) -> None:
+    """Documents as messages; those with an id go by it to their partition."""
+    send(
+        kafka, topic, [{"value": json.dumps(item).encode(), "key": str(item.get("id")).encode()} for item in documents]
+    )
+
+
+def orders() -> type[ManagedTable]:
+    return declare(
+        {
+            "id": Annotated[BigInt, pk()],
+            "customer": Text | None,
+            "amount": Numeric[10, 2] | None,
+            "at": TimestampTZ | None,
+            "lines": JSONB | None,
+        }
+    )
+
+
+def document(number: int, **other: Any) -> dict[str, Any]:
+    return {
+        "id": number,
+        "customer": f"c{number}",
+        "amount": f"{number}.25",
+        "at": "2026-03-04T05:06:07.890Z",
+        "lines": [{"sku": "a", "n": number}],
+        **other,
+    }
+
+
+@pytest.mark.offers("append")
+def test_every_message_is_a_row_once_and_the_next_start_goes_on(
+    harness: Harness, kafka: Kafka, topic: str, stream: Stream
+) -> None:
+    table = orders()
+    told(kafka, topic, map(document, range(5)))
+    assert stream(table, mode="append").total_rows == 5
+    assert stream(table, mode="append").total_rows == 0
+    told(kafka, topic, map(document, range(5, 8)))
+    assert stream(table, mode="append").total_rows == 3
+    rows = harness.rows(table.spec())
+    assert sorted(row["id"] for row in rows) == list(range(8))
+    third = next(row for row in rows if row["id"] == 3)
+    assert third["amount"] == Decimal("3.25")
+    assert third["at"] == datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=timezone.utc)
+    assert third["lines"] == [{"sku": "a", "n": 3}]
+
+
+@pytest.mark.offers("merge")
+def test_the_last_message_about_a_key_counts(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
+    table = orders()
+    told(kafka, topic, [document(1), document(2), document(1, customer="later"), document(1, customer="last")])
+    stream(table, mode="merge")
+    told(kafka, topic, [document(2, customer="changed"), document(3)])
+    stream(table, mode="merge")
+    found = {row["id"]: row["customer"] for row in harness.rows(table.spec())}
+    assert found == {1: "last", 2: "changed", 3: "c3"}
+
+
+@pytest.mark.offers("merge")
+def test_a_table_may_hold_keys_alone(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
+    schema, name = unique("s"), unique("t")
+    for ids in ((1, 2, 1), (2, 3)):
+        told(kafka, topic, [{"id": number} for number in ids])
+        stream(target_table=(schema, name), mode="merge", keys=["id"])
+    assert sorted(int(row["id"]) for row in harness.raw_rows(schema, name)) == [1, 2, 3]
+
+
+@pytest.mark.offers("append")
+def test_a_table_that_nobody_declared_follows_the_messages(
+    harness: Harness, kafka: Kafka, topic: str, stream: Stream
+) -> None:
+    schema, name = unique("s"), unique("t")
+    place = (
+        {"target_prefix": f"{schema}/{name}"}
+        if harness.backend.startswith("files")
+        else {"target_table": (schema, name)}
+    )
+    told(kafka, topic, [{"id": 1, "name": "one"}, {"id": 2, "name": None}])
+    stream(**place)
+    told(kafka, topic, [{"id": 3, "name": "three", "price": 1.5}])
+    stream(**place)
+    found = {int(row["id"]): (row["name"] or None, row.get("price")) for row in harness.raw_rows(schema, name)}
+    assert {key: (text, float(price) if price not in (None, "") else None) for key, (text, price) in found.items()} == {
+        1: ("one", None), 2: (None, None), 3: ("three", 1.5),
+    }  # fmt: skip
+
+
+@pytest.mark.offers("scd2")
+def test_versions_are_kept_of_what_messages_tell(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
+    table = declare({"id": Annotated[BigInt, pk()], "level": Integer | None})
+    told(kafka, topic, [{"id": 1, "level": 1}, {"id": 2, "level": 1}])
+    stream(table, mode="scd2")
+    told(kafka, topic, [{"id": 1, "level": 2}, {"id": 2, "level": 1}])
+    stream(table, mode="scd2")
+    found = sorted((row["id"], row["level"], bool(row["is_current"])) for row in harness.rows(table.spec()))
+    assert found == [(1, 1, False), (1, 2, True), (2, 1, True)]
+
+
+@pytest.mark.systems("sqlite")
+def test_tools_see_what_was_read(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
+    told(kafka, topic, map(document, range(20)))
+    name = unique("group")
+    stream(orders(), name=name, mode="append", source=KafkaConnection("e", bootstrap_servers=kafka.open, group_id=name))
+    assert sum(group_offsets(kafka, name).values()) == 20

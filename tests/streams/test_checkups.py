@@ -1,0 +1,126 @@
+"""A stream's checkpoint: looked at, damaged in every way that happens, and repaired."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ematix_flow.engine.streams import checkup, inspection
+from ematix_flow.engine.streams.checkup import DAMAGED, OK, judge
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.foundation.errors import PlanError
+from ematix_flow.runlog import SqliteRunLog
+from tests.full import when_full
+from tests.streams.kafka_topics import drop_before
+from tests.streams.operated import Events, counted, run
+
+pytestmark = pytest.mark.usefixtures("homes", "every_jar")
+
+
+def findings(spec: Any) -> dict[str, str]:
+    return {item.about: item.status for item in judge(inspection.look(spec))}
+
+
+def drained(events: Events, run_log: SqliteRunLog) -> tuple[Any, StreamFolder, int]:
+    """A stream with two batches done, its folder, and the number of the last batch."""
+    spec = events.spec()
+    for some in ((1, 2), (3,)):
+        events.arrive(*some)
+        run(spec, run_log)
+    assert counted(events.folder) == (3, 3)
+    last = StreamFolder.of(spec).last_committed()
+    assert last is not None
+    return spec, StreamFolder.of(spec), last
+
+
+def test_a_half_written_commit_is_removed_and_no_row_comes_twice(events: Events, run_log: SqliteRunLog) -> None:
+    spec, folder, last = drained(events, run_log)
+    found = judge(inspection.look(spec))
+    assert {item.status for item in found} == {OK}, [item for item in found if item.status != OK]
+    assert {"token of main.raw_events", "token of main.events", "offset log", "commit log", "source", "order"} <= {
+        item.about for item in found
+    }
+    (folder.spark / "commits" / str(last)).write_text("")
+    assert findings(spec)["commit log"] == DAMAGED
+    made = checkup.repair(spec, confirmed=False, run_log=run_log)
+    assert ([step.kind for step in made.done], made.waiting) == (["remove"], ())
+    assert {item.status for item in made.findings} == {OK}
+    events.arrive(4)
+    run(spec, run_log)
+    assert counted(events.folder) == (4, 4)
+
+
+@when_full("its twin, the commit, is shown by the default run")
+def test_a_half_written_plan_is_removed_only_while_no_target_has_its_batch(
+    events: Events, run_log: SqliteRunLog
+) -> None:
+    spec, folder, last = drained(events, run_log)
+    (folder.spark / "offsets" / str(last + 1)).write_text("v1\n")
+    assert findings(spec)["offset log"] == DAMAGED
+    published = replace(inspection.look(spec), tokens={"main.raw_events": last + 2})
+    assert checkup.plan(published) == []
+    checkup.repair(spec, confirmed=False, run_log=run_log)
+    assert set(findings(spec).values()) == {OK}
+    events.arrive(4)
+    run(spec, run_log)
+    assert counted(events.folder) == (4, 4)
+
+
+@when_full("the repair is planned by a unit test")
+def test_a_lost_generation_is_found_again_in_the_targets(events: Events, run_log: SqliteRunLog) -> None:
+    spec, folder, last = drained(events, run_log)
+    known = folder.prepare()
+    (folder.root / "flow.json").unlink()
+    for file in (str(last), f".{last}.crc"):  # the last batch is in the targets, and its commit was lost with the file
+        (folder.spark / "commits" / file).unlink(missing_ok=True)
+    assert findings(spec)["generation"] == DAMAGED
+    waiting = checkup.repair(spec, confirmed=False, run_log=run_log)
+    assert [step.kind for step in waiting.waiting] == ["generation"]
+    assert not (folder.root / "flow.json").exists()
+    checkup.repair(spec, confirmed=True, run_log=run_log)
+    assert folder.prepare() == known
+    run(spec, run_log)
+    assert counted(events.folder) == (3, 3)
+
+
+@when_full("the judgement is shown by a unit test")
+def test_a_checkpoint_that_is_older_than_its_targets_is_damaged(events: Events, run_log: SqliteRunLog) -> None:
+    spec, folder, _ = drained(events, run_log)
+    kept = events.folder / "backup"
+    shutil.copytree(folder.root, kept)
+    for number in (4, 5):
+        events.arrive(number)
+        run(spec, run_log)
+    shutil.rmtree(folder.root)
+    shutil.copytree(kept, folder.root)
+    found = {item.about: item for item in judge(inspection.look(spec))}
+    assert found["token of main.raw_events"].status == DAMAGED
+    assert "flow stream rewind events" in str(found["token of main.raw_events"].next)
+
+
+def test_messages_that_kafka_dropped_are_told_before_the_stream_finds_out(
+    events: Events, run_log: SqliteRunLog
+) -> None:
+    spec = events.spec()
+    events.arrive(1, 2)
+    run(spec, run_log)
+    events.arrive(3, 4, 5)
+    drop_before(events.kafka, events.topic, 0, 4)
+    found = {item.about: item for item in judge(inspection.look(spec))}
+    assert found["source"].status == DAMAGED
+    assert f"2 message(s) of {events.topic}-0 from 2, kept from 4 on" in found["source"].says
+
+
+def test_a_start_on_a_damaged_checkpoint_says_who_can_look_at_it(events: Events, run_log: SqliteRunLog) -> None:
+    spec = events.spec()
+    events.arrive(1)
+    run(spec, run_log)
+    folder = StreamFolder.of(spec)
+    (folder.spark / "offsets" / str(folder.last_committed())).write_text("v1\n{\n")
+    with pytest.raises(PlanError, match="the checkpoint of events is damaged") as refused:
+        run(spec, run_log)
+    assert "flow doctor checkpoint events" in str(refused.value.hint)
+    assert findings(spec)["offset log"] == DAMAGED

@@ -1,0 +1,331 @@
+"""Kinesis as a source and as a target, against an emulator that splits and closes shards as the service does."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+
+from ematix_flow import KinesisConnection
+from ematix_flow._core import KinesisBackend
+from ematix_flow.backends.kinesis import client as client_module
+from ematix_flow.backends.kinesis.client import Access, Expired, Kinesis
+from ematix_flow.backends.kinesis.reader import KinesisReader, Part, Settings, read_part
+from ematix_flow.backends.kinesis.shards import Position, Shard, Standing
+from ematix_flow.backends.kinesis.sink import KinesisSink
+from ematix_flow.backends.kinesis.source import KinesisSource
+from ematix_flow.contract.stream import ENVELOPE, BrokerJob, StreamRead
+from ematix_flow.engine.session import spark_session
+from ematix_flow.foundation.errors import BadValue, MissingTable, PlanError, RunFailed, Unreachable
+from tests.services.kinesis import ACCESS, REGION
+
+DRAIN = {"drain": True}
+
+
+class Service:
+    """A stream of its own, by the plain client."""
+
+    def __init__(self, url: str, shards: int = 2) -> None:
+        self.url, self.name = url, f"s-{uuid.uuid4().hex[:10]}"
+        self.client: Any = boto3.client(
+            "kinesis", endpoint_url=url, region_name=REGION, aws_access_key_id=ACCESS["access_key_id"],
+            aws_secret_access_key=ACCESS["secret_access_key"],
+        )  # fmt: skip
+        self.client.create_stream(StreamName=self.name, ShardCount=shards)
+        self.settled()
+
+    def settled(self) -> None:
+        until = time.monotonic() + 20
+        while self.state() != "ACTIVE":
+            assert time.monotonic() < until
+            time.sleep(0.05)
+
+    def state(self) -> str:
+        return str(self.client.describe_stream(StreamName=self.name)["StreamDescription"]["StreamStatus"])
+
+    @property
+    def connection(self) -> KinesisConnection:
+        return KinesisConnection("events", stream_name=self.name, region=REGION, endpoint=self.url, **ACCESS)
+
+    def send(self, numbers: range) -> None:
+        for start in range(0, len(numbers), 500):
+            some = [
+                {"Data": json.dumps({"n": n}).encode(), "PartitionKey": f"k{n}"} for n in numbers[start : start + 500]
+            ]
+            told = self.client.put_records(StreamName=self.name, Records=some)
+            assert told["FailedRecordCount"] == 0
+
+    def shards(self) -> list[dict[str, Any]]:
+        return list(self.client.list_shards(StreamName=self.name)["Shards"])
+
+    def split(self, shard: dict[str, Any]) -> None:
+        span = shard["HashKeyRange"]
+        middle = (int(span["StartingHashKey"]) + int(span["EndingHashKey"])) // 2
+        self.client.split_shard(StreamName=self.name, ShardToSplit=shard["ShardId"], NewStartingHashKey=str(middle))
+        self.settled()
+
+    def merge(self, first: dict[str, Any], second: dict[str, Any]) -> None:
+        self.client.merge_shards(
+            StreamName=self.name, ShardToMerge=first["ShardId"], AdjacentShardToMerge=second["ShardId"]
+        )
+        self.settled()
+
+
+@pytest.fixture
+def service(kinesis_url: str) -> Service:
+    return Service(kinesis_url)
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    patch = pytest.MonkeyPatch()
+    patch.setenv("EMATIX_FLOW_LOGS_DIR", str(tmp_path_factory.mktemp("home") / "logs"))
+    patch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
+    yield spark_session({"delta", "s3a"})
+    patch.undo()
+
+
+def reading(folder: Path, **fields: Any) -> StreamRead:
+    fields.setdefault("options", DRAIN)
+    return StreamRead("events", fields.pop("query", ""), str(folder / fields.pop("checkpoint", "checkpoint")), **fields)
+
+
+def drained(spark: Any, source: KinesisSource, read: StreamRead) -> list[list[Any]]:
+    batches: list[list[Any]] = []
+    writer = source.frame(spark, read).writeStream.foreachBatch(lambda rows, _: batches.append(rows.collect()))
+    writer = writer.option("checkpointLocation", str(Path(read.checkpoint, "spark"))).trigger(availableNow=True)
+    writer.start().awaitTermination()
+    return [rows for rows in batches if rows]
+
+
+def numbers(batches: list[list[Any]]) -> list[int]:
+    return sorted(json.loads(bytes(row.value))["n"] for rows in batches for row in rows)
+
+
+def test_records_arrive_as_envelopes_once_over_restarts_splits_and_merges(
+    spark: Any, service: Service, tmp_path: Path
+) -> None:
+    source, read = KinesisSource(service.connection), reading(tmp_path)
+    source.check(read)
+    service.send(range(200))
+    first = drained(spark, source, read)
+    assert numbers(first) == list(range(200))
+    row = first[0][0]
+    assert list(row.asDict()) == [name for name, _ in ENVELOPE]
+    assert (row.topic, row.headers, row.offset) == (service.name, None, None)
+    assert bytes(row.key).decode() == f"k{json.loads(bytes(row.value))['n']}"
+    shard, _, sequence = row.message_id.partition(":")
+    assert (shard, sequence.isdigit()) == (f"shardId-{row.partition:012}", True)
+    assert abs((datetime.now(timezone.utc) - row.timestamp.replace(tzinfo=timezone.utc)).total_seconds()) < 600
+    assert drained(spark, source, read) == []
+    service.split(service.shards()[0])
+    service.send(range(200, 400))
+    assert numbers(drained(spark, source, read)) == list(range(200, 400))
+    children = [item for item in service.shards() if item.get("ParentShardId")]
+    service.merge(children[0], children[1])
+    service.send(range(400, 600))
+    assert numbers(drained(spark, KinesisSource(service.connection), read)) == list(range(400, 600))
+    assert [lag.rows for lag in source.lag(read, last_offsets(read))] == [0, 0]
+    assert source.lost(read, last_offsets(read)) == []
+
+
+def last_offsets(read: StreamRead) -> Any:
+    folder = Path(read.checkpoint, "spark", "offsets")
+    newest = max((int(item.name) for item in folder.iterdir() if item.name.isdigit()), default=-1)
+    return json.loads((folder / str(newest)).read_text().splitlines()[2])
+
+
+@pytest.fixture
+def timed() -> Iterator[Service]:
+    """moto's Kinesis: the other emulator never answers a request for what comes after a moment when nothing does."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield Service(f"http://{host}:{port}")
+    server.stop()
+
+
+def test_a_stream_begins_where_it_is_told(spark: Any, timed: Service, tmp_path: Path) -> None:
+    service = timed
+    service.send(range(10))
+    time.sleep(1.1)
+    source, moment = KinesisSource(service.connection), datetime.now(timezone.utc)
+    time.sleep(0.1)
+    latest = reading(tmp_path, checkpoint="latest", start="latest")
+    assert drained(spark, source, latest) == []
+    service.send(range(10, 20))
+    assert numbers(drained(spark, source, latest)) == list(range(10, 20))
+    since = json.dumps(source.offsets_at(latest, moment))
+    assert numbers(drained(spark, source, reading(tmp_path, checkpoint="since", start=since))) == list(range(10, 20))
+    with pytest.raises(PlanError, match="cannot start at 'tomorrow'"):
+        source.check(reading(tmp_path, start="tomorrow"))
+
+
+def test_a_micro_batch_is_bounded_and_nothing_is_left_out(service: Service) -> None:
+    service.send(range(100))
+    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), max_rows=20))
+    before, found = reader.initialOffset(), []
+    for _ in range(30):
+        after = reader.latestOffset()
+        parts = reader.partitions(before, after)
+        rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+        assert len(rows) <= 20
+        found += rows
+        before = after
+    assert sorted(json.loads(row["value"])["n"] for row in found) == list(range(100))
+
+
+def test_children_wait_for_their_parents() -> None:
+    shards = [Shard("a"), Shard("b", ("a",)), Shard("c", ("a",)), Shard("d", ("b", "c")), Shard("e", ("gone",))]
+    standing = Standing(Position(), {}).joined_by(shards)
+    assert sorted(standing.positions) == ["a", "e"]
+    standing = standing.moved("a", Position("7").ended()).joined_by(shards)
+    assert standing.open == ["b", "c", "e"]
+    standing = standing.moved("b", Position("8").ended()).joined_by(shards)
+    assert "d" not in standing.positions
+    standing = standing.moved("c", Position().ended()).joined_by(shards)
+    assert standing.open == ["d", "e"]
+    assert Standing.of(standing.told()) == standing
+    assert sorted(standing.joined_by(shards[3:]).positions) == ["d", "e"]
+
+
+def test_an_iterator_that_expired_is_asked_for_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    service.send(range(50))
+    plain, expired = Kinesis.records, iter([True, False] * 50)
+
+    def records(self: Kinesis, iterator: str, *, most: int = 5) -> Any:
+        if next(expired):
+            raise Expired("too old")
+        return plain(self, iterator, most=5)
+
+    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), drains=True))
+    end = reader.latestOffset()
+    monkeypatch.setattr(Kinesis, "records", records)
+    parts = reader.partitions(reader.initialOffset(), end)
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(50))
+
+
+def test_throttled_requests_are_repeated_and_refused_records_sent_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from botocore.exceptions import ClientError
+
+    client, pauses = Kinesis(Access.of(service.connection)), list[int]()
+    monkeypatch.setattr(client_module, "pause", pauses.append)
+    real = client._client
+    throttled = ClientError(
+        {"Error": {"Code": "ProvisionedThroughputExceededException", "Message": "slow"}}, "GetRecords"
+    )
+
+    class Busy:
+        answers = 0
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(real, name)
+
+        def list_shards(self, **asked: Any) -> Any:
+            Busy.answers += 1
+            if Busy.answers < 3:
+                raise throttled
+            return real.list_shards(**asked)
+
+        def put_records(self, **asked: Any) -> Any:
+            taken = asked["Records"][: len(asked["Records"]) // 2 + 1]
+            told = real.put_records(StreamName=asked["StreamName"], Records=taken)
+            refused = [{"ErrorCode": "ProvisionedThroughputExceededException"}] * (len(asked["Records"]) - len(taken))
+            return {"Records": told["Records"] + refused}
+
+    monkeypatch.setattr(client_module, "_client", lambda *_: Busy())
+    assert len(client.shards()) == 2
+    assert pauses == [1, 2]
+    assert client.put([(f"k{n}", b"%d" % n) for n in range(20)]) == 20
+    monkeypatch.undo()
+    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), drains=True))
+    parts = reader.partitions(reader.initialOffset(), reader.latestOffset())
+    values = [row["value"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(map(int, values)) == list(range(20))
+
+
+def test_records_that_are_no_longer_kept_stop_the_stream(service: Service) -> None:
+    service.send(range(5))
+    shard = service.shards()[0]["ShardId"]
+    beyond = Part(shard, "TRIM", "9" * 57)
+    with pytest.raises(RunFailed, match="no longer keeps records"):
+        list(read_part(_ending(Kinesis(Access.of(service.connection))), beyond))
+
+
+def _ending(client: Kinesis) -> Any:
+    """A shard that ends where the service has nothing more."""
+
+    class Ending:
+        access = client.access
+
+        def iterator(self, shard: str, position: Position) -> str:
+            return client.iterator(shard, position)
+
+        def records(self, iterator: str) -> Any:
+            got = client.records(iterator)
+            return got if got.records else type(got)([], None, 0)
+
+    return Ending()
+
+
+def test_rows_become_records_with_their_keys(spark: Any, service: Service) -> None:
+    sink = KinesisSink(service.connection)
+    sink.check("eu-")
+    rows = [(None if n % 2 else b"key-%d" % n, b'{"n": %d}' % n, None) for n in range(1200)]
+    frame = spark.createDataFrame(rows, "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>")
+    job = BrokerJob("events", "events@1::eu-", 7, "eu-")
+    assert sink.send(job, frame.repartition(3)) == 1200
+    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), drains=True))
+    parts = reader.partitions(reader.initialOffset(), reader.latestOffset())
+    found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(json.loads(row["value"])["n"] for row in found) == list(range(1200))
+    keys = {json.loads(row["value"])["n"]: row["key"].decode() for row in found}
+    assert keys[4] == "eu-key-4"
+    assert keys[5].startswith("eu-events@1::eu-/7/")
+    large = spark.createDataFrame([(b"k", b"x" * (1024**2 + 1), None)], frame.schema)
+    with pytest.raises(Exception, match="more than Kinesis stream"):
+        sink.send(job, large)
+
+
+def test_what_is_wrong_is_one_sentence(service: Service, tmp_path: Path) -> None:
+    with pytest.raises(MissingTable, match="'nothing-here' at http"):
+        KinesisSource(service.connection).check(reading(tmp_path, query="nothing-here"))
+    down = KinesisConnection("events", stream_name="s", region=REGION, endpoint="http://127.0.0.1:1", **ACCESS)
+    with pytest.raises(Unreachable, match="does not answer") as refused:
+        KinesisSource(down).check(reading(tmp_path))
+    assert ACCESS["secret_access_key"] not in str(refused.value)
+    assert ACCESS["secret_access_key"] not in repr(Access.of(service.connection))
+
+
+def test_a_notebook_reads_writes_commits_and_goes_back(service: Service) -> None:
+    with KinesisBackend.open(
+        service.name, region=REGION, endpoint=service.url, max_empty_polls=2, idle_poll_ms=20, batch_size=100, **ACCESS
+    ) as backend:
+        assert backend.ping()
+        batch = pa.record_batch({"n": list(range(150)), "word": [f"w{n}" for n in range(150)]})
+        assert backend.write_arrow_stream("k", [batch]) == 150
+        found = backend.read_arrow_stream(service.name)
+        assert sorted(n for item in found for n in item.column("n").to_pylist()) == list(range(150))
+        assert backend.pending_sequence_count() == 150
+        backend.reset_to_committed_offsets()
+        again = list(backend.iter_arrow_stream())
+        assert sum(item.num_rows for item in again) == 150
+        backend.commit_offsets()
+        assert backend.pending_sequence_count() == 0
+        assert backend.read_arrow_stream() == []
+        with pytest.raises(BadValue, match="1 MiB"):
+            backend.write_arrow_stream("k", [pa.record_batch({"x": ["y" * (1024**2)]})])
+        assert ACCESS["secret_access_key"] not in repr(backend)

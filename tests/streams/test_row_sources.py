@@ -1,0 +1,326 @@
+"""Delta tables and folders of files as sources of streams: what is new, once, whole, and the same after a restart."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.orc
+import pyarrow.parquet
+import pytest
+from deltalake import write_deltalake
+
+from ematix_flow import (
+    BigInt,
+    DeltaLocalConnection,
+    DeltaS3Connection,
+    ObjectStoreLocalConnection,
+    ObjectStoreS3Connection,
+    Text,
+)
+from ematix_flow.backends import delta as delta_backend
+from ematix_flow.backends import files as files_backend
+from ematix_flow.backends import files_s3 as files_s3_backend
+from ematix_flow.backends.delta.stream import DeltaStream
+from ematix_flow.backends.files.stream import FilesStream
+from ematix_flow.contract.stream import StreamRead
+from ematix_flow.declare.strategy import Append, Truncate
+from ematix_flow.engine.session import spark_session
+from ematix_flow.families.lake.place import Place
+from ematix_flow.foundation.errors import ConfigError, MissingTable, PlanError
+from tests.contract.lakes import Lake
+from tests.contract.loading import declare
+from tests.full import when_full
+from tests.harness.buckets import TestBucket
+from tests.services.object_stores import PLACE
+
+DRAIN = {"drain": True, "settle_seconds": 0.5}
+
+
+def twins(*names: str) -> list[Any]:
+    """What shares its code with the one that always runs."""
+    return [pytest.param(name, marks=when_full("a twin")) for name in names]
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    patch = pytest.MonkeyPatch()
+    home = tmp_path_factory.mktemp("home")
+    patch.setenv("EMATIX_FLOW_LOGS_DIR", str(home / "logs"))
+    patch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
+    yield spark_session({"delta", "s3a"})
+    patch.undo()
+
+
+@pytest.fixture
+def stream(spark: Any, tmp_path: Path) -> Callable[..., list[list[Any]]]:
+    """Drains what is there, micro-batch by micro-batch; the checkpoint stays."""
+
+    def drained(source: Any, query: str, **fields: Any) -> list[list[Any]]:
+        read = reading(tmp_path, query, **fields)
+        source.check(read)
+        batches: list[list[Any]] = []
+        rows_of = getattr(source, "rows", None) or (lambda frame: frame)
+
+        def keep(frame: Any, _: int) -> None:
+            batches.append([row.asDict() for row in rows_of(frame).collect()])
+
+        writer = source.frame(spark, read).writeStream.foreachBatch(keep)
+        writer = writer.option("checkpointLocation", str(Path(read.checkpoint, "spark")))
+        writer.trigger(availableNow=True).start().awaitTermination()
+        return [rows for rows in batches if rows]
+
+    return drained
+
+
+def reading(folder: Path, query: str, **fields: Any) -> StreamRead:
+    fields.setdefault("options", DRAIN)
+    return StreamRead("watch", query, str(folder / fields.pop("checkpoint", "checkpoint")), **fields)
+
+
+def ids(batches: list[list[Any]]) -> list[Any]:
+    return sorted(row["id"] for rows in batches for row in rows)
+
+
+def incoming(folder: Path, file_format: str) -> tuple[FilesStream, Path]:
+    root = folder / "incoming"
+    (root / "raw" / "events").mkdir(parents=True)
+    connection = ObjectStoreLocalConnection("incoming", path=str(root), format=file_format)
+    return FilesStream(connection), root / "raw" / "events"
+
+
+def write(path: Path, file_format: str, numbers: list[int]) -> None:
+    """As others write: under a name that readers pass over, then renamed."""
+    draft = path.with_name(f".{path.name}")
+    table = pa.table({"id": pa.array(numbers, pa.int64()), "word": [f"w{number}" for number in numbers]})
+    if file_format == "parquet":
+        pyarrow.parquet.write_table(table, draft)
+    elif file_format == "orc":
+        pyarrow.orc.write_table(table, draft)
+    elif file_format == "csv":
+        draft.write_text("id,word\n" + "".join(f"{number},w{number}\n" for number in numbers))
+    else:
+        draft.write_text("".join(json.dumps({"id": number, "word": f"w{number}"}) + "\n" for number in numbers))
+    draft.rename(path)
+
+
+@pytest.mark.parametrize("file_format", ["csv", *twins("parquet", "orc", "json_lines")])
+def test_new_files_are_read_once_and_in_the_types_of_the_first(stream: Any, tmp_path: Path, file_format: str) -> None:
+    source, folder = incoming(tmp_path, file_format)
+    write(folder / "b.dat", file_format, [1, 2])
+    write(folder / "a.dat", file_format, [3])
+    assert ids(stream(source, "raw/events/")) == [1, 2, 3]
+    assert stream(source, "raw/events/") == []
+    (folder / "deeper").mkdir()
+    write(folder / "deeper" / "c.dat", file_format, [4])
+    again = FilesStream(source_connection(source, folder))
+    ((row,),) = stream(again, "raw/events/")
+    assert (row["id"], row["word"]) == (4, "w4")
+    assert type(row["id"]) is int
+
+
+def source_connection(source: FilesStream, folder: Path) -> ObjectStoreLocalConnection:
+    return ObjectStoreLocalConnection("incoming", path=str(folder.parents[1]), format=source._format)
+
+
+def test_a_file_that_is_still_written_is_left_alone(spark: Any, stream: Any, tmp_path: Path) -> None:
+    source, folder = incoming(tmp_path, "csv")
+    write(folder / "whole.csv", "csv", [1])
+    os.utime(folder / "whole.csv", (time.time() - 60, time.time() - 60))
+    (folder / "_hidden.csv").write_text("id,word\n7,x\n")
+    (folder / ".draft.csv").write_text("id,word\n8,x\n")
+    (folder / "other.csv.part").write_text("id,word\n9,x\n")
+    (folder / "readme.json").write_text("{}")
+    growing = folder / "growing.csv"
+    growing.write_text("id,word\n")
+    over = threading.Event()
+
+    def grow() -> None:
+        number = 100
+        with growing.open("a") as file:
+            while not over.is_set():
+                file.write(f"{number},w\n")
+                file.flush()
+                number += 1
+                time.sleep(0.05)
+
+    thread = threading.Thread(target=grow)
+    thread.start()
+    try:
+        assert ids(stream(source, "raw/events", options={"drain": True, "settle_seconds": 1.0})) == [1]
+    finally:
+        over.set()
+        thread.join()
+    time.sleep(1.1)
+    expected = len(growing.read_text().splitlines()) - 1
+    assert ids(stream(source, "raw/events", options={"drain": True, "settle_seconds": 1.0})) == [
+        *range(100, 100 + expected)
+    ]
+
+
+def test_half_a_parquet_file_is_not_read(stream: Any, tmp_path: Path) -> None:
+    source, folder = incoming(tmp_path, "parquet")
+    write(folder / "whole.parquet", "parquet", [1])
+    write(folder / "late.parquet", "parquet", [2])
+    body = (folder / "late.parquet").read_bytes()
+    (folder / "late.parquet").write_bytes(body[:-20])
+    assert ids(stream(source, "raw/events")) == [1]
+    (folder / "late.parquet").write_bytes(body)
+    assert ids(stream(source, "raw/events")) == [2]
+
+
+def test_a_stream_of_files_begins_where_it_is_told(stream: Any, tmp_path: Path) -> None:
+    source, folder = incoming(tmp_path, "csv")
+    for number, age in ((1, 3600), (2, 60)):
+        write(folder / f"{number}.csv", "csv", [number])
+        os.utime(folder / f"{number}.csv", (time.time() - age, time.time() - age))
+    assert stream(source, "raw/events", start="latest", checkpoint="latest") == []
+    write(folder / "3.csv", "csv", [3])
+    assert ids(stream(source, "raw/events", start="latest", checkpoint="latest")) == [3]
+    moment = datetime.now(timezone.utc) - timedelta(minutes=10)
+    since = json.dumps(source.offsets_at(reading(tmp_path, "raw/events"), moment))
+    assert ids(stream(source, "raw/events", start=since, checkpoint="since")) == [2, 3]
+    with pytest.raises(ConfigError, match="cannot start at 'tomorrow'"):
+        stream(source, "raw/events", start="tomorrow", checkpoint="never")
+    with pytest.raises(MissingTable, match="is not there"):
+        source.check(reading(tmp_path, "raw/nothing"))
+    with pytest.raises(ConfigError, match="leads out of"):
+        source.check(reading(tmp_path, "../other"))
+
+
+def test_declared_fields_decide_and_missing_columns_are_null(stream: Any, tmp_path: Path) -> None:
+    source, folder = incoming(tmp_path, "csv")
+    with gzip.open(folder / "a.csv.gz", "wt") as out:
+        out.write("id,word,zip\n1,x,01234\n")
+    options = {**DRAIN, "fields": {"id": "BIGINT", "zip": "STRING", "more": "DOUBLE"}}
+    assert stream(source, "raw/events", options=options) == [[{"id": 1, "zip": "01234", "more": None}]]
+
+
+def test_a_batch_of_names_is_the_same_after_a_crash(spark: Any, tmp_path: Path) -> None:
+    """The batch fails at its first try; whatever came meanwhile belongs to the next one."""
+    source, folder = incoming(tmp_path, "csv")
+    write(folder / "1.csv", "csv", [1])
+    read = reading(tmp_path, "raw/events")
+    seen: list[list[int]] = []
+
+    def run(*, fails: bool) -> None:
+        def work(frame: Any, _: int) -> None:
+            seen.append(sorted(row["id"] for row in source.rows(frame).collect()))
+            if fails:
+                raise RuntimeError("on purpose")
+
+        writer = source.frame(spark, read).writeStream.foreachBatch(work)
+        writer = writer.option("checkpointLocation", str(Path(read.checkpoint, "spark"))).trigger(availableNow=True)
+        with pytest.raises(Exception, match="on purpose") if fails else nullcontext():
+            writer.start().awaitTermination()
+
+    run(fails=True)
+    write(folder / "2.csv", "csv", [2])
+    run(fails=False)
+    run(fails=False)  # of a source in Python, Spark drains no more than the batch that it does again
+    assert [numbers for numbers in seen if numbers] == [[1], [1], [2]]
+    assert [lag.seconds for lag in source.lag(read, {})] == [0.0]
+
+
+@pytest.mark.parametrize("kind", ["local", *twins("s3")])
+def test_batches_of_a_table_of_ours_arrive_with_their_types(
+    spark: Any, stream: Any, tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    if kind == "s3":
+        fields = TestBucket.at(request.getfixturevalue("s3_url"), "rows").fields
+        connection: Any = ObjectStoreS3Connection("lake", format="csv", **fields)
+        backend = files_s3_backend.backend
+    else:
+        connection = ObjectStoreLocalConnection("lake", path=str(tmp_path / "lake"), format="csv")
+        backend = files_backend.backend
+    lake = Lake(backend, connection, Place.of(connection).root, spark)
+    table = declare({"id": BigInt, "word": Text | None}, schema="raw", name="events")
+    lake.load(table, Append(), [{"id": 1, "word": ""}, {"id": 2, "word": None}])
+    source = FilesStream(connection)
+    ((first, second),) = [sorted(rows, key=lambda row: row["id"]) for rows in stream(source, "raw.events")]
+    assert [(row["id"], row["word"]) for row in (first, second)] == [(1, ""), (2, None)]
+    assert stream(source, "raw.events") == []
+    lake.load(table, Append(), [{"id": 3, "word": "x"}])
+    staged = lake.open(table, Append())
+    staged.stage([{"id": 4, "word": "not published"}])
+    assert ids(stream(source, "raw/events")) == [3]
+    lake.load(table, Truncate(), [{"id": 5, "word": "y"}])
+    assert ids(stream(source, "raw.events")) == [5]
+
+
+def test_objects_below_a_prefix_are_read_once(stream: Any, s3_url: str) -> None:
+    there = TestBucket.at(s3_url, "objects")
+    source = FilesStream(ObjectStoreS3Connection("bucket", format="json_lines", **there.fields))
+    there.put("raw/options/1.jsonl", b'{"id": 1}\n{"id": 2}\n')
+    assert ids(stream(source, "raw/options/")) == [1, 2]
+    there.put("raw/options/2026/2.jsonl.gz", gzip.compress(b'{"id": 3}\n'))
+    there.put("raw/options/_temporary/3.jsonl", b'{"id": 9}\n')
+    there.put("raw/options-of-others/4.jsonl", b'{"id": 9}\n')
+    assert ids(stream(source, "raw/options/")) == [3]
+
+
+@pytest.fixture(params=["local", *twins("s3")])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, str, dict[str, str] | None]]:
+    """A connection, the address of its root for the other library, and that library's login."""
+    if request.param == "local":
+        yield DeltaLocalConnection("lake", path=str(tmp_path / "lake")), str(tmp_path / "lake"), None
+        return
+    there = TestBucket.at(request.getfixturevalue("s3_url"), "stream")
+    yield DeltaS3Connection("lake", **there.fields), f"s3://{PLACE}/{there.prefix}", there.storage_options
+
+
+def test_a_delta_table_is_read_as_it_is_and_then_commit_by_commit(stream: Any, tmp_path: Path, lake: Any) -> None:
+    connection, root, login = lake
+
+    def append(*numbers: int) -> None:
+        write_deltalake(f"{root}/raw/orders", pa.table({"id": list(numbers)}), mode="append", storage_options=login)
+
+    append(1, 2)
+    append(3)
+    source, read = DeltaStream(connection), reading(tmp_path, "raw.orders")
+    assert ids(stream(source, "raw.orders", options={})) == [1, 2, 3]
+    assert stream(source, "raw.orders", options={}) == []
+    append(4)
+    assert ids(stream(source, "raw/orders", options={})) == [4]
+    append(5, 6)
+    (lag,) = source.lag(read, {"reservoirVersion": 3})
+    assert lag.rows == 2
+    assert lag.seconds is not None
+    assert source.lost(read, {"reservoirVersion": 3}) == ()
+    assert stream(source, "raw.orders", start="latest", checkpoint="latest", options={}) == []
+    assert ids(stream(source, "raw.orders", start='{"version": 2}', checkpoint="v2", options={})) == [4, 5, 6]
+    assert source.offsets_at(read, datetime(2020, 1, 1, tzinfo=timezone.utc)) == {"version": 0}
+    assert source.offsets_at(read, datetime(2100, 1, 1, tzinfo=timezone.utc)) == {"version": "latest"}
+    with pytest.raises(MissingTable, match=r"raw\.order is not a Delta table"):
+        source.check(reading(tmp_path, "raw.order"))
+
+
+def test_changes_are_read_from_the_change_feed_and_stop_a_plain_stream(spark: Any, stream: Any, tmp_path: Path) -> None:
+    root = tmp_path / "lake"
+    write_deltalake(str(root / "people"), pa.table({"id": [1, 2], "name": ["a", "b"]}))
+    connection = DeltaLocalConnection("lake", path=str(root))
+    source = DeltaStream(connection)
+    with pytest.raises(PlanError, match="keeps no change feed"):
+        stream(source, "changes:people", checkpoint="feed", options={})
+    path = f"delta.`file:{root}/people`"
+    spark.sql(f"ALTER TABLE {path} SET TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')")
+    assert ids(stream(source, "people", checkpoint="plain", options={})) == [1, 2]
+    assert ids(stream(source, "changes:people", checkpoint="feed", options={})) == [1, 2]
+    client = delta_backend.backend.client(connection)  # type: ignore[misc]
+    client.execute("UPDATE people SET name = 'B' WHERE id = 2")
+    client.execute("DELETE FROM people WHERE id = 1")
+    changed = [row for rows in stream(source, "changes:people", checkpoint="feed", options={}) for row in rows]
+    assert sorted((row["id"], row["name"], row["_change_type"]) for row in changed) == [
+        (1, "a", "delete"), (2, "B", "update_postimage"), (2, "b", "update_preimage"),
+    ]  # fmt: skip
+    with pytest.raises(Exception, match="DELTA_SOURCE"):
+        stream(source, "people", checkpoint="plain", options={})

@@ -1,0 +1,114 @@
+"""Judging a checkpoint and planning its repair: every case as a value, without a folder."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ematix_flow.contract.stream import Lost
+from ematix_flow.engine.streams import checkup
+from ematix_flow.engine.streams.checkup import DAMAGED, OK, TO_DO, is_damaged, judge
+from ematix_flow.engine.streams.inspection import Log, Look, Spooled
+
+
+def log(*numbers: int, bad: tuple[int, ...] = (), drafts: tuple[str, ...] = ()) -> Log:
+    return Log({number: "is empty" if number in bad else None for number in numbers}, drafts)
+
+
+HEALTHY = Look(
+    "orders", "/folder", generation="abc", offsets=log(3, 4, 5), commits=log(3, 4, 5), tokens={"main.orders": 6}
+)
+
+
+def statuses(look: Look) -> dict[str, str]:
+    return {item.about: item.status for item in judge(look) if item.status != OK}
+
+
+def test_a_healthy_checkpoint_has_only_good_lines() -> None:
+    assert statuses(HEALTHY) == {}
+    assert checkup.plan(HEALTHY) == []
+    assert not is_damaged(judge(HEALTHY))
+
+
+def test_a_stream_that_never_ran_has_nothing_wrong() -> None:
+    assert [item.status for item in judge(Look("orders", "/folder", exists=False))] == [OK]
+    assert statuses(Look("orders", "/folder", note_problem="is not there")) == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "wrong"),
+    [
+        ({"offsets": log(3, 4, 5, 6)}, {}),
+        ({"offsets": log(3, 4, 5, 6, 7)}, {"order": DAMAGED}),
+        ({"offsets": log(3, 4)}, {"order": DAMAGED}),
+        ({"offsets": log(1, 3, 4, 5)}, {"offset log": TO_DO}),
+        ({"offsets": log(2, 3, 5)}, {"offset log": DAMAGED}),
+        ({"offsets": log(3, 4, 5, 6, bad=(6,))}, {"offset log": DAMAGED}),
+        ({"offsets": log(2, 3, 4, 5, bad=(2,))}, {"offset log": TO_DO}),
+        ({"offsets": log(3, 4, 5, 6, bad=(5,))}, {"offset log": DAMAGED}),
+        ({"commits": log(3, 4, 5, bad=(5,))}, {"commit log": DAMAGED}),
+        ({"tokens": {"main.orders": 7}}, {}),
+        ({"tokens": {"main.orders": 8}}, {"token of main.orders": DAMAGED}),
+        ({"tokens": {"main.orders": 4}}, {"token of main.orders": DAMAGED}),
+        ({"tokens": {"main.orders": 4}, "behind": {"main.orders": 2}}, {"backlog": TO_DO}),
+        ({"tokens": {"main.orders": None}}, {"token of main.orders": TO_DO}),
+        ({"tokens": {"main.orders": "nobody answers"}}, {"token of main.orders": TO_DO}),
+        ({"lost": (Lost("orders-0", "5", "9", 4),)}, {"source": DAMAGED}),
+        ({"lost": "nobody answers"}, {"source": TO_DO}),
+        ({"note_problem": "is not there"}, {"generation": DAMAGED}),
+        ({"unfinished_rewind": True}, {"generation": TO_DO}),
+        ({"schema_problem": "cannot be read"}, {"learned schema": DAMAGED}),
+        ({"spools": (Spooled("mq.orders", 5, 0, True),)}, {}),
+        ({"spools": (Spooled("mq.old", 5, 0, False),)}, {"spool": TO_DO}),
+        ({"commits": log(3, 4, 5, drafts=("/folder/x.tmp",))}, {"leftovers": TO_DO}),
+    ],
+)
+def test_each_fault_is_found_by_itself(change: dict[str, Any], wrong: dict[str, str]) -> None:
+    look = replace(HEALTHY, **change)
+    assert statuses(look) == wrong
+    assert all(item.next for item in judge(look) if item.status != OK)
+
+
+def test_a_gap_in_the_source_is_told_with_its_numbers() -> None:
+    (line,) = [
+        item for item in judge(replace(HEALTHY, lost=(Lost("orders-0", "5", "9", 4),))) if item.status == DAMAGED
+    ]
+    assert line.says == "no longer keeps 4 message(s) of orders-0 from 5, kept from 9 on"
+    assert "flow stream rewind orders --to earliest" in str(line.next)
+
+
+def test_a_half_written_plan_stays_where_a_target_may_have_its_batch() -> None:
+    torn = replace(HEALTHY, offsets=log(3, 4, 5, 6, bad=(6,)))
+    (step,) = checkup.plan(torn)
+    assert (step.kind, step.needs_word) == ("remove", False)
+    assert step.paths == ("spark/offsets/6", "spark/offsets/.6.crc")
+    assert checkup.plan(replace(torn, tokens={"main.orders": 7})) == []
+    assert checkup.plan(replace(torn, tokens={"main.orders": "nobody answers"})) == []
+
+
+def test_a_damaged_plan_of_a_batch_that_is_done_needs_a_new_checkpoint() -> None:
+    torn = replace(HEALTHY, offsets=log(3, 4, 5, bad=(5,)))
+    assert checkup.plan(torn) == []
+    assert ["flow stream rewind orders" in str(item.next) for item in judge(torn) if item.status == DAMAGED] == [True]
+
+
+def test_a_half_written_commit_is_taken_away_with_its_checksum() -> None:
+    (step,) = checkup.plan(replace(HEALTHY, commits=log(3, 4, 5, bad=(5,))))
+    assert step.paths == ("spark/commits/5", "spark/commits/.5.crc")
+
+
+def test_a_damaged_entry_in_the_middle_is_nobodys_to_remove() -> None:
+    assert checkup.plan(replace(HEALTHY, commits=log(3, 4, 5, bad=(4,)))) == []
+
+
+def test_a_lost_generation_needs_a_word_and_is_taken_from_the_only_target_that_fits() -> None:
+    lost = replace(HEALTHY, note_problem="is not there", generation=None, tokens={})
+    (step,) = checkup.plan(lost)
+    assert (step.kind, step.needs_word, step.paths) == ("generation", True, ())
+    known = {"main.orders": {"abc": 6, "older": 3}, "main.copies": {"abc": 7}}
+    (step,) = checkup.plan(lost, known=known)
+    assert step.paths == ("abc",)
+    (step,) = checkup.plan(lost, known={"main.orders": {"abc": 6, "def": 7}})
+    assert step.paths == ()
