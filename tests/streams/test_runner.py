@@ -111,6 +111,11 @@ def test_bad_records_are_set_aside_one_by_one_with_their_bytes(place: Place) -> 
         ("decode", b"{not json"), ("write", b'{"n": null}'),
     ]  # fmt: skip
     assert "n" in found[1][1]
+    with closing(sqlite3.connect(place.folder / "shop.db")) as client:
+        ((version, written),) = client.execute(
+            "SELECT DISTINCT pipeline_version, payload_format FROM ematix_flow_dlq_records"
+        )
+    assert (len(version), written) == (12, "json")
     place.tell({"n": 4})
     place.drain(target=Numbers, target_connection=place.shop, mode="append", transform_on_error="dlq")
     assert place.numbers() == [1, 2, 3, 4]

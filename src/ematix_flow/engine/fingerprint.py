@@ -7,11 +7,12 @@ import inspect
 import json
 import linecache
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
 from ematix_flow.declare.pipeline import PipelineSpec, several
+from ematix_flow.declare.streams.spec import StreamSpec
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LENGTH = 12
@@ -34,6 +35,25 @@ def fingerprint(spec: PipelineSpec) -> str:
     }  # fmt: skip
     if any(load.checks for load in spec.loads):
         said["quality"] = [spec.quality.on_failure, *(_plain(load.checks) for load in spec.loads)]
+    return _digest(said)
+
+
+def stream_fingerprint(spec: StreamSpec) -> str:
+    """The same for a stream that makes the same rows of the same messages."""
+    functions = (*spec.udfs, *spec.aggregate_udfs)
+    said = {
+        "sources": [[_named(item.connection), item.query] for item in spec.sources],
+        "targets": [[item.name, _named(item.connection)] for item in spec.targets],
+        "sql": [spec.transform_sql, spec.dialect],
+        "lookups": {name: [_named(item.connection), item.query, item.table] for name, item in spec.lookups.items()},
+        "functions": [[_plain(item), _source(getattr(item, "function", item))] for item in functions],
+        "messages": [spec.payload, sorted(spec.fields.items())],
+        "processing": [_plain(getattr(spec, name)) for name in spec.processing],
+    }
+    return _digest(said)
+
+
+def _digest(said: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:_LENGTH]
 
 

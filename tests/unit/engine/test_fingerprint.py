@@ -63,3 +63,37 @@ def test_the_same_declaration_has_the_same_digest_in_every_process(tmp_path: Pat
 )
 def test_another_declaration_has_another_digest(tmp_path: Path, old: str, new: str) -> None:
     assert digest_of(tmp_path, MODULE.replace(old, new)) != digest_of(tmp_path, MODULE)
+
+
+STREAM = """
+from ematix_flow import KafkaConnection, SQLiteConnection, ematix, udf
+from ematix_flow.engine.fingerprint import stream_fingerprint
+
+@udf(args=["Int64"], returns="Int64")
+def doubled(n):
+    return n
+
+@ematix.streaming_pipeline(
+    source=KafkaConnection("there", bootstrap_servers="h:9092"), source_query="numbers",
+    target=SQLiteConnection("here", path="a.db"), target_table=("main", "numbers"),
+    transform_sql="SELECT doubled(n) AS n FROM source", udfs=[doubled],
+)
+def numbers():
+    pass
+
+print(stream_fingerprint(numbers.spec))
+"""
+
+
+def test_a_stream_has_a_digest_too(tmp_path: Path) -> None:
+    told = digest_of(tmp_path, STREAM)
+    assert len(told) == 12
+    assert digest_of(tmp_path, f"\n{STREAM}") == told
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("AS n FROM source", "AS m FROM source"), ("    return n", "    return n + n"), ('"numbers",', '"others",')],
+)
+def test_another_statement_function_or_topic_is_another_stream(tmp_path: Path, old: str, new: str) -> None:
+    assert digest_of(tmp_path, STREAM.replace(old, new)) != digest_of(tmp_path, STREAM)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import BigInt, Bytes, Column, Integer, String, Text, TimestampTZ
+from ematix_flow.engine.fingerprint import stream_fingerprint
+from ematix_flow.engine.streams.decoding import payload_of
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.foundation.errors import Brake
 
@@ -56,8 +58,6 @@ class DeadLetters:
     spec: StreamSpec
     store: Graveyard | None
     """None where bad rows are only counted."""
-    version: str = ""
-    payload_format: str = "json"
     _aside: list[DataFrame] = field(default_factory=list)
     _decoded: DataFrame | None = None
 
@@ -94,7 +94,7 @@ class DeadLetters:
             f"{source}.key AS message_key",
             f"to_json({source}.headers) AS headers",
             f"{raw} AS payload",
-            f"{text(self.payload_format)} AS payload_format",
+            f"{text(payload_of(self.spec))} AS payload_format",
             f"coalesce(_event_ts, {source}.timestamp) AS event_ts"
             if "_event_ts" in there
             else f"{source}.timestamp AS event_ts",
@@ -102,7 +102,7 @@ class DeadLetters:
             "1 AS attempt",
             f"{text(PENDING)} AS status",
             "CAST(NULL AS TIMESTAMP) AS leased_until",
-            f"{text(self.version)} AS pipeline_version",
+            f"{text(stream_fingerprint(self.spec))} AS pipeline_version",
         )
 
     def settle(self, number: int) -> int:

@@ -84,6 +84,11 @@ def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder) -> 
     if not source.envelopes:
         return Decoder(None, getattr(source, "rows", None))
     connection = resolve(spec.sources[0].connection).connection
-    payload = spec.payload or getattr(connection, "payload_format", None) or "json"
     registry = registry_of(connection, find=lambda name: resolve(name).connection)
-    return Decoder(Decoding(payload, spec.fields, registry, folder.learned()))
+    return Decoder(Decoding(payload_of(spec), spec.fields, registry, folder.learned()))
+
+
+def payload_of(spec: StreamSpec) -> str:
+    """How the messages of a stream are written."""
+    there = resolve(spec.sources[0].connection).connection
+    return spec.payload or getattr(there, "payload_format", None) or "json"

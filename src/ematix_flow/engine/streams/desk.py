@@ -15,6 +15,7 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine.streams.dead_letters import PENDING
+from ematix_flow.engine.streams.decoding import payload_of
 from ematix_flow.engine.streams.graveyards import topic_of_records
 from ematix_flow.engine.streams.letter import Letter, Selection
 from ematix_flow.engine.streams.letters import Letters
@@ -183,7 +184,7 @@ class TopicLetters:
             key=item.key,
             headers=item.own_headers,
             payload=item.value,
-            payload_format=self.spec.payload or "json",
+            payload_format=payload_of(self.spec),
             event_ts=None,
             failed_at=item.at,
             attempt=1,
