@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
+from shutil import copytree, rmtree
 from typing import Any
 
 import pytest
@@ -24,6 +25,9 @@ from ematix_flow import (
     pk,
     run_streaming_pipeline,
 )
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import LeaseLost, PlanError
 from tests.contract.loading import declare, unique
 from tests.harness.base import Harness
 from tests.services.kafka import Kafka
@@ -159,3 +163,55 @@ def test_tools_see_what_was_read(harness: Harness, kafka: Kafka, topic: str, str
     name = unique("group")
     stream(orders(), name=name, mode="append", source=KafkaConnection("e", bootstrap_servers=kafka.open, group_id=name))
     assert sum(group_offsets(kafka, name).values()) == 20
+
+
+# What is not a stream's turn any more ----------------------------------------------------------------------------------
+
+
+def put(this: Path, there: Path) -> None:
+    """A copy of a folder in the place of another."""
+    rmtree(there, ignore_errors=True)
+    copytree(this, there)
+
+
+def numbers() -> type[ManagedTable]:
+    return declare({"n": BigInt})
+
+
+def test_a_generation_that_was_left_behind_writes_nothing_any_more(
+    stream: Stream, harness: Harness, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    table, here, old = numbers(), tmp_path / "checkpoint", tmp_path / "old"
+    told(kafka, topic, [{"n": 1}])
+    stream(table, mode="append")
+    put(here, old)  # what a runner knows that is asleep
+    StreamFolder(here).begin_anew("earliest", now())
+    told(kafka, topic, [{"n": 2}])
+    stream(table, mode="append")
+    assert sorted(row["n"] for row in harness.rows(table.spec())) == [1, 1, 2]
+    put(old, here)  # it wakes up
+    with pytest.raises(LeaseLost, match="begun anew"):
+        stream(table, mode="append")
+    assert sorted(row["n"] for row in harness.rows(table.spec())) == [1, 1, 2]
+
+
+def test_a_checkpoint_that_is_older_than_its_target_is_refused_and_no_row_is_lost_in_silence(
+    stream: Stream, harness: Harness, kafka: Kafka, topic: str, tmp_path: Path
+) -> None:
+    table, here, old = numbers(), tmp_path / "checkpoint", tmp_path / "old"
+    told(kafka, topic, [{"n": 1}])
+    stream(table, mode="append")
+    put(here, old)
+    told(kafka, topic, [{"n": 2}])
+    stream(table, mode="append")
+    put(here, newest := tmp_path / "newest")
+    put(old, here)
+    told(kafka, topic, [{"n": 3}])
+    with pytest.raises(PlanError, match="older than the target"):
+        stream(table, mode="append")
+    rmtree(here / "spark")
+    with pytest.raises(PlanError, match="older than the target"):
+        stream(table, mode="append")
+    put(newest, here)
+    stream(table, mode="append")
+    assert sorted(row["n"] for row in harness.rows(table.spec())) == [1, 2, 3]

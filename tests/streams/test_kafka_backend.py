@@ -84,8 +84,7 @@ def test_topics_are_read_by_a_list_and_by_a_pattern(
 def test_a_stream_begins_where_it_is_told(kafka: Kafka, source: KafkaSource, spark: Any, tmp_path: Path) -> None:
     topic = new_topic(kafka, partitions=2)
     send(kafka, topic, [{"value": b"%d" % n, "partition": n % 2} for n in range(20)])
-    late = KafkaSource(everybody(kafka, auto_offset_reset="latest"))
-    assert drained(spark, late, reading(topic, tmp_path / "latest")) == []
+    assert drained(spark, source, reading(topic, tmp_path / "latest", start="latest")) == []
     start = json.dumps({topic: {"0": 7}})  # nothing is said of the other partition, which is read from its beginning
     (rows,) = drained(spark, source, reading(topic, tmp_path / "offsets", start=start))
     assert sorted(int(bytes(row.value)) for row in rows) == sorted([14, 16, 18, *range(1, 20, 2)])

@@ -10,6 +10,7 @@ from typing import Any
 from ematix_flow.contract.ddl import DdlStep
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.strategy import Incremental, Strategy
+from ematix_flow.foundation.errors import LeaseLost
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,22 @@ class Commit:
 
     def __str__(self) -> str:
         return f"{self.writer} / {self.sequence}"
+
+
+@dataclass(frozen=True)
+class Fence:
+    """Who may write for a stream: the number grows with every generation of its checkpoint, and a target that has seen one
+    takes nothing from those before it."""
+
+    name: str
+    number: int
+
+    def lost(self) -> LeaseLost:
+        """A later generation has written here."""
+        return LeaseLost(
+            f"{self.name} was begun anew while this process stood still, which writes nothing any more",
+            hint="flow runs list shows who runs it now; was its checkpoint made by a machine whose clock is behind?",
+        )
 
 
 @dataclass(frozen=True)
@@ -47,6 +64,7 @@ class WriteJob:
     batch: int | None = None
     """The micro-batch of a stream, whose number gives the token; its run id is the same in every try, and there are too
     many of them for the history."""
+    fence: Fence | None = None
 
 
 @dataclass(frozen=True)

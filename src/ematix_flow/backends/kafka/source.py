@@ -124,10 +124,8 @@ class KafkaSource:
     def _start(self, read: StreamRead) -> str:
         """Where a stream without a checkpoint begins, as Spark's connector wants it."""
         start = read.start.strip() or EARLIEST
-        if start == EARLIEST:  # what a stream says unless it is told otherwise
-            return self._connection.resolved().auto_offset_reset or EARLIEST
-        if start == LATEST:
-            return LATEST
+        if start in (EARLIEST, LATEST):
+            return start
         return json.dumps(self._completed(read, _parsed(start)))
 
     def _completed(self, read: StreamRead, said: Mapping[Part, int]) -> dict[str, dict[str, int]]:

@@ -7,6 +7,7 @@ import os
 import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from ematix_flow.families.checkpoints import last_planned
 from ematix_flow.families.lake.homes import bucket_in, home_of, introduce
 from ematix_flow.families.lake.place import LakePath, make_folder, read_if_there, rename, write_atomically
 from ematix_flow.families.lake.s3.bucket import Bucket
+from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import ConfigError, FlowError, RunFailed
 
 VARIABLE = "EMATIX_FLOW_CHECKPOINTS"
@@ -69,9 +71,18 @@ class StreamFolder:
             self._put_aside(home_of(kept["aside"]))
         known = kept.get("generation")
         if known is None:
+            self._refuse_to_guess()
             known = new_generation()
             self.keep_generation(known)
         return str(known)
+
+    def _refuse_to_guess(self) -> None:
+        """A checkpoint that has begun and says no generation: under a new one, targets would take a batch twice."""
+        if self.last_planned() is not None:
+            raise RunFailed(
+                f"{self.root / NOTE} is gone, though the checkpoint beside it has begun",
+                hint="flow doctor checkpoint NAME says what is left, and flow stream repair NAME brings it back",
+            )
 
     def note(self) -> Mapping[str, Any]:
         """What the folder says of itself: generation, and after a rewind where to start."""
@@ -79,7 +90,11 @@ class StreamFolder:
 
     def keep_generation(self, generation: str) -> None:
         """Say which generation the checkpoint is of."""
-        write_atomically(self.root / NOTE, json.dumps({"generation": generation}))
+        write_atomically(self.root / NOTE, json.dumps({"generation": generation, "since": _later_than(0)}))
+
+    def since(self) -> int:
+        """A number that is larger for every later generation, also for one that began in an empty folder."""
+        return int(self.note().get("since") or 0)
 
     def start_at(self) -> str | None:
         """Where a rewind wants the stream to begin; None once it has begun, and for all others."""
@@ -97,10 +112,14 @@ class StreamFolder:
         """
         aside = self.root.with_name(f"{self.root.name}.before-{at:%Y%m%dT%H%M%S%f}")
         make_folder(aside)
-        note = read_if_there(self.root / NOTE)
+        note, before = read_if_there(self.root / NOTE), 0
         if note is not None:  # as it is, be it damaged
             write_atomically(aside / NOTE, note)
-        decided = {"generation": new_generation(), "start": start, "aside": str(aside)}
+            with suppress(RunFailed):
+                before = self.since()
+        decided = {
+            "generation": new_generation(), "since": _later_than(before), "start": start, "aside": str(aside),
+        }  # fmt: skip
         write_atomically(self.root / NOTE, json.dumps(decided))
         self._put_aside(aside)
         return aside
@@ -131,15 +150,16 @@ class StreamFolder:
 
     def last_committed(self) -> int | None:
         """The last micro-batch that Spark knows to be done."""
-        folder = self.spark / "commits"
-        numbers = [int(item.name) for item in folder.iterdir() if item.name.isdigit()] if folder.exists() else []
-        return max(numbers, default=None)
+        return _largest(self.spark / "commits")
+
+    def last_planned(self) -> int | None:
+        """The last micro-batch that Spark began."""
+        return _largest(self.spark / "offsets")
 
     def has_open_batch(self) -> bool:
         """Whether a micro-batch was planned and not committed: the next start does it again."""
-        planned, done = self.spark / "offsets", self.last_committed()
-        numbers = [int(item.name) for item in planned.iterdir() if item.name.isdigit()] if planned.is_dir() else []
-        return bool(numbers) and (done is None or max(numbers) > done)
+        planned, done = self.last_planned(), self.last_committed()
+        return planned is not None and (done is None or planned > done)
 
     def learned(self) -> SchemaFile:
         """The schema of the payload, as it was learned."""
@@ -173,6 +193,16 @@ def _login(spec: StreamSpec, bucket: str) -> Bucket:
         hint="declare a connection of kind delta_s3 or object_store_s3 with that bucket",
         where=spec.where,
     )
+
+
+def _largest(log: LakePath) -> int | None:
+    numbers = [int(item.name) for item in log.iterdir() if item.name.isdigit()] if log.is_dir() else []
+    return max(numbers, default=None)
+
+
+def _later_than(before: int) -> int:
+    """Milliseconds of the clock, which also order generations that know nothing of each other."""
+    return max(before + 1, int(now().timestamp() * 1000))
 
 
 def new_generation() -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
 from ematix_flow.families.lake.place import uri
 from ematix_flow.families.messages.decode import JARS
-from ematix_flow.foundation.errors import FlowError, PlanError, Unsupported
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PlanError, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,8 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
         source.check(read)
     jars = jars_of(spec, [backend for _, _, backend in sources]) | folder.jars
     spark = session.spark_session(jars, engine=EngineWish(LOCAL))
-    targets = [writer_of(spec, target, folder, generation) for target in spec.targets]
+    targets = [writer_of(spec, target, folder, generation, since=folder.since()) for target in spec.targets]
+    _refuse_older(spec, folder, targets)
     dead, first = None, sources[0]
     if spec.bad_rows.policy != FAIL:
         dead = DeadLetters(spec, graveyard_of(spec, folder, generation, first[0], first[1]))
@@ -132,7 +133,7 @@ def source_of(
     backend = backend_for(connection)
     if backend.stream_source is None:
         raise Unsupported(f"{backend.title} cannot be the source of a stream", where=spec.where)
-    start = folder.start_at() or getattr(connection, "auto_offset_reset", None) or spec.start
+    start = folder.start_at() or spec.start
     source = backend.stream_source(connection)
     options: dict[str, Any] = {"drain": True} if once else {}
     if not source.envelopes and spec.fields:
@@ -158,10 +159,24 @@ def jars_of(spec: StreamSpec, sources: list[Backend]) -> set[str]:
     return jars | {jar for payload in payloads for jar in JARS.get(str(payload), ())}
 
 
-def writer_of(spec: StreamSpec, target: Any, folder: StreamFolder, generation: str) -> TargetWriter:
-    """Who writes to one target."""
+def _refuse_older(spec: StreamSpec, folder: StreamFolder, targets: Sequence[TargetWriter]) -> None:
+    """A checkpoint that is older than what was published with it: Spark plans a micro-batch before it is written."""
+    planned = folder.last_planned()
+    for target in targets:
+        if isinstance(target, TableTargetWriter):
+            try:
+                target.table.refuse_older(-1 if planned is None else planned, target.table.last_sequence())
+            except ConnectionFailed:
+                if not spec.continue_on_target_failure or len(targets) == 1:
+                    raise
+
+
+def writer_of(
+    spec: StreamSpec, target: Any, folder: StreamFolder, generation: str, *, since: int | None = None
+) -> TargetWriter:
+    """Who writes to one target; without `since` beside the stream, which is not fenced off."""
     if isinstance(target, TableTarget):
-        return TableTargetWriter(TableWriter(spec, target, generation))
+        return TableTargetWriter(TableWriter(spec, target, generation, since))
     if not isinstance(target, BrokerTarget):
         raise AssertionError(f"an unknown target: {target!r}")
     source, there = (resolve(item).connection for item in (spec.sources[0].connection, target.connection))

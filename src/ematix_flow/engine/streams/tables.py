@@ -11,7 +11,7 @@ from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
 from ematix_flow.contract.shape import TargetShape, shape_of
-from ematix_flow.contract.write import WriteJob, WriteResult
+from ematix_flow.contract.write import Fence, WriteJob, WriteResult
 from ematix_flow.declare.loads import Wishes, strategy_for
 from ematix_flow.declare.strategy import Merge, Scd2, Strategy
 from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
@@ -20,7 +20,7 @@ from ematix_flow.declare.types import JSONB, Column, Text
 from ematix_flow.families.lake.types import type_of
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import DriftError, LeaseHeld, MissingColumn, Unsupported
+from ematix_flow.foundation.errors import DriftError, LeaseHeld, MissingColumn, PlanError, Unsupported
 from ematix_flow.planning.drift import plan_ddl, settle_drift
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ class TableWriter:
     spec: StreamSpec
     target: TableTarget
     generation: str
+    since: int | None = None
+    """The number of the generation, for a fence; None for those who write beside the stream."""
     backend: Backend = field(init=False)
     sink: BatchSink = field(init=False)
     ddl: DdlPlanner = field(init=False)
@@ -151,13 +153,28 @@ class TableWriter:
             started_at=now(),
             write_options={name: value for name, value in self.target.options.items() if name in _FILE_OPTIONS},
             batch=number,
+            fence=Fence(f"{self.spec.name}::{self.target.name}", self.since) if self.since is not None else None,
         )
+
+    def refuse_older(self, batch: int, token: int | None) -> None:
+        """A target that has more than this micro-batch would take the next ones for those it has, and lose their rows."""
+        if token is not None and token > batch + 1:
+            raise PlanError(
+                f"{self.target.name} has batch {token - 1} of {self.spec.name}, and the checkpoint is at batch {batch}: it is "
+                "older than the target, and rows would be lost",
+                hint=f"bring the right checkpoint back, or begin anew: flow stream rewind {self.spec.name} --preview",
+            )
+
+    def last_sequence(self) -> int | None:
+        """The token of the last micro-batch that the target has."""
+        return self.sink.last_sequence(self.writer)
 
     def write(self, number: int, rows: DataFrame, staged: Callable[[], None] = lambda: None) -> WriteResult:
         """Stage and publish exactly once; rows have the declared columns in their types, `staged` may object."""
         job = self._job(number)
         opening = self.sink.begin(job)
         if opening.recovered is not None:
+            self.refuse_older(number, opening.recovered.commit.sequence)
             return opening.recovered
         stage = self.sink.stage(job, rows)
         staged()

@@ -115,6 +115,15 @@ class LakeSink(ABC):
             self.state.started(job)
         return opening
 
+    def last_sequence(self, writer: str) -> int | None:
+        """The sequence of the last commit of a writer, None when it never published."""
+        state = self.state.read(writer)
+        if state is None:
+            return None
+        # One that was announced may have been published by a process that could not say so any more.
+        under_way = state.pending.sequence if state.pending is not None and state.pending.counts is not None else 0
+        return max(state.sequence, under_way) or None
+
     def _settle_dead(self, job: WriteJob, state: WriterState) -> tuple[WriterState, WriteResult | None]:
         dead = state.pending
         if dead is None:
@@ -152,6 +161,8 @@ class LakeSink(ABC):
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """One commit of the table; the same token twice changes nothing."""
         with self.place.locked(job.shape.declared.qualified) as self.hold:
+            if job.fence is not None:
+                self.state.hold(job.fence)
             state = self.state.read(job.writer) or WriterState()
             if state.sequence >= opening.commit.sequence:
                 raise taken(opening)

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.contract.write import Commit, Counts, WriteJob, WriteResult
+from ematix_flow.contract.write import Commit, Counts, Fence, WriteJob, WriteResult
 from ematix_flow.families.lake.place import Place, append_line, lines_of, read_if_there, write_atomically
 from ematix_flow.foundation.clock import now
 
@@ -91,6 +91,15 @@ class LakeState:
         """Keep the state, atomically."""
         kept = {"last": _plain(state.last), "pending": _plain(state.pending)}
         write_atomically(self.place.state(f"{writer}.json"), json.dumps(kept, indent=1))
+
+    def hold(self, fence: Fence) -> None:
+        """Refuse whoever comes behind the fence; asked under the lock of the table."""
+        file = self.place.state(f"fence of {fence.name}.json")
+        kept = int(read_if_there(file) or 0)
+        if kept > fence.number:
+            raise fence.lost()
+        if kept < fence.number:
+            write_atomically(file, str(fence.number))
 
     def started(self, job: WriteJob) -> None:
         """A history line that says running."""

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import datetime, timezone
 
-from ematix_flow.contract.write import Commit, Counts, WriteJob, WriteResult
+from ematix_flow.contract.write import Commit, Counts, Fence, WriteJob, WriteResult
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, BigInt, Column, String, Text, TimestampTZ
 from ematix_flow.families.sql.dialect import SqlDialect
@@ -146,6 +146,28 @@ class Meta:
             f"DELETE FROM {self.name(COMMITS)} WHERE writer = {self.d.text_literal(commit.writer)} "
             f"AND {self.d.quote('sequence')} < {commit.sequence}"
         )
+
+    def hold(self, fence: Fence) -> None:
+        """Refuse whoever comes behind the fence; first in the transaction of the rows.
+
+        The row is changed before it is read: two processes that want to publish at once wait for each other here.
+        """
+        own = f"writer = {self.d.text_literal(f'fence of {fence.name}')}"
+        self.session.execute(f"UPDATE {self.name(COMMITS)} SET committed_at = {self.d.instant(now())} WHERE {own}")
+        found = self.session.scalar(f"SELECT run_id FROM {self.name(COMMITS)} WHERE {own}")
+        if found is None:
+            self._insert(
+                COMMITS,
+                writer=self.d.text_literal(f"fence of {fence.name}"),
+                sequence="0",
+                run_id=self.d.text_literal(str(fence.number)),
+                committed_at=self.d.instant(now()),
+            )
+        elif int(found) > fence.number:
+            raise fence.lost()
+        elif int(found) < fence.number:
+            number = self.d.text_literal(str(fence.number))
+            self.session.execute(f"UPDATE {self.name(COMMITS)} SET run_id = {number} WHERE {own}")
 
     def watermark(self, writer: str, column: str) -> str | None:
         """The last watermark of this writer on this column."""

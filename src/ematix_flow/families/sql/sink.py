@@ -25,7 +25,7 @@ from ematix_flow.families.sql.scd2 import scd2
 from ematix_flow.families.sql.scd2_events import scd2_events
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing
-from ematix_flow.foundation.errors import FlowError, LeaseHeld
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, MissingTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -90,6 +90,15 @@ class SqlSink(ABC):
             self.drop_stage(session, job.run_id)
         return Opening(commit)
 
+    def last_sequence(self, writer: str) -> int | None:
+        """The sequence of the last commit of a writer, None when it never published."""
+        with self.connect() as session:
+            try:
+                last = Meta(session, self.dialect).published_by(writer)
+            except MissingTable:
+                return None
+        return last.commit.sequence if last is not None else None
+
     def _settle_dead(self, session: SqlSession, meta: Meta, job: WriteJob) -> WriteResult | None:
         recovered: WriteResult | None = None
         for run_id in meta.unfinished(job):
@@ -126,6 +135,8 @@ class SqlSink(ABC):
             writing = Writing(self.dialect, job, self.open_stage(session, stage))
             try:
                 with session.transaction():
+                    if job.fence is not None:
+                        meta.hold(job.fence)
                     if meta.is_published(opening.commit):
                         raise LeaseHeld(
                             f"another run published {opening.commit} meanwhile; nothing was loaded twice",
