@@ -29,26 +29,33 @@ class Terms:
     token: str | None = None
 
 
+def _seconds() -> float:
+    """A clock that also runs while the machine sleeps, which is when leases are lost."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
+
+
 class Held:
     """A lease in somebody's hands, who may ask whether it still is."""
 
     def __init__(self, run_log: RunLog | None = None, token: str | None = None, terms: Terms | None = None) -> None:
         self._run_log, self._token, self._terms = run_log, token, terms or Terms()
-        self._renewed = time.monotonic()
+        self._renewed = _seconds()
+        self.is_lost = False
 
     def renew(self) -> bool:
         """Keep it for longer; False when it is somebody else's by now."""
         if self._run_log is None or self._token is None:
             return True
-        asked = time.monotonic()
-        if not self._run_log.heartbeat(self._token, self._terms.seconds):
-            return False
-        self._renewed = asked
-        return True
+        asked = _seconds()
+        self.is_lost = self.is_lost or not self._run_log.heartbeat(self._token, self._terms.seconds)
+        if not self.is_lost:
+            self._renewed = asked
+        return not self.is_lost
 
     def check(self) -> None:
         """Go on only while the lease is ours: one that was not renewed for a while is asked about first."""
-        if time.monotonic() - self._renewed > 2 * min(self._terms.beat, self._terms.seconds / 3) and not self.renew():
+        is_old = _seconds() - self._renewed > 2 * min(self._terms.beat, self._terms.seconds / 3)
+        if self.is_lost or (is_old and not self.renew()):
             raise LeaseLost(
                 "this process lost its lease, because it could not renew it in time; somebody else may run by now",
                 hint="flow runs list shows who",

@@ -12,9 +12,10 @@ from ematix_flow.contract import stream as contract
 from ematix_flow.contract.backend import Backend
 from ematix_flow.contract.delivery import stream_delivery
 from ematix_flow.contract.stream import StreamRead, StreamSource
-from ematix_flow.declare.engine import LOCAL, EngineWish
+from ematix_flow.declare.engine import LOCAL, SAIL, EngineWish
 from ematix_flow.declare.streams.spec import EXACTLY_ONCE, FAIL, BrokerTarget, StreamSpec, TableTarget
 from ematix_flow.engine import session
+from ematix_flow.engine.choice import choose
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.brokers import BrokerTargetWriter
 from ematix_flow.engine.streams.dead_letters import DeadLetters
@@ -98,7 +99,7 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
     for source, read, _ in sources:
         source.check(read)
     jars = jars_of(spec, [backend for _, _, backend in sources]) | folder.jars
-    spark = session.spark_session(jars, engine=EngineWish(LOCAL))
+    spark = session.spark_session(jars, engine=engine_of(spec))
     targets = [writer_of(spec, target, folder, generation, since=folder.since()) for target in spec.targets]
     _refuse_older(spec, folder, targets)
     dead, first = None, sources[0]
@@ -115,6 +116,20 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
         still_ours=still_ours,
     )
     return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once)
+
+
+def engine_of(spec: StreamSpec) -> EngineWish:
+    """Where the query runs: a session of its own on this machine or on a cluster, whose driver is this process."""
+    choice = choose(spec.engine)
+    if choice.is_local:
+        return EngineWish(LOCAL)
+    if choice.engine == SAIL or choice.is_remote:
+        raise Unsupported(
+            f"{spec.name}: a stream cannot run on {choice.shown}, because its driver is this process ({choice.reason})",
+            hint='use engine="local", or a cluster by spark:// or k8s://',
+            where=spec.where,
+        )
+    return spec.engine
 
 
 def _refuse(spec: StreamSpec) -> None:
