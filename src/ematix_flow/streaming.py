@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from ematix_flow.foundation.location import caller
 
 if TYPE_CHECKING:
     from ematix_flow.engine.streams.runner import StreamOutcome
+    from ematix_flow.runlog.protocol import RunLog
 
 __all__ = [
     "CDC", "Aggregation", "Join", "KafkaToKafkaEosPipeline", "Lookup", "Source", "StateStore", "StreamSpec", "Target", "Watermark", "Window",
@@ -34,7 +36,11 @@ class _Registered:
 def run_pipeline(*, config: str | os.PathLike[str] | None = None, config_str: str | None = None,
                  metrics_port: int | None = None, pipeline_name: str | None = None, run_log_url: str | None = None,
                  once: bool = False) -> StreamOutcome:  # fmt: skip
-    """Run the stream that a TOML file or text declares, until somebody stops it; `once` stops when all is read."""
+    """Run the stream that a TOML file or text declares, until somebody stops it; `once` stops when all is read.
+
+    `pipeline_name` names a stream that says no name itself. For any other it is a label: the checkpoint goes by the
+    stream's own name, and with `metrics_port` the run's figures are also kept in the run log under the label.
+    """
     from ematix_flow.config.stream_toml import stream_from_file, stream_from_text
 
     if (config is None) == (config_str is None):
@@ -45,7 +51,7 @@ def run_pipeline(*, config: str | os.PathLike[str] | None = None, config_str: st
         spec = stream_from_file(config, name=pipeline_name)
     else:
         spec = stream_from_text(str(config_str), name=pipeline_name)
-    return run_stream(spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url)
+    return run_stream(spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url, label=pipeline_name)
 
 
 def run_streaming_pipeline(*, once: bool = False, run_log_url: str | None = None, **options: Any) -> StreamOutcome:
@@ -59,8 +65,8 @@ def run_streaming_pipeline(*, once: bool = False, run_log_url: str | None = None
 
 
 def run_stream(spec: StreamSpec, *, once: bool = False, metrics_port: int | None = None,
-               run_log_url: str | None = None) -> StreamOutcome:  # fmt: skip
-    """What every door of Python's does with a stream."""
+               run_log_url: str | None = None, label: str | None = None) -> StreamOutcome:  # fmt: skip
+    """What every door of Python's does with a stream; its figures are also kept under a `label` that is not its name."""
     from ematix_flow.config.streams import settled
     from ematix_flow.engine.streams import runner
     from ematix_flow.runlog import default_run_log, from_url
@@ -69,10 +75,21 @@ def run_stream(spec: StreamSpec, *, once: bool = False, metrics_port: int | None
     port = metrics_port if metrics_port is not None else spec.metrics_port
     run_log = from_url(run_log_url) if run_log_url is not None else default_run_log()
     try:
-        return runner.run(spec, once=once, metrics_port=port, run_log=run_log)
+        with _also_kept_as(label, spec.name, run_log, port):
+            return runner.run(spec, once=once, metrics_port=port, run_log=run_log)
     finally:
         if run_log_url is not None and run_log is not None:
             run_log.close()
+
+
+def _also_kept_as(
+    label: str | None, name: str, run_log: RunLog | None, port: int | None
+) -> AbstractContextManager[object]:
+    from ematix_flow.observe.metrics.streaming_stats import StreamingStatsRecorder
+
+    if label is None or label == name or run_log is None or not port:
+        return nullcontext()
+    return StreamingStatsRecorder(run_log=run_log, pipeline_name=label, metrics_port=port, counted_as=name)
 
 
 class KafkaToKafkaEosPipeline:

@@ -16,6 +16,7 @@ from ematix_flow.declare import registry
 from ematix_flow.declare.connections import clear_registry
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
+from ematix_flow.runlog import from_url
 
 KAFKA = KafkaConnection("kafka_prod", bootstrap_servers="localhost:9092", group_id="ematix-flow")
 WAREHOUSE = PostgresConnection("warehouse", url="postgres://localhost/wh")
@@ -221,12 +222,22 @@ def test_a_configuration_is_a_file_or_a_text(given: dict[str, Any]) -> None:
         ematix_flow.run_pipeline(**given)
 
 
-def test_a_file_that_is_not_there_and_a_second_name_are_refused(handed_over: Any) -> None:
+def test_a_file_that_is_not_there_is_refused(handed_over: Any) -> None:
     with pytest.raises(ValueError, match=r"there is no file nowhere\.toml"):
         ematix_flow.run_pipeline(config="nowhere.toml")
-    with pytest.raises(ValueError, match="the file names its stream 'events_to_pg'"):
-        ematix_flow.run_pipeline(config_str=TOML, pipeline_name="another")
     assert handed_over == []
+
+
+def test_another_name_is_a_label_of_the_run(handed_over: Any, tmp_path: Path) -> None:
+    """The checkpoint and the lease go by the stream's own name, whoever runs it and whatever they call it."""
+    url = f"sqlite:///{tmp_path / 'runs.db'}"
+    ematix_flow.run_pipeline(config_str=TOML, pipeline_name="another", metrics_port=9100, run_log_url=url)
+    ((spec, _),) = handed_over
+    assert spec.name == "events_to_pg"
+    run_log = from_url(url)
+    ((kept,), _) = run_log.list_runs()
+    assert (kept.pipeline, kept.status, kept.kind) == ("another", "succeeded", "streaming")
+    run_log.close()
 
 
 def test_exactly_once_between_topics_has_a_name_of_its_own(handed_over: Any) -> None:

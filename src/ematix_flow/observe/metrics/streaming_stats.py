@@ -96,8 +96,10 @@ class StreamingStatsRecorder:
         window_1m_seconds: float = 60.0,
         window_5m_seconds: float = 300.0,
         max_samples: int = 32,
+        counted_as: str | None = None,
     ) -> None:
         self._run_log, self._name = run_log, pipeline_name
+        self._counted_as = counted_as or pipeline_name  # the stream's own name, where it is kept under another
         self._url = f"http://{metrics_host}:{metrics_port}/metrics"
         self._interval = interval_seconds
         self._windows = {"stats_1m": window_1m_seconds, "stats_5m": window_5m_seconds}
@@ -142,7 +144,7 @@ class StreamingStatsRecorder:
             self._write("running")
 
     def _look(self) -> None:
-        found = scrape_counters(self._url, self._name)
+        found = scrape_counters(self._url, self._counted_as)
         if found is not None:
             self._samples.append(found)
 
