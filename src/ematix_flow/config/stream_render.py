@@ -40,7 +40,7 @@ def render(spec: StreamSpec) -> str:
     if "start" in said:
         data["start"] = spec.start
     if len(sources) == 1:
-        data["source"] = secrets.connection(sources[0].connection, stream_toml.SOURCE)
+        data["source"] = {**secrets.connection(sources[0].connection, stream_toml.SOURCE), **_read_options(sources[0])}
     else:
         data["sources"] = [_source(source, secrets) for source in sources]
     targets = [_target(target, secrets) for target in said_targets(options)]
@@ -56,7 +56,13 @@ def render(spec: StreamSpec) -> str:
 
 
 def _source(source: Source, secrets: _Secrets) -> dict[str, Any]:
-    return {"query": source.query, **secrets.connection(source.connection, ("query",))}
+    connection = secrets.connection(source.connection, stream_toml.SOURCES)
+    return {"query": source.query, **connection, **_read_options(source)}
+
+
+def _read_options(source: Source) -> dict[str, Any]:
+    said = {name: getattr(source, name) for name in stream_toml.READ_OPTIONS}
+    return {name: dict(options) for name, options in said.items() if options is not None}
 
 
 def _target(target: Target, secrets: _Secrets) -> dict[str, Any]:

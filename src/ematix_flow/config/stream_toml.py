@@ -15,7 +15,7 @@ from ematix_flow.declare.connections import Connection, from_fields
 from ematix_flow.declare.connections.base import Place
 from ematix_flow.declare.connections.kinds import KINDS
 from ematix_flow.declare.endpoints import Source, Target
-from ematix_flow.declare.streams.options import StreamOptions, stream_from
+from ematix_flow.declare.streams.options import ALIASES, StreamOptions, stream_from
 from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, Part, StateStore, Watermark, Window
 from ematix_flow.declare.streams.placement import DELTA
 from ematix_flow.declare.streams.spec import StreamSpec
@@ -23,8 +23,7 @@ from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowErr
 from ematix_flow.foundation.names import did_you_mean
 
 TOP = {
-    "pipeline_name": "name",
-    "payload_format": "payload",
+    **ALIASES,
     **{
         name: name
         for name in (
@@ -45,7 +44,9 @@ RESTART = {"on_error": "restart_on_error", "initial_backoff_ms": "initial_backof
 PARTS = {"state_store": StateStore, "watermark": Watermark}
 TRANSFORM_PARTS = {"window": Window, "join": Join, "cdc": CDC}
 FUNCTIONS = ("udfs", "aggregate_udfs")
-SOURCE = ("query", "dead_letter_topic")
+READ_OPTIONS = ("csv_read_options", "json_read_options")
+SOURCE = ("query", "dead_letter_topic", "read_options", *READ_OPTIONS)
+SOURCES = ("query", "read_options", *READ_OPTIONS)
 TARGET = tuple(field.name for field in dataclasses.fields(Target) if field.name not in ("connection", "handle_deletes"))
 LOOKUP = ("table", "schema", "query", "refresh_interval_ms")
 TABLE = ("schema", "name", "primary_key", "class")
@@ -55,7 +56,7 @@ _ABOUT_CONNECTIONS = ("connection", "kind", "url", "dsn", "name")
 
 
 def stream_from_file(path: str | os.PathLike[str], *, name: str | None = None) -> StreamSpec:
-    """The stream that a file declares."""
+    """The stream that a file declares; `name` is for one that says none itself."""
     shown = os.fspath(path)
     found = files.read(FilePath(shown), shown=shown)
     if found is None:
@@ -64,7 +65,7 @@ def stream_from_file(path: str | os.PathLike[str], *, name: str | None = None) -
 
 
 def stream_from_text(text: str, *, name: str | None = None) -> StreamSpec:
-    """The stream that a text declares."""
+    """The stream that a text declares; `name` is for one that says none itself."""
     shown = "the configuration text"
     path = FilePath("<config_str>")
     return StreamReader(files.ConfigFile(path, shown, text, files.parse(text, path=path, shown=shown))).stream(name)
@@ -83,13 +84,7 @@ class StreamReader:
         """The stream; every error has its line."""
         self._read()
         if name is not None:
-            if self._said.get("name") not in (None, name):
-                self._wrong(
-                    self._paths["name"],
-                    f"the file names its stream {self._said['name']!r}, and pipeline_name says {name!r}",
-                    hint="a stream has one name: its checkpoint and its history go by it",
-                )
-            self._said["name"] = name
+            self._said.setdefault("name", name)
         where = self._place(self._paths.get("name", ()))
         try:
             return stream_from(StreamOptions.parse(self._said, where, door=self._file.shown), where)
@@ -133,21 +128,32 @@ class StreamReader:
 
     def _sources(self, data: Mapping[str, Any]) -> None:
         if "source" in data:
-            table = self._table(data, ("source",))
-            self._put("source", self._connection(table, SOURCE, ("source",), default="source"), ("source",))
-            for key, keyword in (("query", "source_query"), ("dead_letter_topic", "dead_letter_topic")):
-                if key in table:
-                    self._put(keyword, table[key], ("source", key))
+            self._single_source(self._table(data, ("source",)), ("source",))
         if "sources" in data:
             entries = self._entries(data, "sources")
             found = []
             for number, table in enumerate(entries):
                 path: Path = ("sources", number)
-                connection = self._connection(table, ("query",), path, default=f"source_{number + 1}")
-                if "query" not in table:
-                    self._wrong(path, "a source does not say its query", hint='add query = "events"')
-                found.append(Source(connection, table["query"]))
+                connection = self._connection(table, SOURCES, path, default=f"source_{number + 1}")
+                found.append(self._source(connection, table, table.get("query"), path))
             self._put("sources", found, ("sources",))
+
+    def _single_source(self, table: Mapping[str, Any], path: Path) -> None:
+        for key, keyword in (("query", "source_query"), ("dead_letter_topic", "dead_letter_topic")):
+            if key in table:
+                self._put(keyword, table[key], (*path, key))
+        made: Any = self._connection(table, SOURCE, path, default="source")
+        if any(key in table for key in ("read_options", *READ_OPTIONS)):
+            made = self._source(made, table, self._said.pop("source_query", None), path)
+        self._put("source", made, path)
+
+    def _source(self, connection: Any, table: Mapping[str, Any], query: Any, path: Path) -> Source:
+        if query is None:
+            self._wrong(path, "a source does not say its query", hint='add query = "events"')
+        try:
+            return Source(connection, query, **self._read_options(table, path))
+        except DeclarationError as error:
+            raise self._placed(error, path) from None
 
     def _targets(self, data: Mapping[str, Any]) -> None:
         if "target" in data:
@@ -160,8 +166,8 @@ class StreamReader:
     def _target(self, table: Mapping[str, Any], path: Path, default: str) -> Target:
         own = (*(name for name in TARGET if name != "prefix" or table.get("kind") not in DELTA), "read_options")
         connection = self._connection(table, own, path, default=default)
-        given = {key: item for key, item in table.items() if key in own}
-        given |= self._read_options(given.pop("read_options", {}), (*path, "read_options"))
+        given = {key: item for key, item in table.items() if key in own and key != "read_options"}
+        given |= self._read_options(table, path)
         if "table" in given:
             given |= self._table_of(given["table"], (*path, "table"))
         try:
@@ -169,18 +175,18 @@ class StreamReader:
         except DeclarationError as error:
             raise self._placed(error, path) from None
 
-    def _read_options(self, given: Any, path: Path) -> dict[str, Any]:
-        """`[target.read_options.csv]`, where a character may stand as its number."""
-        table = self._mapping(given, path)
-        self._only(table, ("csv", "json"), path)
-        found: dict[str, Any] = {}
-        for kind, said in table.items():
-            options = self._mapping(said, (*path, kind))
-            found[f"{kind}_read_options"] = {
-                key: chr(item) if key in ("delimiter", "quote", "escape", "comment") and _is_number(item) else item
-                for key, item in options.items()
-            }
-        return found
+    def _read_options(self, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
+        """`csv_read_options` or `read_options.csv`, where a character may stand as its number; the same for json."""
+        found = {name: (table[name], (*path, name)) for name in READ_OPTIONS if name in table}
+        inner: Path = (*path, "read_options")
+        nested = self._mapping(table.get("read_options", {}), inner)
+        self._only(nested, ("csv", "json"), inner)
+        for kind, given in nested.items():
+            name = f"{kind}_read_options"
+            if name in found:
+                self._wrong((*inner, kind), f"read_options.{kind} says again what {name} says", hint="keep one of them")
+            found[name] = (given, (*inner, kind))
+        return {name: _characters(self._mapping(given, place)) for name, (given, place) in found.items()}
 
     def _table_of(self, given: Any, path: Path) -> dict[str, Any]:
         if isinstance(given, str):
@@ -355,6 +361,14 @@ class StreamReader:
 
     def _wrong(self, path: Path, what: str, *, hint: str) -> NoReturn:
         raise ConfigError(f"{self._file.shown}: {what}", where=self._place(path), hint=hint)
+
+
+def _characters(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers as the characters that they stand for, where one is asked for."""
+    return {
+        key: chr(item) if key in ("delimiter", "quote", "escape", "comment") and _is_number(item) else item
+        for key, item in options.items()
+    }
 
 
 def _is_number(item: Any) -> bool:

@@ -20,6 +20,8 @@ CSV_READ_OPTIONS = (
     "schema_infer_max_records",
 )  # fmt: skip
 JSON_READ_OPTIONS = ("schema_infer_max_records", "batch_size")
+_DIALECT = {"csv_delimiter": "delimiter", "csv_header": "has_header", "csv_quote": "quote", "csv_escape": "escape"}
+"""What writing and reading CSV call the same thing."""
 
 
 @dataclass(frozen=True)
@@ -100,15 +102,16 @@ class Target:
 
     @property
     def write_options(self) -> dict[str, Any]:
-        """The file options that were set."""
+        """The file options that were set; files are written as `csv_read_options` reads them, where nothing else is said."""
         names = ("partition_by", "parquet_compression", "csv_delimiter", "csv_header", "csv_quote", "csv_escape",
                  "csv_null_value")  # fmt: skip
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        reading = (self.csv_read_options or {}) if _format_of(self) in (None, "csv") else {}
+        return {**{name: reading[key] for name, key in _DIALECT.items() if key in reading}, **said}
 
 
 def _check_file_options(target: Target) -> None:
-    # A connection given by name tells its format when the run is planned.
-    file_format = None if isinstance(target.connection, str) else getattr(target.connection, "format", None)
+    file_format = _format_of(target)
     if target.parquet_compression is not None:
         if target.parquet_compression not in PARQUET_COMPRESSIONS:
             raise DeclarationError(
@@ -127,6 +130,23 @@ def _check_file_options(target: Target) -> None:
         _only_for("json_read_options", "json_lines", file_format)
     check_read_options("csv_read_options", target.csv_read_options, CSV_READ_OPTIONS)
     check_read_options("json_read_options", target.json_read_options, JSON_READ_OPTIONS)
+    _check_dialect(target)
+
+
+def _format_of(target: Target) -> str | None:
+    # A connection given by name tells its format when the run is planned.
+    return None if isinstance(target.connection, str) else getattr(target.connection, "format", None)
+
+
+def _check_dialect(target: Target) -> None:
+    reading = target.csv_read_options or {}
+    for name, key in _DIALECT.items():
+        written = getattr(target, name)
+        if written is not None and key in reading and reading[key] != written:
+            raise DeclarationError(
+                f"{name}={written!r} writes files that csv_read_options, with {key}={reading[key]!r}, cannot read back",
+                hint="say the same in both, or leave one of them out",
+            )
 
 
 def _only_for(option: str, wanted: str, file_format: str | None) -> None:

@@ -52,10 +52,11 @@ def test_the_documented_file_is_the_stream_that_keywords_declare(tmp_path: Path)
     assert str(made.where).endswith("pipeline.toml:2")
 
 
+@pytest.mark.filterwarnings("ignore:.* does nothing without them")
 def test_every_block_finds_its_keywords() -> None:
     made = stream_from_text("""
         pipeline_name = "all"
-        delivery = "exactly_once"
+        delivery = "at_least_once"
         engine = "distributed"
         peers = ["spark://head:7077"]
         on_drift = "warn"
@@ -130,7 +131,7 @@ def test_every_block_finds_its_keywords() -> None:
     assert made.restarts == Restarts(True, 10, 1_000, 3)
     assert made.watermark == Watermark(5_000, 120_000)
     assert made.state_store == StateStore("postgres", "${STATE_URL}", "state", 1_000)
-    assert (made.delivery, made.dialect, made.trigger, made.start) == ("exactly_once", "duckdb", "5 seconds", "latest")
+    assert (made.delivery, made.dialect, made.trigger, made.start) == ("at_least_once", "duckdb", "5 seconds", "latest")
     assert (made.checkpoint, made.metrics_port, made.on_drift) == ("/srv/checkpoints", 9100, "warn")
     assert (made.payload, made.max_rows_per_batch, made.fields) == ("json", 1_000, {"id": "BIGINT"})
     assert made.continue_on_target_failure is True
@@ -256,7 +257,7 @@ def test_a_fan_out_is_a_list_of_targets() -> None:
     assert folder == TableTarget(
         "events/raw", ObjectStoreLocalConnection("target_2", path="/data/lake", format="csv"), None, "events", "raw",
         options={
-            "partition_by": ("day",), "csv_delimiter": ";", "csv_read_options": {"has_header": True, "delimiter": ";"},
+            "partition_by": ("day",), "csv_delimiter": ";", "csv_header": True,
         },
     )  # fmt: skip
     assert topic == BrokerTarget(

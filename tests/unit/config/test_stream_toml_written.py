@@ -60,6 +60,7 @@ def test_a_declared_stream_is_written_as_toml() -> None:
     )
 
 
+@pytest.mark.filterwarnings("ignore:.* does nothing without them")
 def test_no_secret_is_written_and_a_variable_takes_its_place() -> None:
     made = keywords(
         name="x",
@@ -162,7 +163,7 @@ files = st.builds(
     folders,
     st.lists(columns, min_size=1, max_size=3),
     some({}, csv_delimiter=st.just(";"), csv_header=st.booleans(), csv_null_value=words,
-         csv_read_options=some({}, has_header=st.booleans(), null_regex=words)),
+         csv_read_options=some({}, delimiter=st.just(";"), null_regex=words)),
 )  # fmt: skip
 topics = st.builds(
     lambda connection, place, column: Target(
@@ -213,11 +214,17 @@ options = some(
 sql = some({"transform_sql": words | st.text(max_size=60).filter(str.strip)},
            dialect=st.sampled_from(["spark", "duckdb", "postgres"]),
            lookups=st.dictionaries(columns.filter(lambda name: name != "source"), lookups, max_size=2))  # fmt: skip
+csv_files = st.builds(
+    Source, st.builds(ObjectStoreLocalConnection, names, path=words, format=st.just("csv")), words.map(str.strip),
+    csv_read_options=some({}, has_header=st.booleans(), delimiter=st.just("\t"), null_regex=words),
+)  # fmt: skip
 sources = st.lists(
-    st.builds(Source, st.one_of(names, brokers, folders), words.map(str.strip)), min_size=1, max_size=2
+    st.one_of(st.builds(Source, st.one_of(names, brokers, folders), words.map(str.strip)), csv_files),
+    min_size=1, max_size=2,
 )  # fmt: skip
 
 
+@pytest.mark.filterwarnings("ignore:.* does nothing without them")
 @settings(max_examples=100)
 @given(sources, targets, options, st.one_of(st.just({}), sql))
 def test_any_stream_is_written_so_that_the_same_stream_is_read_again(

@@ -79,6 +79,7 @@ def test_all_other_keywords_find_their_place() -> None:
         max_backoff_ms=1_000,
         max_restarts=3,
         metrics_port=9100,
+        window=TUMBLING,
         watermark=Watermark(lateness_ms=5_000),
         engine="distributed",
         peers=["spark://head:7077"],
@@ -346,9 +347,25 @@ def test_state_in_memory_is_warned_of_at_the_users_line() -> None:
     with pytest.warns(UserWarning, match="keeps its state in memory") as caught:
         stream(window=SESSION, state_store=StateStore(kind="in_memory"))
     assert caught[0].filename == stream_samples.__file__
+
+
+def test_what_needs_a_window_or_a_join_does_nothing_without_and_says_so() -> None:
+    """The documentation says watermark= of any stream, so it is no error."""
+    for keyword, value in {"watermark": Watermark(lateness_ms=5_000), "state_store": STATE}.items():
+        with pytest.warns(
+            UserWarning, match=f"{keyword}= is for window= and join=, and does nothing without"
+        ) as caught:
+            assert getattr(stream(**{keyword: value}), keyword) == value
+        assert caught[0].filename == stream_samples.__file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        stream(state_store=StateStore(kind="in_memory"))
+        stream(window=TUMBLING, watermark=Watermark(lateness_ms=5_000))
+        stream(window=SESSION, watermark=Watermark(lateness_ms=5_000), state_store=STATE)
+
+
+def test_exactly_once_waits_for_no_target() -> None:
+    with pytest.raises(ValueError, match="exclude each other: a target that failed would get its batch later"):
+        stream(target=KAFKA, target_topic="clean", delivery="exactly_once", continue_on_failure=True)
 
 
 # Names of writers ----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from ematix_flow import (
     BigInt,
     KafkaConnection,
     ManagedTable,
+    ObjectStoreLocalConnection,
     PostgresConnection,
     SchemaRegistryConnection,
     Target,
@@ -109,6 +110,17 @@ def test_a_folder_of_files_is_named_by_its_prefix() -> None:
     assert only_target(target=LAKE, target_prefix="events").schema == ""
     written = only_target(target=..., targets=[Target(connection=CSV, prefix="e", csv_delimiter=";", csv_header=False)])
     assert written.options == {"csv_delimiter": ";", "csv_header": False}
+
+
+def test_files_are_written_as_the_target_says_that_they_are_read() -> None:
+    reading = {"delimiter": ";", "escape": "\\", "comment": "#", "schema_infer_max_records": 10}
+    both = {"csv_read_options": reading, "json_read_options": {"batch_size": 5}}
+    found = only_target(target=..., targets=[Target(connection=CSV, prefix="e", csv_header=False, **both)])
+    assert found.options == {"csv_delimiter": ";", "csv_header": False, "csv_escape": "\\"}
+    logs = ObjectStoreLocalConnection("logs", path="data/logs", format="json_lines")
+    assert only_target(target=..., targets=[Target(connection=logs, prefix="e", **both)]).options == {}
+    with pytest.raises(ValueError, match="cannot read back"):
+        Target(connection=CSV, prefix="e", csv_delimiter=",", csv_read_options=reading)
 
 
 def test_a_fan_out_has_a_name_for_every_target() -> None:

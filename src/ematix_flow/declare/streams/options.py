@@ -12,7 +12,7 @@ from ematix_flow.declare.engine import EngineWish, wish
 from ematix_flow.declare.pipeline import DRIFT_POLICIES, several
 from ematix_flow.declare.streams import rules
 from ematix_flow.declare.streams.parts import CDC, Join, Lookup, StateStore, Watermark, Window
-from ematix_flow.declare.streams.placement import check_source
+from ematix_flow.declare.streams.placement import READ_FORMATS, check_read_options, check_source
 from ematix_flow.declare.streams.spec import (
     DELIVERIES,
     DIALECTS,
@@ -177,13 +177,16 @@ def _checked_source(source: Any, keyword: str) -> Source:
             f"a source's query is the name of a topic, queue, folder or table, not {source.query!r}",
             keyword="source_query" if keyword == "source" else keyword,
         )
-    return replace(source, query=query.strip())
+    check_read_options(source, keyword=keyword)
+    options = {name: dict(said) for name in READ_FORMATS if (said := getattr(source, name))}
+    return replace(source, query=query.strip(), **{name: options.get(name) for name in READ_FORMATS})
 
 
 def _build(options: StreamOptions, where: Location | None) -> StreamSpec:
     sources, said = said_sources(options), said_targets(options)
     _check_kinds(options)
     targets = stream_targets(said, options, where)
+    rules.check_delivery(options)
     rules.check_transform(options)
     rules.check_processing(options, sources, targets, where)
     return StreamSpec(

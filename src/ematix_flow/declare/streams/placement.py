@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ematix_flow.declare.connections import Connection
+from ematix_flow.declare.endpoints import Source
 from ematix_flow.foundation.errors import DeclarationError, WrongType
+from ematix_flow.foundation.secrets import references
 
 TABLE, PREFIX = "table", "prefix"
 TOPIC, QUEUE, KEY_PREFIX = "topic", "queue", "partition_key_prefix"
@@ -16,6 +18,8 @@ DELTA = ("delta_local", "delta_s3")
 FILES = ("object_store_local", "object_store_s3")
 DATABASES = ("postgres", "mysql", "sqlite", "duckdb", "snowflake", "bigquery", "redshift")
 BROKERS = ("kafka", "rabbitmq", "pubsub", "kinesis")
+READ_FORMATS = {"csv_read_options": "csv", "json_read_options": "json_lines"}
+"""The options of a source that say how its files are read, and the format each is for."""
 QUEUES = ("rabbitmq", "pubsub")
 """Brokers without offsets, which are told about every message."""
 REGISTRIES = ("schema_registry", "glue_schema_registry")
@@ -64,6 +68,21 @@ def check_source(connection: Any, *, keyword: str) -> None:
             hint=f"a stream reads {', '.join(SOURCES)}; load the rest with @ematix.pipeline",
             keyword=keyword,
         )
+
+
+def check_read_options(source: Source, *, keyword: str) -> None:
+    """They are of files, and of the format that the files have."""
+    connection = source.connection
+    holds = getattr(connection, "format", None) if kind_of(connection) in FILES else kind_of(connection)
+    for option, wanted in READ_FORMATS.items():
+        if getattr(source, option) and holds and holds != wanted and not references(holds):
+            raise DeclarationError(
+                f"{option} is for {wanted} files, and {source.query!r} holds {holds}"
+                if kind_of(connection) in FILES
+                else f"{option} is for files, and this source is {holds}",
+                hint="leave it out",
+                keyword=keyword,
+            )
 
 
 def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.streams.parts import Lookup
 from ematix_flow.declare.streams.placement import BROKERS, DELTA, FILES, QUEUES, kind_of
-from ematix_flow.declare.streams.spec import BrokerTarget, StreamTarget
+from ematix_flow.declare.streams.spec import EXACTLY_ONCE, BrokerTarget, StreamTarget
 from ematix_flow.declare.udfs import functions_of
 from ematix_flow.foundation.errors import DeclarationError, WrongType
 from ematix_flow.foundation.location import Location
@@ -184,6 +184,17 @@ def check_dead_letters(store: str | None, topic: Any, sources: Sequence[Source])
         )
 
 
+def check_delivery(options: StreamOptions) -> None:
+    """A transaction holds what was read of one partition; a target that catches up gets its rows without partitions."""
+    if options.delivery == EXACTLY_ONCE and options.continue_on_target_failure:
+        raise DeclarationError(
+            'delivery="exactly_once" and continue_on_target_failure=True exclude each other: a target that failed would '
+            "get its batch later, no longer partitioned as it was read",
+            hint="leave out one of them",
+            keyword="delivery",
+        )
+
+
 def check_transform(options: StreamOptions) -> None:
     """SQL, and what can only be reached from it."""
     sql = options.transform_sql
@@ -230,6 +241,7 @@ def check_processing(
     if options.cdc is not None:
         _check_cdc(targets)
     _check_state(options, where)
+    _check_unused(options, where)
 
 
 def _check_join(options: StreamOptions, sources: Sequence[Source]) -> None:
@@ -279,8 +291,19 @@ def _check_state(options: StreamOptions, where: Location | None) -> None:
             f"a {window.kind} window takes no state_store=", hint="leave it out", keyword="state_store"
         )
     if store is not None and stateful and store.kind == "in_memory":
-        place = where or Location("<unknown>", 0)
-        warnings.warn_explicit(
-            "state_store keeps its state in memory: a restart loses open sessions and joins", UserWarning,
-            place.file, place.line,
-        )  # fmt: skip
+        _warn("state_store keeps its state in memory: a restart loses open sessions and joins", where)
+
+
+def _check_unused(options: StreamOptions, where: Location | None) -> None:
+    """Allowed, since nothing goes wrong; said, since somebody expects something of it."""
+    if options.window is not None or options.join is not None:
+        return
+    for keyword in ("watermark", "state_store"):
+        if getattr(options, keyword) is not None:
+            _warn(f"{keyword}= is for window= and join=, and does nothing without them", where)
+
+
+def _warn(what: str, where: Location | None) -> None:
+    """A warning at the user's line."""
+    place = where or Location("<unknown>", 0)
+    warnings.warn_explicit(what, UserWarning, place.file, place.line)

@@ -197,8 +197,7 @@ def _table(said: Target, options: StreamOptions, where: Location | None) -> Tabl
     load = _load(said, options, where) if isinstance(said.table, type) else None
     schema, table = _place_of(said, load)
     prefix = str(said.prefix).strip("/") if said.prefix is not None else ""
-    options_of = {name: getattr(said, name) for name in ("partition_by", *_WRITING) if getattr(said, name) is not None}
-    options_of |= {name: dict(getattr(said, name)) for name in _READING if getattr(said, name) is not None}
+    options_of = said.write_options
     if load is None:
         options_of |= _loading(said, options)
     return TableTarget(
