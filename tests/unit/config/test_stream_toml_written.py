@@ -127,12 +127,22 @@ scram = st.builds(
     KafkaConnection, names, bootstrap_servers=st.just("${B}"), sasl_scram_username=words, sasl_scram_password=references,
     sasl_scram_mechanism=st.just("sha-512"),
 )  # fmt: skip
+written_by_schemas = {"payload_format": st.just("avro"), "schema_registry": st.one_of(st.none(), registries)}
 brokers = st.one_of(
     kafkas,
     scram,
-    st.builds(RabbitMQConnection, names, amqp_url=st.just("amqp://ana:${PW}@mq/%2f")),
-    st.builds(PubSubConnection, names, project_id=words, endpoint=words, anonymous_auth=st.booleans()),
-    st.builds(KinesisConnection, names, stream_name=words, access_key_id=references, secret_access_key=references),
+    st.builds(RabbitMQConnection, names, amqp_url=st.just("amqp://ana:${PW}@mq/%2f"), **written_by_schemas),
+    st.builds(
+        PubSubConnection, names, project_id=words, endpoint=words, anonymous_auth=st.booleans(), **written_by_schemas
+    ),
+    st.builds(
+        KinesisConnection,
+        names,
+        stream_name=words,
+        access_key_id=references,
+        secret_access_key=references,
+        **written_by_schemas,
+    ),
 )
 buckets = {"endpoint": st.just("http://h:1"), "bucket": words, "region": words, "access_key_id": references,
            "secret_access_key": references, "prefix": st.one_of(st.just(""), words)}  # fmt: skip

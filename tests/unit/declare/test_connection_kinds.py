@@ -339,6 +339,26 @@ def test_a_glue_registry_needs_a_format_with_a_schema() -> None:
     assert kafka.describe()["schema_registry"]["registry_name"] == "r"
 
 
+@pytest.mark.parametrize(
+    ("kind", "own"),
+    [
+        (c.RabbitMQConnection, {"amqp_url": "amqp://mq/%2f"}),
+        (c.PubSubConnection, {"project_id": "p"}),
+        (c.KinesisConnection, {"stream_name": "s"}),
+    ],
+)
+def test_every_broker_says_how_its_messages_are_written(kind: Any, own: dict[str, str]) -> None:
+    made = kind("b", **own, payload_format="avro", schema_registry="sr")
+    assert (made.payload_format, made.schema_registry) == ("avro", "sr")
+    for fields, said in (
+        ({"payload_format": "xml"}, "payload_format is not one that exists"),
+        ({"schema_registry": c.SQLiteConnection("x", path="a")}, "is a sqlite connection"),
+        ({"schema_registry": c.GlueSchemaRegistryConnection("g", registry_name="r", region="eu")}, "must say avro"),
+    ):
+        with pytest.raises(DeclarationError, match=said):
+            kind("b", **own, **fields)
+
+
 def test_a_registry_connection_inside_a_broker_is_resolved_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SR_PASS", "geheim-22")
     registry = c.SchemaRegistryConnection("sr", url="http://sr", basic_auth_user="a", basic_auth_password="${SR_PASS}")

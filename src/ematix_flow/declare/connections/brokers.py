@@ -16,8 +16,36 @@ _LOGINS = {
 }
 
 
+_PAYLOADS = ("json", "raw_bytes", "avro", "protobuf")
+_Registry = str | SchemaRegistryConnection | GlueSchemaRegistryConnection
+
+
+class BrokerConnection(Connection):
+    """A broker: its messages are written in one form, by schemas that at most one registry keeps.
+
+    No dataclass, so that each kind has these fields behind its own.
+    """
+
+    payload_format: str | None
+    schema_registry: _Registry | None
+
+    def _check_registry(self) -> None:
+        registry = self.schema_registry
+        if isinstance(registry, Connection) and not isinstance(
+            registry, (SchemaRegistryConnection, GlueSchemaRegistryConnection)
+        ):
+            self._wrong("schema_registry", f"is a {registry.kind} connection", hint="name a schema registry")
+        if isinstance(registry, GlueSchemaRegistryConnection) and self.payload_format not in ("avro", "protobuf"):
+            self._wrong(
+                "payload_format", "must say avro or protobuf with a Glue registry", hint='add payload_format = "avro"'
+            )
+
+    def _check(self) -> None:
+        self._check_registry()
+
+
 @dataclass(frozen=True)
-class KafkaConnection(Connection):
+class KafkaConnection(BrokerConnection):
     """A Kafka cluster, with at most one way to log in and at most one schema registry."""
 
     bootstrap_servers: str = ""
@@ -25,7 +53,7 @@ class KafkaConnection(Connection):
     payload_format: str | None = None
     auto_offset_reset: str | None = None
     schema_registry_url: str | None = None
-    schema_registry: str | SchemaRegistryConnection | GlueSchemaRegistryConnection | None = None
+    schema_registry: _Registry | None = None
     sasl_plain_username: str | None = None
     sasl_plain_password: str | None = None
     sasl_scram_username: str | None = None
@@ -41,7 +69,7 @@ class KafkaConnection(Connection):
         required=("bootstrap_servers",),
         examples={"bootstrap_servers": "localhost:9092", "sasl_scram_mechanism": "sha-512"},
         choices={
-            "payload_format": ("json", "raw_bytes", "avro", "protobuf"),
+            "payload_format": _PAYLOADS,
             "auto_offset_reset": ("earliest", "latest"),
             "sasl_scram_mechanism": ("sha-256", "sha-512"),
         },
@@ -51,6 +79,8 @@ class KafkaConnection(Connection):
     )
 
     def _check(self) -> None:
+        if self.schema_registry and self.schema_registry_url:
+            self._wrong("schema_registry", "excludes schema_registry_url", hint="keep one of the two")
         self._check_registry()
         for fields in _LOGINS.values():
             self._together(*fields)
@@ -59,32 +89,23 @@ class KafkaConnection(Connection):
         if len(used) > 1:
             self._wrong(used[1], f"excludes {used[0]}", hint="a Kafka connection logs in one way; remove the other")
 
-    def _check_registry(self) -> None:
-        registry = self.schema_registry
-        if registry and self.schema_registry_url:
-            self._wrong("schema_registry", "excludes schema_registry_url", hint="keep one of the two")
-        if isinstance(registry, Connection) and not isinstance(
-            registry, (SchemaRegistryConnection, GlueSchemaRegistryConnection)
-        ):
-            self._wrong("schema_registry", f"is a {registry.kind} connection", hint="name a schema registry")
-        if isinstance(registry, GlueSchemaRegistryConnection) and self.payload_format not in ("avro", "protobuf"):
-            self._wrong(
-                "payload_format", "must say avro or protobuf with a Glue registry", hint='add payload_format = "avro"'
-            )
-
 
 @dataclass(frozen=True)
-class RabbitMQConnection(Connection):
+class RabbitMQConnection(BrokerConnection):
     """A RabbitMQ server."""
 
     amqp_url: str = ""
     consumer_tag: str | None = None
+    payload_format: str | None = None
+    schema_registry: _Registry | None = None
 
     kind: ClassVar[str] = "rabbitmq"
     rules: ClassVar[Rules] = Rules(
         required=("amqp_url",),
         examples={"amqp_url": "amqp://user:${RABBITMQ_PASSWORD}@localhost:5672/%2f"},
+        choices={"payload_format": _PAYLOADS},
         urls={"amqp_url": ("amqp", "amqps")},
+        links=("schema_registry",),
     )
 
     @property
@@ -97,21 +118,27 @@ class RabbitMQConnection(Connection):
 
 
 @dataclass(frozen=True)
-class PubSubConnection(Connection):
+class PubSubConnection(BrokerConnection):
     """A project of Google Pub/Sub, or its emulator at `endpoint`."""
 
     project_id: str = ""
     endpoint: str | None = None
     anonymous_auth: bool | str = False
+    payload_format: str | None = None
+    schema_registry: _Registry | None = None
 
     kind: ClassVar[str] = "pubsub"
     rules: ClassVar[Rules] = Rules(
-        required=("project_id",), examples={"project_id": "my-project"}, booleans=("anonymous_auth",)
+        required=("project_id",),
+        examples={"project_id": "my-project"},
+        choices={"payload_format": _PAYLOADS},
+        booleans=("anonymous_auth",),
+        links=("schema_registry",),
     )
 
 
 @dataclass(frozen=True)
-class KinesisConnection(Connection):
+class KinesisConnection(BrokerConnection):
     """A stream of Amazon Kinesis; without keys the machine's own login is used."""
 
     stream_name: str = ""
@@ -119,9 +146,17 @@ class KinesisConnection(Connection):
     endpoint: str | None = None
     access_key_id: str | None = None
     secret_access_key: str | None = None
+    payload_format: str | None = None
+    schema_registry: _Registry | None = None
 
     kind: ClassVar[str] = "kinesis"
-    rules: ClassVar[Rules] = Rules(required=("stream_name",), examples={"stream_name": "orders"})
+    rules: ClassVar[Rules] = Rules(
+        required=("stream_name",),
+        examples={"stream_name": "orders"},
+        choices={"payload_format": _PAYLOADS},
+        links=("schema_registry",),
+    )
 
     def _check(self) -> None:
+        self._check_registry()
         self._together("access_key_id", "secret_access_key")
