@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from dataclasses import replace
 from functools import lru_cache
 from importlib.metadata import entry_points
 from typing import Any
@@ -25,10 +26,11 @@ def all_backends() -> tuple[Backend, ...]:
 
 
 def backend_for(connection: Any) -> Backend:
-    """The backend of a connection; a kind without one is refused with a sentence."""
+    """The backend of a connection, with all jars that it needs; a kind without one is refused with a sentence."""
     for backend in all_backends():
         if isinstance(connection, backend.connection_types):
-            return backend
+            more = backend.jars_for(connection) if backend.jars_for is not None else ()
+            return replace(backend, jars=(*backend.jars, *more)) if more else backend
     offered = ", ".join(backend.name for backend in all_backends() if backend.batch_source or backend.batch_sink)
     kind = getattr(connection, "kind", type(connection).__name__)
     raise Unsupported(

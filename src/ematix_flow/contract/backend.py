@@ -120,6 +120,8 @@ class Backend:
     delivery: str = EFFECTIVELY_ONCE
     published_by: str = "one transaction"
     jars: tuple[str, ...] = ()
+    jars_for: Callable[[Any], tuple[str, ...]] | None = None
+    """The jar sets that some connections need beside `jars`."""
     extra: str | None = None
     batch_source: Callable[[Any], BatchSource] | None = None
     batch_sink: Callable[[Any], BatchSink] | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import pickle
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -17,6 +18,7 @@ from ematix_flow.backends.kafka.security import Access
 from ematix_flow.backends.kafka.topics import Topics
 from ematix_flow.backends.kafka.transactions import Token
 from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.engine.jars import read_lock
 from ematix_flow.foundation.errors import (
     ConfigError,
     ConnectionFailed,
@@ -83,6 +85,17 @@ def test_servers_may_say_that_they_are_encrypted() -> None:
         access(bootstrap_servers="https://a:9092")
     with pytest.raises(ConfigError, match="some are not"):
         access(bootstrap_servers="SSL://a:9092,PLAINTEXT://b:9092")
+
+
+def test_only_a_login_to_msk_brings_its_jars() -> None:
+    plain = KafkaConnection("k", bootstrap_servers="b:9092")
+    assert backend_for(plain).jars == ("kafka",)
+    wanted = backend_for(replace(plain, msk_iam_region="eu-west-1")).jars
+    assert wanted == ("kafka", "s3a", "msk")
+    locked = read_lock()
+    assert set(wanted) <= locked.keys()
+    versions = {jar.version for name in ("s3a", "msk") for jar in locked[name] if jar.group.endswith("awssdk")}
+    assert len(versions) == 1, "the login and S3 use one kit"
 
 
 def test_the_login_of_msk_is_signed_by_the_machines_own(monkeypatch: pytest.MonkeyPatch) -> None:

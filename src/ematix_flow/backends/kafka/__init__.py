@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.backends.kafka.msk import jars_for
 from ematix_flow.backends.kafka.sink import KafkaSink
 from ematix_flow.backends.kafka.source import KafkaSource
 from ematix_flow.contract.backend import Backend, TaskUse
@@ -14,6 +15,7 @@ backend = Backend(
     connection_types=(KafkaConnection,),
     published_by="the brokers' acknowledgement, or one transaction per partition that was read",
     jars=("kafka",),
+    jars_for=jars_for,
     extra="kafka",
     tasks_writing=TaskUse(("confluent_kafka",)),
     stream_source=KafkaSource,

@@ -80,7 +80,7 @@ _BY_NAME: dict[str, tuple[type[FlowError], str, str]] = {
 _BY_TEXT: tuple[tuple[str, type[FlowError], str, str], ...] = (
     (r"SaslAuthenticationException", ConnectionFailed, "{at} refuses the login", _LOGIN),
     (r"IAMLoginModule|IAMClientCallbackHandler", ConfigError, "Spark has no login for Amazon MSK",
-     "add the jar aws-msk-iam-auth (the one with all it needs) to spark.jars in [spark]; see docs/backends/kafka.md"),
+     "give a session of your own the jar aws-msk-iam-auth-2.3.0-all.jar in spark.jars; see docs/backends/kafka.md"),
     (r"Ssl(?:Authentication|Handshake)?Exception|SSLHandshakeException|Failed to load PEM", ConnectionFailed,
      "{at} and this connection do not agree about TLS", _TLS),
     (r"(?:Topic|Group|Cluster|TransactionalId)AuthorizationException", PermissionDenied,

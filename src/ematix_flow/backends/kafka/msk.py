@@ -1,14 +1,24 @@
-"""Logging in to Amazon MSK by IAM: the token that librdkafka hands over, signed with the machine's own AWS login."""
+"""Logging in to Amazon MSK by IAM: the jars that Spark needs for it, and the token that librdkafka hands over, signed with
+the machine's own AWS login."""
 
 from __future__ import annotations
 
 import base64
 import time
+from typing import TYPE_CHECKING
 
 from ematix_flow.foundation.errors import ConnectionFailed, MissingDriver
 
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KafkaConnection
+
 _SECONDS = 900
 _SERVICE = "kafka-cluster"
+
+
+def jars_for(connection: KafkaConnection) -> tuple[str, ...]:
+    """Amazon's login, which uses the parts of its kit that S3 brings."""
+    return ("s3a", "msk") if connection.msk_iam_region else ()
 
 
 def token(region: str, _asked: str | None = None) -> tuple[str, float]:
