@@ -19,7 +19,6 @@ LONG = (
     "crash/test_kill_backfill.py::test_workers_and_their_parent_may_be_killed_in_the_middle_of_their_work",
     "e2e/test_stream_example.py::",
     "e2e/test_starter_project.py::",
-    "e2e/test_bench_smoke.py::",
     "contract/test_lanes.py::test_every_lane_gives_the_same_table[delta-scd2]",
     "contract/test_scd2_events.py::test_a_late_event_splits_the_interval_it_belongs_to[delta",
     "contract/test_lake_backends.py::test_a_merge_is_exact_about_nulls_and_touches_only_what_changes",
