@@ -1,4 +1,4 @@
-"""SQL over the rows of micro-batches: names, dialects, schemas that change, and rows on which it fails."""
+"""SQL over the rows of micro-batches: names, schemas that change, and rows on which it fails."""
 
 from __future__ import annotations
 
@@ -135,70 +135,6 @@ def test_a_schema_that_changes_in_mid_stream_is_planned_anew(spark: Any) -> None
             (row,) = applied(made, spark.createDataFrame(data, schema), open_until).collect()
             assert (len(row), row.p) == (width, 1)
     assert len(made.statement._plans) == 2
-
-
-DIALECTS = {
-    "duckdb": [
-        "SELECT id, qty / 4 AS q, qty // 4 AS w FROM source",
-        "SELECT kind, list(id) AS ids FROM source WHERE id < 4 GROUP BY ALL",
-        "SELECT id, kind || '-' || id AS label, regexp_matches(kind, '^a') AS is_a FROM source",
-    ],
-    "postgres": [
-        "SELECT id, qty / 4 AS q, (qty + 1) / 2 AS h, price / 4 AS p FROM source",
-        "SELECT count(*)::int AS n, sum(qty) / count(*) AS mean, sum(qty::int) / count(*) AS cut, max(qty) / 2 AS h FROM source",
-        "SELECT id, \"kind\" ~ '^a' AS is_a, coalesce(kind, 'none')::text AS k, id::text AS t FROM source",
-        "SELECT date_trunc('minute', ts) AS m, count(*) AS n FROM source GROUP BY 1",
-        "SELECT id FROM source WHERE kind ILIKE 'A%' ORDER BY kind DESC NULLS LAST LIMIT 2",
-    ],
-}  # fmt: skip
-DATA = "id BIGINT, kind {text}, qty BIGINT, price {double}, ts TIMESTAMP"
-VALUES = "(0, 'a', 7, 7.0, TIMESTAMP '2026-01-05 14:30:12'), (1, 'b', 9, 9.0, TIMESTAMP '2026-01-05 14:30:59'), (2, NULL, -7, -7.0, TIMESTAMP '2026-01-05 14:31:00'), (3, 'ab', 0, 0.0, NULL)"
-
-
-def plain(found: list[Any]) -> list[tuple[Any, ...]]:
-    """Rows with numbers and instants of one kind, sorted."""
-    made = []
-    for row in found:
-        values = [value.replace(tzinfo=None) if hasattr(value, "tzinfo") else value for value in row]
-        made.append(tuple(float(value) if isinstance(value, (int, float)) or (hasattr(value, "is_signed") and not isinstance(value, bool)) else value for value in values))  # fmt: skip
-    return sorted(made, key=str)
-
-
-@pytest.mark.parametrize("sql", DIALECTS["duckdb"])
-def test_duckdbs_sql_gives_what_duckdb_gives(spark: Any, open_until: ExitStack, sql: str) -> None:
-    import duckdb
-
-    own = duckdb.connect()
-    own.execute(f"CREATE TABLE source ({DATA.format(text='TEXT', double='DOUBLE')})")
-    own.execute(f"INSERT INTO source VALUES {VALUES}")
-    expected = own.execute(sql).fetchall()
-    made = transform(sql, dialect="duckdb").apply(data(spark), open_until)
-    assert plain(made.collect()) == plain(expected)
-
-
-@pytest.mark.parametrize("sql", DIALECTS["postgres"])
-def test_postgresqls_sql_gives_what_postgresql_gives(
-    spark: Any, open_until: ExitStack, postgres_url: str, sql: str
-) -> None:
-    import psycopg
-
-    with psycopg.connect(postgres_url, autocommit=True) as own:
-        own.execute(f"CREATE TEMPORARY TABLE source ({DATA.format(text='TEXT', double='FLOAT8')})".encode())
-        own.execute(f"INSERT INTO source VALUES {VALUES}".encode())
-        expected = own.execute(sql.encode()).fetchall()
-    made = transform(sql, dialect="postgres").apply(data(spark), open_until)
-    assert plain(made.collect()) == plain(expected)
-
-
-def data(spark: Any) -> Any:
-    return spark.sql(f"SELECT id, kind, CAST(qty AS BIGINT) AS qty, CAST(price AS DOUBLE) AS price, ts FROM VALUES {VALUES} AS t(id, kind, qty, price, ts)").selectExpr("CAST(id AS BIGINT) AS id", "kind", "qty", "price", "ts")  # fmt: skip
-
-
-def test_functions_keep_their_names_in_every_dialect(spark: Any, open_until: ExitStack) -> None:
-    for dialect in ("duckdb", "postgres", "datafusion"):
-        sql = 'SELECT kind, vwap(price, picky(id)) AS v FROM source GROUP BY "kind"'
-        made = transform(sql, dialect=dialect, udfs=(picky,), aggregate_udfs=(Vwap,))
-        assert len(made.apply(data(spark), open_until).collect()) == 4, dialect
 
 
 # Rows on which the SQL fails

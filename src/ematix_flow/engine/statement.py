@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.udfs import Functions
+from ematix_flow.declare.udfs import Functions, Handle
 from ematix_flow.engine import statement_words
 from ematix_flow.engine.functions import arguments
+from ematix_flow.engine.functions.arguments import Analysed
 from ematix_flow.engine.functions.calls import Call, Calls, marked
 from ematix_flow.engine.functions.clauses import clauses_of
 from ematix_flow.engine.functions.partial import PartialPlan, is_atomic, partial_plan
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCE = "source"
-_WHOLE = ("tinyint", "smallint", "int", "bigint")
 _MARK = re.compile("flow_udf_", re.IGNORECASE)
 _MOST_PLANS = 32
 
@@ -106,8 +106,14 @@ class Statement:
         text, by_name = clean(self.sql), self.functions.by_name
         if self.dialect != "spark":
             text, by_name = marked(text, self.dialect, self.functions)
-            text = to_spark(text, self.dialect, whole=_whole(source, relations))
+            text = to_spark(text, self.dialect, self._analysis(source.sparkSession, relations, by_name))
         return Calls(self._placed(text, relations), by_name)
+
+    def _analysis(
+        self, spark: SparkSession, relations: Mapping[str, Relation], by_name: Mapping[str, Handle]
+    ) -> Analysed:
+        """Spark's opinion of translations; the source's rows are shown to the session before."""
+        return Analysed(spark, lambda query: Calls(self._placed(query, relations), by_name).written(self._write))
 
     def _placed(self, text: str, relations: Mapping[str, Relation]) -> str:
         """The text with views for the tables that it names."""
@@ -293,14 +299,6 @@ def _columns_of(tree: Any, source: DataFrame, relations: Mapping[str, Relation])
         return None
     names = [*source.columns, *(name for item in relations.values() for name, _ in item.types)]
     return frozenset(name.lower() for name in names)
-
-
-def _whole(source: DataFrame, relations: Mapping[str, Relation]) -> dict[str, str]:
-    """Columns that are whole numbers wherever they are, with the widest of their types."""
-    kinds: dict[str, set[str]] = {}
-    for name, kind in [*source.dtypes, *(pair for item in relations.values() for pair in item.types)]:
-        kinds.setdefault(name.lower(), set()).add(kind)
-    return {name: max(found, key=_WHOLE.index) for name, found in kinds.items() if found <= set(_WHOLE)}
 
 
 def _kinds(frame: DataFrame) -> list[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ematix_flow.engine.functions.calls import Call, Calls, Write
@@ -25,7 +27,6 @@ def types_at(spark: SparkSession, calls: Calls, call: Call, write: Write) -> lis
     The call is replaced by one that cannot be right whatever its arguments are: what Spark then says holds their types,
     in every place where a call can stand, and nothing is run.
     """
-    from pyspark.errors import AnalysisException
 
     def probing(one: Call, args: list[str], tail: str) -> str:
         if one is not call:
@@ -33,11 +34,35 @@ def types_at(spark: SparkSession, calls: Calls, call: Call, write: Write) -> lis
         wrong = f"map_keys({packed(args)})"
         return f"any_value({wrong}){tail}" if call.is_aggregate else wrong
 
+    return told_types(spark, calls.written(probing), len(call.args))
+
+
+def told_types(spark: SparkSession, text: str, count: int) -> list[str] | None:
+    """The types of the fields of the structure in a statement that cannot be right because of it."""
+    from pyspark.errors import AnalysisException
+
     try:
-        spark.sql(calls.written(probing)).schema  # noqa: B018  a session elsewhere looks only when it is asked
+        spark.sql(text).schema  # noqa: B018  a session elsewhere looks only when it is asked
     except AnalysisException as exc:
-        return _fields((exc.getMessageParameters() or {}).get("inputType", ""), len(call.args))
+        return _fields((exc.getMessageParameters() or {}).get("inputType", ""), count)
     return None
+
+
+@dataclass(frozen=True)
+class Analysed:
+    """Spark's opinion of queries that name tables and functions in the user's words."""
+
+    spark: SparkSession
+    place: Callable[[str], str]
+    """Gives a query the names that the session knows."""
+
+    def types(self, query: str, count: int) -> list[str] | None:
+        """The types of the fields of the structure that is wrong in a query."""
+        return told_types(self.spark, self.place(query), count)
+
+    def check(self, query: str) -> None:
+        """Raise what is wrong with a query."""
+        self.spark.sql(self.place(query)).schema  # noqa: B018  a session elsewhere looks only when it is asked
 
 
 def _fields(said: str, count: int) -> list[str] | None:

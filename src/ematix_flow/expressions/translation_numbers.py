@@ -1,0 +1,236 @@
+"""Operators and casts whose meaning in a dialect hangs on the types of their operands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from ematix_flow.expressions.translation_making import is_cutting, made, refused, settle, shown
+from ematix_flow.expressions.translation_seen import Seen
+from ematix_flow.expressions.translation_types import FLOATS, WHOLE, Analysis, selects_in_order, sites_in, types_of
+
+Rule = Callable[[Any, list[str]], Any]
+"""Gives what is written for a node whose operands have these types; None leaves it."""
+
+
+def settled(tree: Any, dialect: str, spark: Analysis) -> Any:
+    """The tree with every such place decided, from the inside out."""
+    from sqlglot import exp
+
+    root = exp.Subquery(this=tree)  # so that everything in it has a parent
+    rules = _Rules(dialect, Seen(tree))
+    for select in selects_in_order(tree):
+        while sites := sites_in(tree, select, rules.is_site):
+            for site, types in zip(sites, types_of(tree, select, sites, operands, spark), strict=True):
+                settle(site)
+                new = rules.by_kind[type(site)](site, types)
+                if new is not None:
+                    site.replace(new)
+    return root.this.pop()
+
+
+def operands(node: Any) -> list[Any]:
+    """The expressions whose types decide."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Binary):
+        return [node.left, node.right]
+    if isinstance(node, exp.Anonymous):
+        return list(node.expressions)
+    inner = node.this
+    return [inner.expressions[0] if isinstance(inner, exp.Distinct) else inner]
+
+
+@dataclass
+class _Rules:
+    """What is decided, by the kind of a node."""
+
+    dialect: str
+    seen: Seen
+
+    def is_site(self, node: Any) -> bool:
+        """Whether types decide about a node."""
+        from sqlglot import exp
+
+        if isinstance(node, exp.Anonymous):
+            return self.dialect == "postgres" and str(node.this).upper() == "CONCAT_WS"
+        if isinstance(node, exp.Round) and node.args.get("decimals") is not None:
+            return False
+        return type(node) in self.by_kind
+
+    @cached_property
+    def by_kind(self) -> dict[Any, Rule]:
+        from sqlglot import exp
+
+        shared: dict[Any, Rule] = {exp.Div: self._quotient, exp.Ceil: self._whole_part, exp.Floor: self._whole_part,
+                                   exp.Trunc: self._whole_part}  # fmt: skip
+        if self.dialect == "datafusion":
+            return {**shared, exp.Cast: self._bare_decimal}
+        shared |= {
+            exp.Cast: self._cast,
+            exp.TryCast: self._cast,
+            exp.Sub: self._days,
+            exp.Add: self._moved,
+            exp.AtTimeZone: self._zone,
+        }
+        if self.dialect == "duckdb":
+            return {**shared, exp.Avg: self._mean}
+        return {**shared, exp.Round: self._round, exp.Avg: self._mean, exp.Sum: self._sum, exp.DPipe: self._joined,
+                exp.Anonymous: self._joined}  # fmt: skip
+
+    def _quotient(self, node: Any, types: list[str]) -> Any:
+        if not all(map(is_number, types)):
+            return None
+        whole = all(kind in WHOLE for kind in types) and not self.seen.any_fraction(node.left, node.right)
+        if self.dialect == "duckdb" and not (whole and is_cutting(node)):
+            return _infinite_quotient(node, types)
+        if whole:
+            return made(":l DIV :r", l=node.left, r=node.right)
+        if any(kind in FLOATS for kind in types):
+            return _infinite_quotient(node, types) if self.dialect == "datafusion" else None
+        return _long_quotient(node, types) if self.dialect == "postgres" else None
+
+    def _whole_part(self, node: Any, types: list[str]) -> Any:
+        """Such a number is still a fraction there, and a whole number in Spark."""
+        self.seen.note(node, "numeric" if types[0].startswith("decimal") else "double")
+
+    def _mean(self, node: Any, types: list[str]) -> Any:
+        """A decimal of many digits in PostgreSQL, a float in DuckDB."""
+        if self.dialect == "postgres" and types[0] in WHOLE:
+            self.seen.note(node, "numeric")
+        if not types[0].startswith("decimal"):
+            return None
+        if self.dialect == "duckdb":
+            return made("AVG(CAST(:x AS DOUBLE))", x=node.this)
+        return made("AVG(CAST(:x AS DECIMAL(34, 16)))", x=node.this) if _fits(types[0], 34, 16) else None
+
+    def _sum(self, node: Any, types: list[str]) -> None:
+        """A sum of large numbers may be larger than any of them, so that it is no whole number in PostgreSQL."""
+        if types[0] == "bigint":
+            self.seen.note(node, "numeric")
+
+    def _cast(self, node: Any, types: list[str]) -> Any:
+        from sqlglot import exp
+
+        wanted, kind = node.to, types[0]
+        if wanted.is_type(*exp.DataType.INTEGER_TYPES):
+            return self._rounded(node, kind)
+        if wanted.is_type(*exp.DataType.TEXT_TYPES):
+            return self._text(node, kind)
+        return self._bare_decimal(node, types)
+
+    def _rounded(self, node: Any, kind: str) -> Any:
+        """Rounded there, cut off in Spark."""
+        if kind == "string" and type(node).__name__ == "TryCast":
+            inner: Any = made("ROUND(TRY_CAST(:x AS DECIMAL(38, 18)))", x=node.this)
+        elif kind.startswith("decimal") or (kind in FLOATS and self.seen.of(node.this) == "numeric"):
+            inner = made("ROUND(:x)", x=node.this)
+        elif kind in FLOATS:
+            inner = made("RINT(:x)", x=node.this)
+        else:
+            return None
+        new = node.copy()
+        new.set("this", inner)
+        return new
+
+    def _text(self, node: Any, kind: str) -> Any:
+        from sqlglot import exp
+
+        if self.dialect == "postgres":
+            self._refuse_float_text(node.this, kind)
+        size = node.to.expressions
+        if not size:
+            return None
+        if node.to.is_type(exp.DataType.Type.CHAR, exp.DataType.Type.NCHAR):
+            raise refused("a text of a fixed length has no twin in Spark SQL", "use rpad(…)")
+        words = "LEFT(CAST(:x AS STRING), :n)" if self.dialect == "postgres" else "CAST(:x AS STRING)"
+        return made(words, x=node.this, n=size[0].this)
+
+    def _refuse_float_text(self, node: Any, kind: str) -> None:
+        if kind in FLOATS:
+            raise refused(
+                f"{shown(node, 'postgres')} is a {kind}, which PostgreSQL writes in other words than Spark SQL",
+                "convert it to numeric(p, s) first",
+            )
+
+    def _joined(self, node: Any, types: list[str]) -> None:
+        for operand, kind in zip(operands(node), types, strict=True):
+            self._refuse_float_text(operand, kind)
+
+    def _bare_decimal(self, node: Any, types: list[str]) -> Any:
+        """A decimal without a size: of any size in PostgreSQL, of ten digits and none behind the point in Spark."""
+        from sqlglot import exp
+
+        if not node.to.is_type(exp.DataType.Type.DECIMAL) or node.to.expressions:
+            return None
+        if self.dialect == "datafusion":
+            return made("CAST(:x AS DECIMAL(38, 10))", x=node.this)
+        if types[0].startswith("decimal"):
+            return exp.Paren(this=node.this.copy())
+        return made(f"CAST(:x AS DECIMAL({'20, 0' if types[0] in WHOLE else '38, 18'}))", x=node.this)
+
+    def _round(self, node: Any, types: list[str]) -> Any:
+        """PostgreSQL rounds floats to the even neighbour."""
+        is_float = types[0] in FLOATS and self.seen.of(node.this) != "numeric"
+        return made("RINT(:x)", x=node.this) if is_float else None
+
+    def _days(self, node: Any, types: list[str]) -> Any:
+        """Days between dates are a number there, and an interval in Spark."""
+        if types == ["date", "date"]:
+            return made("DATEDIFF(:l, :r)", l=node.left, r=node.right)
+        return self._moved(node, types)
+
+    def _moved(self, node: Any, types: list[str]) -> Any:
+        """A date that an interval moves is a moment there."""
+        from sqlglot import exp
+
+        if types[0] != "date" or not types[1].startswith("interval"):
+            return None
+        sign = "+" if isinstance(node, exp.Add) else "-"
+        return made(f"CAST(:l AS TIMESTAMP) {sign} :r", l=node.left, r=node.right)
+
+    def _zone(self, node: Any, types: list[str]) -> None:
+        if types[0] != "timestamp":
+            raise refused(
+                f"AT TIME ZONE of a {types[0]} means something else in Spark SQL than in {self.dialect}",
+                "write to_utc_timestamp(…) in Spark SQL",
+            )
+
+
+def is_number(kind: str) -> bool:
+    """Whether a Spark type is one of numbers."""
+    return kind in WHOLE or kind in FLOATS or kind.startswith("decimal")
+
+
+def _fits(kind: str, digits: int, scale: int) -> bool:
+    """Whether every value of a number's type is one of a decimal of this size.
+
+    >>> _fits("decimal(10,2)", 38, 18), _fits("decimal(38,0)", 38, 18), _fits("bigint", 38, 18)
+    (True, False, True)
+    """
+    given, behind = map(int, kind[len("decimal(") : -1].split(",")) if kind.startswith("decimal") else (20, 0)
+    return behind <= scale and given - behind <= digits - scale
+
+
+def _long_quotient(node: Any, types: list[str]) -> Any:
+    """A quotient of decimals with about as many digits as PostgreSQL gives."""
+    exact = any(kind.startswith("decimal") for kind in types) and _fits(types[0], 38, 18)
+    return made("CAST(:l AS DECIMAL(38, 18)) / :r", l=node.left, r=node.right) if exact else None
+
+
+def _infinite_quotient(node: Any, types: list[str]) -> Any:
+    """A quotient of floats, which is infinite when the divisor is 0."""
+    from sqlglot import exp
+
+    exact = any(kind.startswith("decimal") for kind in types)
+    left = made("CAST(:l AS DOUBLE)", l=node.left) if exact else node.left
+    plain = made(":l / :r", l=left, r=node.right)
+    divisor = node.right
+    if isinstance(divisor, exp.Literal) and float(divisor.name) != 0:
+        return plain
+    return made(
+        "CASE WHEN :r = 0 THEN CAST(:l AS DOUBLE) * CAST('Infinity' AS DOUBLE) ELSE :p END",
+        l=node.left, r=divisor, p=plain,
+    )  # fmt: skip

@@ -1,0 +1,73 @@
+"""Which numbers are fractions in the dialect although Spark takes them for whole ones, or for floats."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_MARK = "flow_seen"
+
+
+class Seen:
+    """What was noted of the nodes of a statement, followed through expressions and the tables of subqueries."""
+
+    def __init__(self, tree: Any) -> None:
+        from sqlglot.optimizer.scope import traverse_scope
+
+        self._scopes = {id(scope.expression): scope for scope in traverse_scope(tree)}
+
+    def note(self, node: Any, kind: str) -> None:
+        """Remember that a node is a `numeric` or a `double` there."""
+        node.meta[_MARK] = kind
+
+    def any_fraction(self, *nodes: Any) -> bool:
+        """Whether one of them is a fraction there."""
+        return any(self.of(node) is not None for node in nodes)
+
+    def of(self, node: Any) -> str | None:
+        """`numeric` or `double`, or None when it is what Spark says."""
+        from sqlglot import exp
+
+        if node is None:
+            return None
+        if _MARK in node.meta:
+            return str(node.meta[_MARK])
+        if isinstance(node, exp.Extract):
+            return "numeric"
+        if isinstance(node, exp.Column):
+            return self._of_column(node)
+        kinds = {self.of(part) for part in _parts(node)} - {None}
+        return "double" if "double" in kinds else next(iter(kinds), None)
+
+    def _of_column(self, node: Any) -> str | None:
+        from sqlglot import exp
+
+        scope = self._scopes.get(id(node.find_ancestor(exp.Select)))
+        return self._named(scope, node.name.lower(), node.table.lower()) if scope is not None else None
+
+    def _named(self, scope: Any, name: str, table: str = "") -> str | None:
+        """What a column of the tables of a scope is."""
+        for alias, source in scope.sources.items():
+            if (table and alias.lower() != table) or not hasattr(source, "expression"):
+                continue
+            for item in getattr(source.expression, "selects", ()):
+                found = self._named(source, name) if item.is_star else None
+                if item.alias_or_name.lower() == name:
+                    found = self.of(item.unalias())
+                if found is not None:
+                    return found
+        return None
+
+
+def _parts(node: Any) -> list[Any]:
+    """The parts of an expression whose kind is its own."""
+    from sqlglot import exp
+
+    if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)):
+        return [node.left, node.right]
+    if isinstance(node, (exp.Paren, exp.Neg, exp.Abs, exp.Round, exp.Window, exp.Filter, exp.Min, exp.Max, exp.Nullif)):
+        return [node.this]
+    if isinstance(node, (exp.Coalesce, exp.Greatest, exp.Least)):
+        return [node.this, *node.expressions]
+    if isinstance(node, exp.Case):
+        return [*(item.args.get("true") for item in node.args.get("ifs") or ()), node.args.get("default")]
+    return []

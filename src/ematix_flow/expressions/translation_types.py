@@ -1,0 +1,123 @@
+"""Which types the operands of a statement have: asked of Spark's own analysis, for all of a SELECT at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+from ematix_flow.expressions.translation_making import is_settled, refused
+
+WHOLE = ("tinyint", "smallint", "int", "bigint")
+FLOATS = ("float", "double")
+
+
+class Analysis(Protocol):
+    """Spark's opinion of a query; nothing is run."""
+
+    def types(self, query: str, count: int) -> list[str] | None:
+        """The types that Spark found in a query which is wrong in one place on purpose; None when it says others."""
+
+    def check(self, query: str) -> None:
+        """Raise what is wrong with a query."""
+
+
+def selects_in_order(tree: Any) -> list[Any]:
+    """The SELECTs of a statement, each after those that it reads, and None for what stands in none."""
+    from sqlglot import exp
+    from sqlglot.optimizer.scope import traverse_scope
+
+    found = [scope.expression for scope in traverse_scope(tree) if isinstance(scope.expression, exp.Select)]
+    seen = {id(item) for item in found}
+    return [*found, *(item for item in tree.find_all(exp.Select) if id(item) not in seen), None]
+
+
+def sites_in(tree: Any, select: Any, is_site: Callable[[Any], bool]) -> list[Any]:
+    """Places of a SELECT that nothing undecided is below."""
+    from sqlglot import exp
+
+    mine = [
+        node
+        for node in (select if select is not None else tree).walk()
+        if is_site(node) and not is_settled(node) and node.find_ancestor(exp.Select) is select
+    ]
+    above = {id(parent) for node in mine for parent in _parents(node)}
+    return [node for node in mine if id(node) not in above]
+
+
+def _parents(node: Any) -> Iterator[Any]:
+    node = node.parent
+    while node is not None:
+        yield node
+        node = node.parent
+
+
+def types_of(tree: Any, select: Any, sites: Sequence[Any], operands: Callable[[Any], list[Any]],
+             spark: Analysis) -> list[list[str]]:  # fmt: skip
+    """The types of the operands of each site: first all together, then one by one where that does not do."""
+    found = {id(site): [literal_type(item) or "" for item in operands(site)] for site in sites}
+    open_sites = [site for site in sites if not all(found[id(site)])]
+    beside = [site for site in open_sites if not _is_in_lambda(site)]
+    wanted = [item for site in beside for item in operands(site)]
+    told = _asked_beside(tree, select, wanted, spark) if wanted else None
+    if told is not None:
+        types = iter(told)
+        found |= {id(site): [next(types) for _ in operands(site)] for site in beside}
+    for site in open_sites:
+        if not all(found[id(site)]):
+            found[id(site)] = _asked_in_place(tree, site, operands(site), spark)
+    return [found[id(site)] for site in sites]
+
+
+def _is_in_lambda(node: Any) -> bool:
+    from sqlglot import exp
+
+    return isinstance(node.find_ancestor(exp.Lambda, exp.Query), exp.Lambda)
+
+
+def literal_type(node: Any) -> str | None:
+    """The type of a plain number or text."""
+    from sqlglot import exp
+
+    while isinstance(node, (exp.Neg, exp.Paren)):
+        node = node.this
+    if not isinstance(node, exp.Literal):
+        return None
+    if node.is_string:
+        return "string"
+    if node.is_int:
+        return "int" if int(node.name) < 2**31 else "bigint"
+    return "double" if "e" in node.name.lower() else "decimal(38,18)"
+
+
+def _asked_beside(tree: Any, select: Any, wanted: list[Any], spark: Analysis) -> list[str] | None:
+    """With one more column, which Spark looks at before it looks at groups; None where that does not do."""
+    if select is None:
+        return None
+    probe = _probe(wanted)
+    select.append("expressions", probe)
+    try:
+        return spark.types(tree.sql(dialect="spark", comments=False), len(wanted))
+    finally:
+        select.args["expressions"].remove(probe)
+
+
+def _asked_in_place(tree: Any, site: Any, wanted: list[Any], spark: Analysis) -> list[str]:
+    """With the probe where the expression stands, which may be inside a lambda."""
+    probe = _probe(wanted)
+    site.replace(probe)
+    try:
+        found = spark.types(tree.sql(dialect="spark", comments=False), len(wanted))
+    finally:
+        probe.replace(site)
+    if found is None:
+        spark.check(tree.sql(dialect="spark", comments=False))
+        raise refused(f"Spark does not tell the type of {site.sql(dialect='spark')}", "write CAST(… AS …) in it")
+    return found
+
+
+def _probe(wanted: list[Any]) -> Any:
+    """A call that is wrong whatever the operands are."""
+    from sqlglot import exp
+
+    fields = [part for place, item in enumerate(wanted) for part in (exp.Literal.string(f"a{place}"), item.copy())]
+    return exp.Anonymous(this="MAP_KEYS", expressions=[exp.Anonymous(this="NAMED_STRUCT", expressions=fields)])
