@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -131,3 +131,19 @@ def succeed(*words: str, **variables: str) -> str:
     assert done.returncode == 0, f"flow {' '.join(words)}: {done.returncode}\n{done.stdout}\n{done.stderr}"
     assert "geheim" not in done.stdout + done.stderr
     return done.stdout
+
+
+def parsed_command(words: Sequence[str]) -> dict[str, Any]:
+    """What the command line's own parser makes of the words behind `flow`; nothing is run."""
+    import click
+
+    from ematix_flow.cli.main import root
+    from ematix_flow.cli.output import Output
+
+    command: click.Command = root
+    context = root.make_context("flow", list(words), obj=Output())
+    while isinstance(command, click.Group):
+        name, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        assert found is not None, f"flow {' '.join(words)}"
+        command, context = found, found.make_context(name, rest, parent=context)
+    return context.params

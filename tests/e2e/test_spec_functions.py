@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ematix_flow import ObjectStoreS3Connection
 from tests.e2e import documents
-from tests.e2e.names import PIVOT_TABLE, TYPED, UDAF, UDF
+from tests.e2e.names import PIVOT, PIVOT_TABLE, SQL, TYPED, UDAF, UDF
 from tests.e2e.samples import Database, Page
 from tests.e2e.streaming import BUCKET, fill, has, stopped
 from tests.e2e.test_spec_streams import DOCUMENT, archive, reader, spark
 from tests.services.kafka import Kafka
+from tests.streams import readme_functions
 
 __all__ = ["archive", "reader", "spark"]
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
 
+_DEFINED = (ast.FunctionDef, ast.ClassDef)
 OPTIONS = """ts,strike,bid,ask,spot,vol,rate,expiry
 2026-03-02T14:30:01Z,4500,1.25,1.30,4500,0.2,0.05,0.25
 2026-03-02T14:30:40Z,4600,0.95,1.00,4500,0.2,0.05,0.25
@@ -70,3 +74,24 @@ def test_a_class_aggregates_the_messages_of_a_batch(reader: Page, database: Data
         "SELECT to_char(minute AT TIME ZONE 'UTC', 'HH24:MI'), vwap FROM marketdata.vwap_per_minute ORDER BY 1"
     )
     assert found == [("14:30", pytest.approx(1550 / 15)), ("14:31", 105.0), ("14:32", None)]
+
+
+def test_the_copies_that_other_tests_use_say_what_is_printed(page: Page) -> None:
+    copied = Path(readme_functions.__file__).read_text(encoding="utf-8")
+    kept = {node.name: ast.dump(node) for node in ast.parse(copied).body if isinstance(node, _DEFINED)}
+    printed = [ast.parse(page.samples[name].text) for name in (UDF, UDAF, PIVOT, SQL)]
+    defined = {node.name: ast.dump(node) for tree in printed for node in tree.body if isinstance(node, _DEFINED)}
+    said = [
+        " ".join(str(keyword.value.value).split())
+        for tree in printed
+        for keyword in ast.walk(tree)
+        if isinstance(keyword, ast.keyword)
+        and keyword.arg == "transform_sql"
+        and isinstance(keyword.value, ast.Constant)
+    ]
+    assert kept == defined
+    assert said == [
+        " ".join(text.split())
+        for text in (readme_functions.WITH_GREEKS, readme_functions.VWAP_PER_MINUTE, readme_functions.SNAPSHOTS,
+                     readme_functions.CLEANED)
+    ]  # fmt: skip

@@ -18,13 +18,15 @@ from typing import Any
 import pytest
 
 import ematix_flow
-from ematix_flow import Lookup, Target, run_streaming_pipeline
+from ematix_flow import Lookup, Source, Target, run_streaming_pipeline
 from ematix_flow.cli import main
 from ematix_flow.config.stream_toml import stream_from_text
 from ematix_flow.declare.streams import registry as streams
 from tests.e2e import documents
 from tests.e2e.documents import Sample
 from tests.e2e.names import (
+    AVRO,
+    CONNECTIONS_FILE,
     ERRORS,
     FILE,
     FILE_BY_COMMAND,
@@ -32,6 +34,7 @@ from tests.e2e.names import (
     NOTEBOOK,
     PIVOT,
     PIVOT_TABLE,
+    READ_OPTIONS,
     REGISTRY,
     SQL,
     STREAM_FAN_OUT,
@@ -43,7 +46,7 @@ from tests.e2e.names import (
     WATERMARK,
     WRITE_OPTIONS,
 )  # fmt: skip
-from tests.e2e.samples import Database, Page
+from tests.e2e.samples import Database, Page, parsed_command
 from tests.e2e.streaming import (
     BUCKET,
     CLEAN,
@@ -338,17 +341,65 @@ def test_the_printed_options_shape_an_archive_of_csv(reader: Page, archive: Any,
     assert lines_of(archive, "events/csv") == ["1;'/start;';one", "2;'/start;';two", "3;'/end;';\\N"]
 
 
+@pytest.mark.usefixtures("spark")
+@when_full("the contract suite reads CSV with every option")
+def test_the_printed_options_read_an_archive_of_csv(
+    reader: Page, database: Database, archive: Any, s3_url: str
+) -> None:
+    printed = ast.parse(reader.samples[READ_OPTIONS].text).body[0]
+    call = compile(ast.Expression(printed.value), READ_OPTIONS, "eval")  # type: ignore[attr-defined]
+    options = eval(call, {"Target": Target, "lake": "lake"}).csv_read_options
+    body = 'event_id,user_id,page,payload\n# a remark\n1,7,"/st,art",NA\n2,8,"say \\"hi\\"",NULL\n'
+    archive.put_object(Bucket=BUCKET, Key="events/csv/one.csv", Body=body.encode())
+    lake = lake_at(s3_url, file_format="csv")
+    with stopped(has(database, "public.events", 2)):
+        run_streaming_pipeline(
+            name="read", sources=[Source(lake, "events/csv", csv_read_options=options)], target=reader.run(TYPED).warehouse,
+            target_table=("public", "events"),
+        )  # fmt: skip
+    assert users(database) == [(1, 7, "/st,art", None), (2, 8, 'say "hi"', None)]
+
+
+@pytest.mark.usefixtures("spark", "topics")
+def test_a_stream_finds_the_connections_of_the_printed_file(
+    reader: Page, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader.values["postgres://user:${WAREHOUSE_PASSWORD}@host/wh"] = database.url
+    (Path.home() / ".ematix-flow").mkdir()
+    text = reader.samples[CONNECTIONS_FILE].saying(reader.values).text
+    (Path.home() / ".ematix-flow" / "connections.toml").write_text(text, encoding="utf-8")
+    with stopped(has(database, "public.events", 3)):
+        run_streaming_pipeline(
+            name="named",
+            source="kafka_prod",
+            source_query="events",
+            target="warehouse",
+            target_table=("public", "events"),
+        )
+    assert users(database) == LOADED
+
+
+def test_the_first_document_prints_the_words_of_the_same_command(reader: Page) -> None:
+    first = documents.between(FIRST, first="cargo run --release --bin flow -- consume pipeline.toml \\",
+                              end="Or skip the TOML entirely (Π.3 typed-Python form)")  # fmt: skip
+    words = first.text.replace("\\\n", " ").split(" -- ")[1].split()
+    assert words[0] == "consume"
+    assert parsed_command(words)["metrics_port"] == 9100
+
+
 # Schemas, and by hand -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("sample", [REGISTRY, AVRO])
 @when_full("tests/streams reads Avro by every registry")
 def test_avro_is_read_by_the_registry_that_is_named(
-    reader: Page, database: Database, kafka: Kafka, schema_registry: str, monkeypatch: pytest.MonkeyPatch
+    reader: Page, database: Database, kafka: Kafka, schema_registry: str, monkeypatch: pytest.MonkeyPatch, sample: str
 ) -> None:
     monkeypatch.setenv("SR_URL", schema_registry)
     _fill_with_avro(kafka, schema_registry)
     found = reader.run(TYPED, REGISTRY)
+    found = reader.run(sample)
     with stopped(has(database, "public.events", 3)):
         run_streaming_pipeline(
             name="avro", source=found.kafka_avro, source_query="events", target=found.warehouse,

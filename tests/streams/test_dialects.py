@@ -114,12 +114,14 @@ def test_expressions_mean_what_datafusion_says_they_mean(source: Any, open_until
     assert unlike(expressions, wanted, found) == {}
 
 
+@when_full("functions are called in Spark SQL by the same way")
 def test_what_a_function_gives_has_its_declared_type(source: Any, open_until: ExitStack) -> None:
     said = "SELECT same(a)/2 AS x, vwap(d, 1)/2 AS y FROM source GROUP BY same(a)/2"
     made = transform(said, dialect="postgres", udfs=(same,), aggregate_udfs=(Vwap,))
     assert answered(made.apply(source, open_until).collect()) == [[-3.0, -1.75], [1.0, 0.75], [3.0, 1.25]]
 
 
+@when_full("functions are called in Spark SQL by the same way")
 def test_functions_keep_their_names_in_every_dialect(source: Any, open_until: ExitStack) -> None:
     for dialect in ("duckdb", "postgres", "datafusion"):
         said = 'SELECT s, vwap(d, same(b)) AS v FROM source GROUP BY "s"'
