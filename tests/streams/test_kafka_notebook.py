@@ -136,6 +136,25 @@ def test_what_is_wrong_is_said_with_its_place(kafka: Kafka) -> None:
             backend.read_arrow_stream(f"{topic}s")
 
 
+def test_what_could_not_be_decoded_is_never_committed(kafka: Kafka) -> None:
+    topic, group = new_topic(kafka), f"undecoded-{id(kafka)}"
+    send(kafka, topic, [{"value": b'{"n": 1}'}, {"value": b"{not json"}, {"value": b'{"n": 3}'}])
+    with opened(kafka, group_id=group, batch_size=1) as backend:
+        batches = backend.iter_arrow_stream(topic)
+        assert rows_of([next(batches)]) == [{"n": 1}]
+        for _ in range(2):  # it is there again for whoever goes on
+            with pytest.raises(BadValue, match="@1 is not JSON"):
+                backend.read_arrow_stream(topic)
+        backend.commit_offsets()
+    assert group_offsets(kafka, group) == {f"{topic}-0": 1}
+
+
+def test_a_topic_to_write_to_that_is_not_there_is_told(kafka: Kafka) -> None:
+    topic = new_topic(kafka)
+    with opened(kafka) as backend, pytest.raises(MissingTable, match=f"{topic}s.* is not there"):
+        backend.write_arrow_stream(f"{topic}s", [pa.record_batch({"n": [1]})])
+
+
 def test_settings_that_cannot_work_are_refused(kafka: Kafka) -> None:
     with pytest.raises(ConfigError, match="no group to commit to"):
         opened(kafka).commit_offsets()

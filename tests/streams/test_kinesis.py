@@ -329,3 +329,17 @@ def test_a_notebook_reads_writes_commits_and_goes_back(service: Service) -> None
         with pytest.raises(BadValue, match="1 MiB"):
             backend.write_arrow_stream("k", [pa.record_batch({"x": ["y" * (1024**2)]})])
         assert ACCESS["secret_access_key"] not in repr(backend)
+
+
+def test_what_a_notebook_could_not_decode_is_never_committed(service: Service) -> None:
+    with KinesisBackend.open(
+        service.name, region=REGION, endpoint=service.url, max_empty_polls=2, idle_poll_ms=20, **ACCESS
+    ) as backend:
+        backend.write_arrow_stream("k", [pa.record_batch({"n": [1]})])
+        assert sum(item.num_rows for item in backend.iter_arrow_stream()) == 1
+        Kinesis(Access.of(service.connection)).put([("k", b"not json")])
+        for _ in range(2):
+            with pytest.raises(BadValue, match="is not JSON"):
+                backend.read_arrow_stream()
+            backend.commit_offsets()
+        assert backend.pending_sequence_count() == 0

@@ -18,7 +18,7 @@ from ematix_flow._core import PubSubBackend
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.backends.pubsub.client import Address
 from ematix_flow.backends.pubsub.receiver import PubSubReceiver
-from ematix_flow.backends.pubsub.sink import PubSubSink
+from ematix_flow.backends.pubsub.sink import PubSubSink, publish
 from ematix_flow.backends.pubsub.source import PubSubSource
 from ematix_flow.contract.stream import BrokerJob, StreamRead
 from ematix_flow.declare.connections import PubSubConnection
@@ -267,6 +267,19 @@ def test_a_notebook_keeps_its_messages_while_somebody_thinks(project: Project) -
         assert backend.read_arrow_stream(subscription) == []
         backend.commit_offsets()
     assert project.is_empty(subscription)
+
+
+def test_what_a_notebook_could_not_decode_is_never_acknowledged(project: Project) -> None:
+    topic = project.new_topic()
+    subscription = project.new_subscription(topic)
+    with opened(project) as backend:
+        publish(backend._address, topic, [(b"not json", "", {})])
+        with pytest.raises(BadValue, match="is not JSON"):
+            backend.read_arrow_stream(subscription)
+        backend.commit_offsets()
+        assert backend.pending_handler_count() == 1
+        assert backend.nack_pending() == 1
+    assert not project.is_empty(subscription)
 
 
 def test_messages_that_a_notebook_gives_back_five_times_are_dead_lettered(project: Project) -> None:

@@ -69,6 +69,18 @@ def test_a_message_that_is_not_json_can_be_rejected(rabbitmq_url: str) -> None:
     assert len(taken(rabbitmq_url, dead, at_least=1)) == 1
 
 
+def test_what_could_not_be_decoded_is_never_acknowledged(rabbitmq_url: str) -> None:
+    queue = new_queue(rabbitmq_url)
+    publish(rabbitmq_url, queue, ['{"n": 1}', "not json"])
+    with opened(rabbitmq_url, batch_size=1) as backend:
+        with pytest.raises(BadValue, match="is not JSON"):
+            backend.read_arrow_stream(queue)
+        assert backend.pending_delivery_count() == 2
+        backend.commit_offsets()
+        assert backend.pending_delivery_count() == 1
+    assert [body for _, body in taken(rabbitmq_url, queue, at_least=1)] == [b"not json"]
+
+
 def test_another_queue_is_read_only_when_nothing_waits_for_an_answer(rabbitmq_url: str) -> None:
     first, second = new_queue(rabbitmq_url), new_queue(rabbitmq_url)
     with opened(rabbitmq_url) as backend:

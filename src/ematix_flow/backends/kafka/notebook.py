@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ematix_flow.backends.kafka.client import Heard, KafkaClient, Part, load
-from ematix_flow.backends.kafka.errors import translate
+from ematix_flow.backends.kafka.errors import missing_topic, translate
 from ematix_flow.backends.kafka.registry import KINDS, Schemas
 from ematix_flow.backends.kafka.security import Access
 from ematix_flow.backends.kafka.topics import Topics
@@ -23,6 +23,8 @@ BATCH_WINDOW_MS = 1_000
 IDLE_TIMEOUT_MS = 5_000
 _SEMANTICS = ("at_least_once", "exactly_once")
 _GROUP_SECONDS = 30.0
+_NEW_TOPIC_MS = 5_000
+"""How long a topic may stay unknown after it was asked for the first time."""
 
 
 class KafkaBackend:
@@ -119,7 +121,11 @@ class KafkaBackend:
             messages = self._gathered(consumer)
             if not messages:
                 return
-            batch = self._decoded(messages)
+            try:
+                batch = self._decoded(messages)
+            except FlowError:
+                self._back_to(consumer, messages)
+                raise
             for message in messages:
                 self._seen[message.topic(), message.partition()] = message.offset() + 1
             yield batch
@@ -148,9 +154,9 @@ class KafkaBackend:
             self._give_up(producer)
             if not isinstance(exc, kafka.KafkaException):
                 raise
-            raise self._translated(kafka.KafkaException(refused[0]) if refused else exc) from exc
+            raise self._unsent(topic, kafka.KafkaException(refused[0]) if refused else exc) from exc
         if refused:
-            raise self._translated(kafka.KafkaException(refused[0]))
+            raise self._unsent(topic, kafka.KafkaException(refused[0]))
         return sent
 
     def commit_offsets(self) -> None:
@@ -249,6 +255,13 @@ class KafkaBackend:
             raise self._translated(kafka.KafkaException(self._heard.refusal))
         return messages
 
+    def _back_to(self, consumer: Any, messages: Sequence[Any]) -> None:
+        """Let what could not be decoded be read again, so that no later commit stands for it."""
+        kafka = load()
+        first = {(message.topic(), message.partition()): message.offset() for message in reversed(messages)}
+        for (topic, number), offset in first.items():
+            consumer.seek(kafka.TopicPartition(topic, number, offset))
+
     def _is_over(self, consumer: Any, quiet: float) -> bool:
         """Whether nothing has come for long enough; a partition that is not read to its end is waited for longer, and so
         is a group that still shares out its partitions."""
@@ -291,6 +304,7 @@ class KafkaBackend:
                 "acks": "all",
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": int(_GROUP_SECONDS * 1000),
+                "topic.metadata.propagation.max.ms": _NEW_TOPIC_MS,
             }
             if self._is_exact:
                 settings["transactional.id"] = self._transactional_id
@@ -310,6 +324,22 @@ class KafkaBackend:
                 producer.abort_transaction(_GROUP_SECONDS)
             except kafka.KafkaException:  # the brokers end it themselves when its time is over
                 self._producer = None
+
+    def _unsent(self, topic: str, exc: Exception) -> FlowError:
+        """What kept messages from being sent; a topic that is not there only lets their time run out."""
+        kafka = load()
+        told_by = kafka.KafkaError
+        silent = (told_by._MSG_TIMED_OUT, told_by._UNKNOWN_TOPIC, told_by.UNKNOWN_TOPIC_OR_PART)
+        if exc.args[0].code() not in silent or self._heard.refusal is not None:
+            return self._translated(exc)
+        client = KafkaClient(self._connection)
+        try:
+            existing = client.topics()
+        except FlowError as error:
+            return error
+        finally:
+            client.close()
+        return self._translated(exc) if topic in existing else missing_topic(topic, existing, at=self._label)
 
     def _translated(self, exc: Exception) -> FlowError:
         kafka = load()

@@ -67,15 +67,17 @@ class KinesisBackend:
         """Batches from what was read last; it ends when nothing came for `max_empty_polls` looks in a row."""
         client, empty = self._client(query), 0
         while empty < self._empty_polls:
-            records = self._gathered(client)
+            records, after = self._gathered(client)
             if not records:
+                self._read = after
                 empty += 1
                 time.sleep(self._pause)
                 continue
             empty = 0
-            self._pending += len(records)
             payloads = [bytes(record["Data"]) for _, record in records]
-            yield message_batches.of_json(payloads, [f"{shard}:{item['SequenceNumber']}" for shard, item in records])
+            batch = message_batches.of_json(payloads, [f"{shard}:{item['SequenceNumber']}" for shard, item in records])
+            self._read, self._pending = after, self._pending + len(records)  # nobody commits what he never saw
+            yield batch
 
     def read_arrow_stream(self, query: str = "") -> list[Any]:
         """The same batches, all at once."""
@@ -120,22 +122,22 @@ class KinesisBackend:
     def _client(self, query: str) -> Kinesis:
         return Kinesis(Access.of(self._connection, query))
 
-    def _gathered(self, client: Kinesis) -> Sequence[tuple[str, Any]]:
-        """The next records, shard by shard, as many as a batch may have."""
-        self._read = self._read.joined_by(client.shards())
+    def _gathered(self, client: Kinesis) -> tuple[Sequence[tuple[str, Any]], Standing]:
+        """The next records, shard by shard, as many as a batch may have, and where the shards are behind them."""
+        read = self._read.joined_by(client.shards())
         found: list[tuple[str, Any]] = []
         size = 0
-        for shard in self._read.open:
+        for shard in read.open:
             if len(found) >= self._batch_size or size >= self._batch_bytes:
                 break
-            position = self._read.at(shard)
+            position = read.at(shard)
             got = client.records(client.iterator(shard, position), most=self._batch_size - len(found))
             if got.records:
                 found += [(shard, record) for record in got.records]
                 size += sum(len(record["Data"]) for record in got.records)
                 position = position.after(str(got.records[-1]["SequenceNumber"]))
-            self._read = self._read.moved(shard, position.ended() if got.following is None else position)
-        return found
+            read = read.moved(shard, position.ended() if got.following is None else position)
+        return found, read
 
 
 def _positive(name: str, value: int | None, default: int) -> int:

@@ -28,6 +28,7 @@ class PubSubBackend:
         self._receiver: PubSubReceiver | None = None
         self._name: str | None = None
         self._pending: list[Any] = []
+        self._undecoded: list[Any] = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
 
@@ -59,13 +60,19 @@ class PubSubBackend:
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Batches of a subscription with JSON messages; it ends when nothing has come for `idle_timeout_ms`.
 
-        What was handed out is kept from others until `commit_offsets()` or `nack_pending()`.
+        What was handed out is kept from others until `commit_offsets()` or `nack_pending()`. Messages that cannot be decoded
+        wait for the latter alone, so that nobody acknowledges what he never saw.
         """
         gathering = Gathering(self._consumer(query), self._pace, query)
         for messages in gathering:
+            tags = [message.tag for message in messages]
             with self._lock:
-                self._pending += [message.tag for message in messages]
-            yield gathering.decoded(messages)
+                self._undecoded += tags
+            batch = gathering.decoded(messages)
+            with self._lock:
+                del self._undecoded[-len(tags) :]
+                self._pending += tags
+            yield batch
 
     def read_arrow_stream(self, query: str) -> list[Any]:
         """The same batches, all at once."""
@@ -79,28 +86,30 @@ class PubSubBackend:
 
     def commit_offsets(self) -> None:
         """Acknowledge every message that was handed out so far."""
-        tags = self._taken()
+        with self._lock:
+            tags, self._pending = self._pending, []
         if self._receiver is not None and tags:
             self._receiver.ack(tags)
 
     def nack_pending(self) -> int:
-        """Give back what was handed out: it is delivered again, or dead-lettered after as many attempts as the
-        subscription's dead-letter policy allows."""
-        tags = self._taken()
+        """Give back what was handed out and what could not be decoded: it is delivered again, or dead-lettered after as
+        many attempts as the subscription's dead-letter policy allows."""
+        with self._lock:
+            tags, self._pending, self._undecoded = self._pending + self._undecoded, [], []
         if self._receiver is not None and tags:
             self._receiver.nack(tags, requeue=True)
         return len(tags)
 
     def pending_handler_count(self) -> int:
-        """Messages that were handed out and not answered yet."""
-        return len(self._pending)
+        """Messages that were not answered yet."""
+        return len(self._pending) + len(self._undecoded)
 
     def close(self) -> None:
         """End the conversation; what was not acknowledged is delivered again."""
         self._ended.set()
         if self._receiver is not None:
             self._receiver.close()
-        self._receiver, self._name, self._pending = None, None, []
+        self._receiver, self._name, self._pending, self._undecoded = None, None, [], []
 
     def __enter__(self) -> PubSubBackend:
         return self
@@ -111,17 +120,12 @@ class PubSubBackend:
     def __repr__(self) -> str:
         return f"PubSubBackend({self._connection!r})"
 
-    def _taken(self) -> list[Any]:
-        with self._lock:
-            tags, self._pending = self._pending, []
-        return tags
-
     def _consumer(self, name: str) -> PubSubReceiver:
         if self._receiver is not None and self._name == name:
             return self._receiver
-        if self._pending:
+        if waiting := self.pending_handler_count():
             raise DeclarationError(
-                f"{len(self._pending)} message(s) of {self._name!r} wait for an answer",
+                f"{waiting} message(s) of {self._name!r} wait for an answer",
                 hint="commit_offsets() or nack_pending() first, then read another subscription",
             )
         self.close()
@@ -135,7 +139,7 @@ class PubSubBackend:
         """Whoever works in a notebook may take his time between two batches: his messages stay his meanwhile."""
         while not ended.wait(receiver.renew_seconds):
             with self._lock:
-                tags = list(self._pending)
+                tags = self._pending + self._undecoded
             try:
                 receiver.extend(tags)
             except FlowError:  # told by the next batch

@@ -29,6 +29,7 @@ class RabbitMQBackend:
         self._receiver: RabbitMQReceiver | None = None
         self._queue: str | None = None
         self._pending: list[Any] = []
+        self._undecoded: list[Any] = []
 
     @classmethod
     def open(
@@ -53,12 +54,17 @@ class RabbitMQBackend:
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Batches of a queue of JSON messages; it ends when nothing has come for `idle_timeout_ms`.
 
-        What was handed out waits for `commit_offsets()` or `nack_pending()`.
+        What was handed out waits for `commit_offsets()` or `nack_pending()`. Messages that cannot be decoded wait for the
+        latter alone, so that nobody acknowledges what he never saw.
         """
         gathering = Gathering(self._consumer(query), self._pace, query)
         for messages in gathering:
-            self._pending += [message.tag for message in messages]
-            yield gathering.decoded(messages)
+            tags = [message.tag for message in messages]
+            self._undecoded += tags
+            batch = gathering.decoded(messages)
+            del self._undecoded[-len(tags) :]
+            self._pending += tags
+            yield batch
 
     def read_arrow_stream(self, query: str) -> list[Any]:
         """The same batches, all at once."""
@@ -81,22 +87,23 @@ class RabbitMQBackend:
             self._receiver.receive(0, 0.0)  # the acknowledgements leave now
 
     def nack_pending(self, requeue: bool = True) -> int:
-        """Give back what was handed out, or with `requeue=False` reject it: the queue's dead-letter exchange gets it."""
-        tags, self._pending = self._pending, []
+        """Give back what was handed out and what could not be decoded, or with `requeue=False` reject it: the queue's
+        dead-letter exchange gets it."""
+        tags, self._pending, self._undecoded = self._pending + self._undecoded, [], []
         if self._receiver is not None and tags:
             self._receiver.nack(tags, requeue=requeue)
             self._receiver.receive(0, 0.0)
         return len(tags)
 
     def pending_delivery_count(self) -> int:
-        """Messages that were handed out and not answered yet."""
-        return len(self._pending)
+        """Messages that were not answered yet."""
+        return len(self._pending) + len(self._undecoded)
 
     def close(self) -> None:
         """End the connection; what was not acknowledged is delivered again."""
         if self._receiver is not None:
             self._receiver.close()
-        self._receiver, self._queue, self._pending = None, None, []
+        self._receiver, self._queue, self._pending, self._undecoded = None, None, [], []
 
     def __enter__(self) -> RabbitMQBackend:
         return self
@@ -110,9 +117,9 @@ class RabbitMQBackend:
     def _consumer(self, queue: str) -> RabbitMQReceiver:
         if self._receiver is not None and self._queue == queue:
             return self._receiver
-        if self._pending:
+        if waiting := self.pending_delivery_count():
             raise DeclarationError(
-                f"{len(self._pending)} message(s) of {self._queue!r} wait for an answer",
+                f"{waiting} message(s) of {self._queue!r} wait for an answer",
                 hint="commit_offsets() or nack_pending() first, then read another queue",
             )
         self.close()
