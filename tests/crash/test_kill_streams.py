@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -23,6 +22,7 @@ POINTS = ("after_read", "mid_stage", "before_publish", "after_publish", "after_c
 ROUTES = ("kafka-postgres", "files-delta", "kafka-delta", "kafka-kafka", "rabbitmq-postgres")
 BY_DEFAULT = ("kafka-postgres",)
 EACH = 500
+MANY_LOOKS = 5  # while one consumer starts, works and dies, which takes seconds
 QUICK = ("mid_stage", "after_publish")  # where most can go wrong; each point costs a process
 
 
@@ -31,6 +31,8 @@ class Route:
 
     def __init__(self, source: str, target: str, folder: Path, request: pytest.FixtureRequest) -> None:
         self.folder, self.sent = folder, 0
+        self._left: Callable[[], int] = lambda: 0
+        """What the source's broker thinks that nobody has done, as far as it thinks at all."""
         self.source, self._send = getattr(self, f"_from_{source}")(request)
         self.target, self._read = getattr(self, f"_to_{target}")(request)
         self.environment = {
@@ -69,20 +71,31 @@ class Route:
             command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=240, check=False
         )
 
+    def broker_has_heard(self) -> None:
+        """Tools see all of it as read (Kafka's group), and nothing is delivered again (RabbitMQ, whose unacknowledged
+        messages wait once more as soon as their consumer is gone)."""
+        deadline = time.monotonic() + 10
+        while self._left() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        assert self._left() == 0
+
     def _from_kafka(self, request: pytest.FixtureRequest) -> tuple[str, Callable[[range], None]]:
-        from tests.streams.kafka_topics import new_topic, send
+        from tests.streams.kafka_topics import group_offsets, new_topic, send
 
         kafka = request.getfixturevalue("kafka")
         topic = new_topic(kafka, partitions=2)
+        parts = (f"{topic}-0", f"{topic}-1")
+        self._left = lambda: self.sent - sum(group_offsets(kafka, "crash").get(part, 0) for part in parts)
         return f"kafka|{kafka.open}|{topic}", lambda numbers: send(
             kafka, topic, [{"value": b'{"n": %d}' % n, "partition": n % 2} for n in numbers]
         )
 
     def _from_rabbitmq(self, request: pytest.FixtureRequest) -> tuple[str, Callable[[range], None]]:
-        from tests.streams.rabbit_queues import new_queue, publish
+        from tests.streams.rabbit_queues import depth, new_queue, publish
 
         url = request.getfixturevalue("rabbitmq_url")
         queue = new_queue(url)
+        self._left = lambda: depth(url, queue)
         return f"rabbitmq|{url}|{queue}", lambda numbers: publish(url, queue, [f'{{"n": {n}}}' for n in numbers])
 
     def _from_files(self, _: pytest.FixtureRequest) -> tuple[str, Callable[[range], None]]:
@@ -135,27 +148,51 @@ class Route:
         return f"kafka|{kafka.open}|{topic}", lambda: [json.loads(one.value())["n"] for one in everything(kafka, topic)]
 
 
-@contextmanager
-def looked_on(route: Route) -> Iterator[list[Any]]:
-    """A reader at the target all the while; what it ever saw twice, or saw and then no more."""
-    wrong: list[Any] = []
-    ended = threading.Event()
+class Reader(threading.Thread):
+    """Looks at the target all the while, by its own client."""
 
-    def look() -> None:
+    def __init__(self, route: Route) -> None:
+        super().__init__(daemon=True)
+        self._route, self._ended = route, threading.Event()
+        self.looks = 0
+        self.wrong: list[tuple[int, int | str]] = []
+        """What it ever saw twice, or saw and then no more."""
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
         before: Counter[int] = Counter()
-        while not ended.wait(0.2):
-            now = route.found()
-            wrong.extend((n, times) for n, times in now.items() if times > 1)
-            wrong.extend((n, "gone") for n in before - now)
-            before = now
+        try:
+            while not self._ended.wait(0.2):
+                now = self._route.found()
+                self.wrong.extend((n, times) for n, times in now.items() if times > 1)
+                self.wrong.extend((n, "gone") for n in before - now)
+                before, self.looks = now, self.looks + 1
+        except BaseException as exc:
+            self.failure = exc
 
-    reader = threading.Thread(target=look, daemon=True)
+    def end(self) -> None:
+        """Look no more."""
+        self._ended.set()
+        self.join(30)
+
+    def saw_nothing_wrong(self) -> None:
+        """A reader that could not look proves nothing."""
+        if self.failure is not None:
+            raise self.failure
+        assert not self.is_alive()
+        assert self.wrong == []
+
+
+@contextmanager
+def looked_on(route: Route) -> Iterator[Reader]:
+    """A reader at the target while the block runs, which saw nothing wrong."""
+    reader = Reader(route)
     reader.start()
     try:
-        yield wrong
+        yield reader
     finally:
-        ended.set()
-        reader.join()
+        reader.end()
+    reader.saw_nothing_wrong()
 
 
 _WAITS = when_full("a minute and a half; one of the five ways is gone by default")
@@ -166,18 +203,21 @@ def test_a_consumer_killed_at_any_point_goes_on_where_it_was(
     way: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     route = Route(*way.split("-"), tmp_path, request)
-    with looked_on(route) as wrong:
+    with looked_on(route) as reader:
         for point in POINTS if IS_FULL else QUICK:
             route.send()
+            looks = reader.looks
             killed = route.consume(fault=point)
             assert killed.returncode == -signal.SIGKILL, (point, killed.stdout, killed.stderr)
             assert set(route.found()) <= set(range(route.sent)), point
+            assert reader.looks >= looks + MANY_LOOKS, (point, reader.failure)
         route.send()
         done = route.consume()
         assert done.returncode == 0, done.stderr
         assert route.found() == Counter(range(route.sent))
         time.sleep(0.5)
-    assert wrong == []
+    route.broker_has_heard()
     again = route.consume()
     assert again.returncode == 0, again.stderr
     assert route.found() == Counter(range(route.sent))
+    route.broker_has_heard()
