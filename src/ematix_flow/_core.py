@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +15,21 @@ from ematix_flow.backends.rabbitmq.notebook import RabbitMQBackend
 from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.declare.table_data import as_table
 from ematix_flow.declare.udfs import PythonAggregateUdfHandle, PythonScalarUdfHandle, aggregate_udf, scalar_udf
+from ematix_flow.families.batch_iterator import ArrowBatchIter
 from ematix_flow.foundation.location import caller
 from ematix_flow.live import Connection, same_database
 from ematix_flow.live import connect as _connect
-from ematix_flow.streaming import KafkaToKafkaEosPipeline
+from ematix_flow.streaming import KafkaToKafkaEosPipeline, run_pipeline
 from ematix_flow.udaf import apply_udaf_to_batch
 from ematix_flow.udf import apply_udf_to_batch
 
 if TYPE_CHECKING:
     from ematix_flow.declare.streams.spec import StreamSpec
     from ematix_flow.engine.streams.letter import Selection
+    from ematix_flow.engine.streams.runner import StreamOutcome
 
 __all__ = [
+    "ArrowBatchIter",
     "Connection",
     "KafkaBackend",
     "KafkaToKafkaEosPipeline",
@@ -45,6 +49,8 @@ __all__ = [
     "dlq_stats",
     "make_python_udaf",
     "make_python_udf",
+    "run_pipeline_from_path",
+    "run_pipeline_from_toml_str",
     "same_database",
     "stream_rewind",
 ]
@@ -101,6 +107,26 @@ def _apply_python_udaf_to_batch(
     handle: PythonAggregateUdfHandle, batch: Any, arg_columns: Sequence[str], output_column: str = "result"
 ) -> Any:
     return apply_udaf_to_batch(handle, batch, arg_columns, output_column=output_column)
+
+
+def run_pipeline_from_path(
+    path: str | os.PathLike[str],
+    metrics_port: int | None = None,
+    udfs: Sequence[Any] | None = None,
+    aggregate_udfs: Sequence[Any] | None = None,
+) -> StreamOutcome:
+    """Run the stream of a TOML file until somebody stops it."""
+    return run_pipeline(config=path, metrics_port=metrics_port, udfs=udfs, aggregate_udfs=aggregate_udfs)
+
+
+def run_pipeline_from_toml_str(
+    toml_str: str,
+    metrics_port: int | None = None,
+    udfs: Sequence[Any] | None = None,
+    aggregate_udfs: Sequence[Any] | None = None,
+) -> StreamOutcome:
+    """Run the stream of a TOML text until somebody stops it."""
+    return run_pipeline(config_str=toml_str, metrics_port=metrics_port, udfs=udfs, aggregate_udfs=aggregate_udfs)
 
 
 def dlq_records(toml_str: str, status: str | None = None, page: int = 0, page_size: int = 50) -> list[dict[str, Any]]:

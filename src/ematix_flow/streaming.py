@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.endpoints import Source, Target
@@ -14,6 +14,7 @@ from ematix_flow.declare.streams.options import StreamOptions, stream_from
 from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, StateStore, Watermark, Window
 from ematix_flow.declare.streams.placement import kind_of
 from ematix_flow.declare.streams.spec import EXACTLY_ONCE, StreamSpec
+from ematix_flow.declare.udfs import functions_of
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import caller
 
@@ -35,11 +36,13 @@ class _Registered:
 
 def run_pipeline(*, config: str | os.PathLike[str] | None = None, config_str: str | None = None,
                  metrics_port: int | None = None, pipeline_name: str | None = None, run_log_url: str | None = None,
-                 once: bool = False) -> StreamOutcome:  # fmt: skip
+                 once: bool = False, udfs: Sequence[Any] | None = None,
+                 aggregate_udfs: Sequence[Any] | None = None) -> StreamOutcome:  # fmt: skip
     """Run the stream that a TOML file or text declares, until somebody stops it; `once` stops when all is read.
 
     `pipeline_name` names a stream that says no name itself. For any other it is a label: the checkpoint goes by the
     stream's own name, and with `metrics_port` the run's figures are also kept in the run log under the label.
+    `udfs` and `aggregate_udfs` are functions for its SQL, which no file can hold.
     """
     from ematix_flow.config.stream_toml import stream_from_file, stream_from_text
 
@@ -51,7 +54,20 @@ def run_pipeline(*, config: str | os.PathLike[str] | None = None, config_str: st
         spec = stream_from_file(config, name=pipeline_name)
     else:
         spec = stream_from_text(str(config_str), name=pipeline_name)
+    spec = _with_functions(spec, tuple(udfs or ()), tuple(aggregate_udfs or ()))
     return run_stream(spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url, label=pipeline_name)
+
+
+def _with_functions(spec: StreamSpec, udfs: tuple[Any, ...], aggregate_udfs: tuple[Any, ...]) -> StreamSpec:
+    if not udfs and not aggregate_udfs:
+        return spec
+    if spec.transform_sql is None:
+        raise DeclarationError(
+            f"stream {spec.name!r} has no SQL that could call functions", where=caller(),
+            hint="write a [transform] with sql = … into the file",
+        )  # fmt: skip
+    functions_of(udfs, aggregate_udfs)
+    return replace(spec, udfs=udfs, aggregate_udfs=aggregate_udfs)
 
 
 def run_streaming_pipeline(*, once: bool = False, run_log_url: str | None = None, **options: Any) -> StreamOutcome:

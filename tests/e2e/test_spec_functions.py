@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from ematix_flow import ObjectStoreS3Connection
+from ematix_flow._core import run_pipeline_from_toml_str
 from tests.e2e import documents
 from tests.e2e.names import PIVOT, PIVOT_TABLE, SQL, TYPED, UDAF, UDF
 from tests.e2e.samples import Database, Page
@@ -74,6 +75,29 @@ def test_a_class_aggregates_the_messages_of_a_batch(reader: Page, database: Data
         "SELECT to_char(minute AT TIME ZONE 'UTC', 'HH24:MI'), vwap FROM marketdata.vwap_per_minute ORDER BY 1"
     )
     assert found == [("14:30", pytest.approx(1550 / 15)), ("14:31", 105.0), ("14:32", None)]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_stream_of_a_text_is_given_functions(reader: Page, database: Database, kafka: Kafka) -> None:
+    fill(kafka, "quotes", [json.dumps(quote).encode() for quote in QUOTES])
+    text = f"""
+pipeline_name = "vwap"
+source_query = "quotes"
+[source]
+kind = "kafka"
+bootstrap_servers = "{kafka.open}"
+[target]
+kind = "postgres"
+url = "{database.url}"
+[target.table]
+schema = "public"
+name = "vwap"
+[transform]
+sql = "SELECT sum(price) AS total, vwap(price, qty) AS vwap FROM source"
+"""
+    with stopped(has(database, "public.vwap", 1)):
+        run_pipeline_from_toml_str(text, aggregate_udfs=[readme_functions.Vwap])
+    assert database.rows("SELECT total, vwap FROM public.vwap") == [(420.5, pytest.approx(3125 / 30))]
 
 
 def test_the_copies_that_other_tests_use_say_what_is_printed(page: Page) -> None:

@@ -26,8 +26,10 @@ ROOT_NAMES = {
 
 DOORS = {
     "ematix_flow._core": (
-        "Connection", "connect", "core_version", "create_table_sql", "dlq_park", "dlq_purge", "dlq_record_by_id",
-        "dlq_records", "dlq_replay", "dlq_stats", "same_database", "stream_rewind",
+        "ArrowBatchIter", "Connection", "KafkaBackend", "KinesisBackend", "PubSubBackend", "RabbitMQBackend", "connect",
+        "core_version", "create_table_sql", "dlq_park", "dlq_purge", "dlq_record_by_id", "dlq_records", "dlq_replay",
+        "dlq_stats", "make_python_udaf", "make_python_udf", "run_pipeline_from_path", "run_pipeline_from_toml_str",
+        "same_database", "stream_rewind",
     ),
     "ematix_flow.alerters": (
         "AlertEvent", "Alerter", "active_alerters", "clear_alerters", "from_url", "register_alerter",

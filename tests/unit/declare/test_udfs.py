@@ -333,3 +333,12 @@ def test_older_names_make_the_same_handles() -> None:
     total = _core.make_python_udaf("squares", SumOfSquares, ["Int64"], ["Int64"], "Int64")
     assert _core._apply_python_udaf_to_batch(total, batch(n=numbers(4)), ["n"]).to_pylist() == [16]
     assert (_core.PythonScalarUdfHandle, _core.PythonAggregateUdfHandle) == (type(made), type(total))
+
+
+def test_functions_for_a_stream_of_a_file_need_sql_that_calls_them() -> None:
+    text = 'name = "copy"\nsource_query = "a"\n[source]\nkind = "kafka"\nbootstrap_servers = "h:1"\n[target]\nkind = "kafka"\nbootstrap_servers = "h:1"\ntopic = "b"\n'  # fmt: skip
+    with pytest.raises(DeclarationError, match="stream 'copy' has no SQL that could call functions"):
+        _core.run_pipeline_from_toml_str(text, udfs=[twice])
+    other = udf(args=("Int64",), returns="Int64", name="TWICE")(lambda values: values)
+    with pytest.raises(DeclarationError, match="two functions"):
+        _core.run_pipeline_from_toml_str(f'{text}[transform]\nsql = "SELECT 1 AS n FROM source"\n', udfs=[twice, other])

@@ -14,6 +14,7 @@ from ematix_flow.backends.kafka.security import Access
 from ematix_flow.backends.kafka.topics import Topics
 from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.families import message_batches
+from ematix_flow.families.batch_iterator import one_by_one
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError, Unreachable
 from ematix_flow.foundation.names import did_you_mean
 
@@ -111,6 +112,7 @@ class KafkaBackend:
             client.close()
         return True
 
+    @one_by_one
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Batches of a topic, of several with commas between, or of all that match a pattern.
 

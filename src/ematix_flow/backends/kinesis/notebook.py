@@ -12,6 +12,7 @@ from ematix_flow.backends.kinesis.shards import Position, Standing
 from ematix_flow.backends.kinesis.sink import grouped, partition_key
 from ematix_flow.declare.connections import KinesisConnection
 from ematix_flow.families import message_batches
+from ematix_flow.families.batch_iterator import one_by_one
 from ematix_flow.foundation.errors import DeclarationError
 
 BATCH_SIZE = 10_000
@@ -63,6 +64,7 @@ class KinesisBackend:
         self._client("").ask()
         return True
 
+    @one_by_one
     def iter_arrow_stream(self, query: str = "") -> Iterator[Any]:
         """Batches from what was read last; it ends when nothing came for `max_empty_polls` looks in a row."""
         client, empty = self._client(query), 0

@@ -11,6 +11,7 @@ from ematix_flow.backends.pubsub.client import SECONDS, Address, load
 from ematix_flow.backends.pubsub.receiver import PubSubReceiver
 from ematix_flow.backends.pubsub.sink import publish
 from ematix_flow.declare.connections import PubSubConnection
+from ematix_flow.families.batch_iterator import one_by_one
 from ematix_flow.families.message_batches import to_json
 from ematix_flow.families.message_ids import ATTRIBUTE
 from ematix_flow.families.spool.by_hand import Gathering, Pace
@@ -57,6 +58,7 @@ class PubSubBackend:
             client.list_topics(request=asked, timeout=SECONDS, retry=None)
         return True
 
+    @one_by_one
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Batches of a subscription with JSON messages; it ends when nothing has come for `idle_timeout_ms`.
 

@@ -11,6 +11,7 @@ from ematix_flow.backends.rabbitmq.publisher import Publisher
 from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
 from ematix_flow.backends.rabbitmq.sink import properties
 from ematix_flow.declare.connections import RabbitMQConnection
+from ematix_flow.families.batch_iterator import one_by_one
 from ematix_flow.families.message_batches import to_json
 from ematix_flow.families.spool.by_hand import Gathering, Pace
 from ematix_flow.foundation.errors import DeclarationError
@@ -51,6 +52,7 @@ class RabbitMQBackend:
         with self._address.channel():
             return True
 
+    @one_by_one
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Batches of a queue of JSON messages; it ends when nothing has come for `idle_timeout_ms`.
 
