@@ -49,6 +49,10 @@ class DeltaStream:
         # A commit that only moved rows into other files is passed over by Delta itself; other changes stop the stream.
         return spark.readStream.format("delta").options(**options).load(table.location)
 
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """The rows of a micro-batch."""
+        return frame
+
     def committed(self, read: StreamRead, end: Offsets) -> None:
         """Nobody keeps count but the checkpoint."""
 

@@ -95,11 +95,23 @@ def _complete(layout: Layout, table: Path, old: Sequence[LakePath], into: Path) 
             note_layout(copy, layout)
 
 
-def read_some(layout: Layout, table: LakePath, batches: Sequence[LakePath], *, whole: bool = False) -> DataFrame:
-    """The rows of some batches as the table is declared, with the name of the batch."""
-    groups = _by_layout(layout, batches)
+def read_some(
+    layout: Layout,
+    table: LakePath,
+    batches: Sequence[LakePath],
+    *,
+    whole: bool = False,
+    more: Mapping[str, str] | None = None,
+) -> DataFrame:
+    """The rows of some batches as the table is declared, with the name of the batch, and `more` columns of its files."""
+    groups, more = _by_layout(layout, batches), more or {}
     frames = [
-        conformed(read_batches(written, table, () if whole and len(groups) == 1 else members), layout.columns, BATCH)
+        conformed(
+            read_batches(written, table, () if whole and len(groups) == 1 else members, *more.values()),
+            layout.columns,
+            BATCH,
+            *more,
+        )
         for written, members in groups
     ]
     united = frames[0]

@@ -51,8 +51,8 @@ def read_files(layout: Layout, folder: LakePath) -> DataFrame:
     return _reader(layout).load(uri(folder)).selectExpr(*(_decoded(column, layout) for column in layout.columns))
 
 
-def read_batches(layout: Layout, table: LakePath, batches: Sequence[LakePath] = ()) -> DataFrame:
-    """The rows of some batches of a table, or of all, with the name of the batch."""
+def read_batches(layout: Layout, table: LakePath, batches: Sequence[LakePath] = (), *more: str) -> DataFrame:
+    """The rows of some batches of a table, or of all, with the name of the batch, and more that Spark knows of them."""
     reader = _reader(layout, f", {BATCH} STRING")
     if on_sail():  # it knows no basePath, and leaves out folders by a condition on their name
         found = reader.load(uri(table))
@@ -62,7 +62,7 @@ def read_batches(layout: Layout, table: LakePath, batches: Sequence[LakePath] = 
     else:
         where = uri(table)
         found = reader.option("basePath", where).load([f"{where}/{batch.name}" for batch in batches] or where)
-    return found.selectExpr(*(_decoded(column, layout) for column in layout.columns), BATCH)
+    return found.selectExpr(*(_decoded(column, layout) for column in layout.columns), BATCH, *more)
 
 
 def conformed(frame: DataFrame, columns: Iterable[Column], *more: str) -> DataFrame:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files.codec import EMPTY, SPARK_FORMATS
-from ematix_flow.backends.files.inference import cast_to, typed
+from ematix_flow.backends.files.inference import typed
 from ematix_flow.backends.files.native import refuse_foreign
 from ematix_flow.declare.endpoints import CSV_READ_OPTIONS, JSON_READ_OPTIONS, check_read_options
 from ematix_flow.families.lake.place import LakePath, uri
@@ -15,6 +15,8 @@ from ematix_flow.families.lake.session import active, quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+CSV_SHORT_ROWS = "truncated_rows_ok"
 
 
 def check_options(file_format: str, options: Mapping[str, Any]) -> None:
@@ -33,49 +35,14 @@ def read_foreign(file_format: str, path: LakePath, options: Mapping[str, Any]) -
     return active().read.format(SPARK_FORMATS[file_format]).option("mergeSchema", "true").load(uri(path))
 
 
-def read_files_of(
-    file_format: str, below: LakePath, names: Sequence[str], options: Mapping[str, Any], kept: str | None
-) -> DataFrame:
-    """The rows of some files below a folder, with columns as `kept` says in Spark's words, or as they show it."""
-    where = uri(below)
-    files = [f"{where}/{name}" for name in names]
-    base = {"basePath": where}
-    if file_format == "csv":
-        texts = _texts(files, options, **base)
-        return (
-            typed(texts, options.get("schema_infer_max_records")) if kept is None else cast_to(texts, columns_of(kept))
-        )
-    reader = active().read.format(SPARK_FORMATS[file_format]).options(**base)
-    if file_format == "json_lines":
-        reader = reader.option("mode", "FAILFAST")
-        return reader.load(files) if kept is None else reader.schema(kept).load(files)
-    found = reader.option("mergeSchema", "true").load(files)
-    return found if kept is None else _conformed(found, kept)
-
-
-def _conformed(frame: DataFrame, kept: str) -> DataFrame:
-    """These columns in these types; one that the frame lacks is NULL."""
-    there = set(frame.columns)
-    made = [
-        f"CAST({quote(name) if name in there else 'NULL'} AS {kind}) AS {quote(name)}"
-        for name, kind in columns_of(kept)
-    ]
-    return frame.selectExpr(*made)
-
-
-def columns_of(kept: str) -> list[tuple[str, str]]:
-    """Names and types of a schema in Spark's words."""
-    schema = active().createDataFrame([], kept).schema
-    return [(field.name, field.dataType.simpleString()) for field in schema.fields]
-
-
-def _texts(where: str | list[str], options: Mapping[str, Any], **more: str) -> DataFrame:
+def _texts(where: str, options: Mapping[str, Any]) -> DataFrame:
     """The columns of CSV files as texts."""
-    raw = active().read.format("csv").options(**_csv_options(options), **more).load(where)
-    return raw.selectExpr(*(_cleaned(name, options.get("null_regex")) for name in raw.columns))
+    raw = active().read.format("csv").options(**csv_options(options)).load(where)
+    return raw.selectExpr(*(cleaned(name, options.get("null_regex")) for name in raw.columns))
 
 
-def _csv_options(options: Mapping[str, Any]) -> dict[str, str]:
+def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
+    """Spark's CSV options for the read options of a connection."""
     mark = str(options.get("quote") or '"')
     made = {
         "header": str(options.get("has_header", True)).lower(),
@@ -85,7 +52,7 @@ def _csv_options(options: Mapping[str, Any]) -> dict[str, str]:
         "multiLine": "true",
         "emptyValue": EMPTY,
         # Rows of another length are an error, unless the short ones are said to be fine; and so are other headers.
-        "mode": "PERMISSIVE" if options.get("truncated_rows_ok") else "FAILFAST",
+        "mode": "PERMISSIVE" if options.get(CSV_SHORT_ROWS) else "FAILFAST",
         "columnPruning": "false",
         "enforceSchema": "false",
         "inferSchema": "false",
@@ -97,7 +64,8 @@ def _csv_options(options: Mapping[str, Any]) -> dict[str, str]:
     return made
 
 
-def _cleaned(name: str, null_regex: str | None) -> str:
+def cleaned(name: str, null_regex: str | None) -> str:
+    """A column of texts, in which an empty one is not NULL."""
     column = quote(name)
     value = f"IF({column} = {text(EMPTY)}, '', {column})"
     if null_regex:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.families.carry import refusing_sql
-from ematix_flow.families.lake.session import quote
+from ematix_flow.families.lake.session import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,40 +55,53 @@ _TESTS = dict(_CANDIDATES)
 
 def typed(frame: DataFrame, limit: int | None) -> DataFrame:
     """The columns in the types their values have; one pass over all rows, or over the first `limit`."""
-    kinds = _kinds(frame.limit(limit) if limit else frame)
+    kinds = kinds_of(frame, limit)
     return frame.selectExpr(*(_cast(name, kind, sampled=bool(limit)) for name, kind in kinds.items()))
 
 
-def cast_to(frame: DataFrame, columns: Sequence[tuple[str, str]]) -> DataFrame:
-    """The columns in types that are known already; a value of another type is refused, a column that is not there NULL."""
-    there = set(frame.columns)
-    made = [
-        _cast(name, kind.upper(), sampled=True) if name in there else f"CAST(NULL AS {kind}) AS {quote(name)}"
-        for name, kind in columns
-    ]
-    return frame.selectExpr(*made)
+def wrong_value(name: str, kind: str) -> str | None:
+    """What keeps a text from being a value of this type, NULL when nothing does; None where every text is one."""
+    column = quote(name)
+    test = _test(kind) or (None if kind == "STRING" else f"try_cast({{0}} AS {kind}) IS NOT NULL")
+    if test is None:
+        return None
+    said = (
+        f"concat({text(f'column {name!r}: ')}, left({column}, 80), {text(f' is not a {kind}, as the first rows are')})"
+    )
+    return f"CASE WHEN {column} IS NOT NULL AND NOT ({test.replace('{0}', column)}) THEN {said} END"
+
+
+def read_value(name: str, kind: str, *, unless: str) -> str:
+    """The column in this type, NULL where a condition holds."""
+    return f"CASE WHEN {unless} THEN NULL ELSE CAST({quote(name)} AS {kind}) END AS {quote(name)}"
 
 
 def _cast(name: str, kind: str, *, sampled: bool) -> str:
     """A value that the sample did not foretell is refused, because a cast might bend it."""
     column = quote(name)
-    cast = f"CAST({column} AS {kind})"
-    test = _TESTS.get(kind.partition("(")[0])
+    cast, test = f"CAST({column} AS {kind})", _test(kind)
     if not sampled or test is None:
         return f"{cast} AS {column}"
-    if kind.startswith("DECIMAL"):
-        test = f"{test} AND {_SCALE} <= {kind[:-1].partition(',')[2]}"
     refused = refusing_sql(
         column,
         before=f"column {name!r}: ",
         after=f" is not a {kind}, as the first rows are",
-        hint="raise schema_infer_max_records, or leave it out: then all rows are looked at; of a stream, declare the fields",
+        hint="raise schema_infer_max_records, or leave it out: then all rows are looked at",
     )
     return f"CASE WHEN {column} IS NULL OR ({test.replace('{0}', column)}) THEN {cast} ELSE {refused} END AS {column}"
 
 
-def _kinds(frame: DataFrame) -> dict[str, str]:
-    """The type of every column."""
+def _test(kind: str) -> str | None:
+    """What is true of a text that is exactly a value of this type."""
+    test = _TESTS.get(kind.partition("(")[0])
+    if test is None or not kind.startswith("DECIMAL"):
+        return test
+    return f"{test} AND {_SCALE} <= {kind[:-1].partition(',')[2]}"
+
+
+def kinds_of(frame: DataFrame, limit: int | None) -> dict[str, str]:
+    """The type of every column: that of all its values, or of the first `limit`."""
+    frame = frame.limit(limit) if limit else frame
     tests: list[str] = []
     for position, name in enumerate(frame.columns):
         column = quote(name)

@@ -8,33 +8,40 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files.batches import batches_of, read_some
-from ematix_flow.backends.files.foreign import check_options, read_files_of
+from ematix_flow.backends.files.foreign import check_options
+from ematix_flow.backends.files.known import KnownColumns
 from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
+from ematix_flow.backends.files.new_files import NewFiles, empty, in_folders
+from ematix_flow.backends.files.origins import source_of
 from ematix_flow.backends.files.watching import SETTLE_SECONDS, Folder
-from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import ENVELOPE, Lost, Offsets, PartitionLag, StreamRead
 from ematix_flow.families.checkpoints import last_planned
 from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.errors import translating
 from ematix_flow.families.lake.homes import home_of
-from ematix_flow.families.lake.place import LakePath, Place, write_atomically
+from ematix_flow.families.lake.place import LakePath, Place
 from ematix_flow.families.lake.s3.path import S3Path
-from ematix_flow.families.lake.session import active, exactly, quote
-from ematix_flow.foundation.errors import ConfigError, MissingTable, RunFailed
+from ematix_flow.families.lake.session import active, exactly
+from ematix_flow.families.messages.decode import SOURCE
+from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingTable, PlanError, RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
     from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
 _ARRIVALS = "arrivals"
-_SCHEMA = "files_schema.txt"
+_SCHEMA = "files_schema.json"
+_ENVELOPE = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
 
 
 @dataclass(frozen=True)
@@ -43,12 +50,17 @@ class _Reading:
 
     path: LakePath
     layout: Layout | None
-    schema_file: LakePath
+    known: KnownColumns
     options: Mapping[str, Any]
+
+    @property
+    def below(self) -> LakePath:
+        """The folder that names are below; a source may be one single file."""
+        return self.path.parent if isinstance(self.path, Path) and self.path.is_file() else self.path
 
 
 class FilesStream:
-    """Rows as they are in the files."""
+    """Rows as they are in the files; lines of JSON as the messages that they are, unless the product wrote them."""
 
     envelopes = False
 
@@ -58,10 +70,11 @@ class FilesStream:
         self._place = Place.of(resolved)
         self._layouts = Layouts(self._place)
         self._reading: _Reading | None = None
+        self._folders: StructType | None = None
 
     def check(self, read: StreamRead) -> None:
         """The folder must be there; a prefix of a bucket need not hold anything yet."""
-        check_options(self._format, _read_options(read))
+        _check_options(self._format, read)
         _since(read.start)
         path, _ = self._where(read)
         if isinstance(path, S3Path):
@@ -79,7 +92,7 @@ class FilesStream:
         self._place.meet(spark)
         path, layout = self._where(read)
         home = home_of(read.checkpoint)
-        self._reading = _Reading(path, layout, home / _SCHEMA, read.options)
+        self._reading = _Reading(path, layout, KnownColumns(home / _SCHEMA, read.options.get("fields")), read.options)
         watched = Watched(
             folder=self._folder(read),
             ledger=home / _ARRIVALS,
@@ -91,16 +104,57 @@ class FilesStream:
         spark.dataSource.register(data_source(label, watched))
         return spark.readStream.format(label).load()
 
+    @property
+    def are_messages(self) -> bool:
+        """Whether `messages` gives what the files hold, else `rows` does; known once the stream has its frame."""
+        return self._format == "json_lines" and self._reading is not None and self._reading.layout is None
+
+    def messages(self, frame: DataFrame) -> DataFrame:
+        """The lines of the files that a micro-batch names, as envelopes."""
+        files = self._new(frame)
+        with self._reading_of(files):
+            folders = files.folders_of(replace(self._opened.known, fields=None)) if files.names else None
+            self._folders = folders or self._folders
+            return files.lines() if files.names else active().createDataFrame([], _ENVELOPE)
+
+    def finished(self, rows: DataFrame) -> DataFrame:
+        """Messages that were decoded, with the columns that are folders."""
+        return in_folders(rows, self._folders) if self._folders is not None else rows
+
+    def first_look(self) -> int | None:
+        """How many lines of a new stream are looked at before one is read."""
+        found: int | None = _read_options(self._opened).get("schema_infer_max_records")
+        return found
+
     def rows(self, frame: DataFrame) -> DataFrame:
         """The rows of the files that a micro-batch names."""
-        reading = self._reading
-        if reading is None:
-            raise RunFailed("the stream was not started")
-        names = [row["name"] for row in frame.collect()]
-        with translating("reading new files"), exactly(active()):
+        files, reading = self._new(frame), self._opened
+        with self._reading_of(files):
             if reading.layout is not None:
-                return self._batches(reading, reading.layout, names)
-            return self._files(reading, names)
+                return self._batches(reading, reading.layout, files.names)
+            if not files.names:
+                return empty(reading.known)
+            return files.csv(reading.known) if self._format == "csv" else files.stored(reading.known)
+
+    @property
+    def _opened(self) -> _Reading:
+        if self._reading is None:
+            raise RunFailed("the stream was not started")
+        return self._reading
+
+    def _new(self, frame: DataFrame) -> NewFiles:
+        names = [row["name"] for row in frame.collect()]
+        return NewFiles(self._format, self._opened.below, names, _read_options(self._opened))
+
+    @contextmanager
+    def _reading_of(self, files: NewFiles) -> Iterator[None]:
+        """A file that was there when it was listed, and is not any more, is a loss that no second try mends."""
+        try:
+            with translating("reading new files"), exactly(active()):
+                yield
+        except MissingTable as exc:
+            gone = [name for name in files.names if not files.below.joinpath(*name.split("/")).exists()]
+            raise (_gone(self._opened.path, gone) if gone else exc) from exc
 
     def _batches(self, reading: _Reading, layout: Layout, runs: Sequence[str]) -> DataFrame:
         """Batches of our own, in their declared types; columns may have been added since the stream began."""
@@ -110,27 +164,9 @@ class FilesStream:
         there = {batch.name.removeprefix(f"{BATCH}=").partition("~")[0]: batch for batch in batches_of(reading.path)}
         gone = [run_id for run_id in runs if run_id not in there]
         if gone:
-            raise RunFailed(
-                f"{len(gone)} batch(es) of {reading.path} were replaced before they were read, the first is {gone[0]}",
-                hint="go on without them, knowingly: flow stream rewind NAME --to latest",
-            )
-        return read_some(layout, reading.path, [there[run_id] for run_id in runs]).drop(BATCH)
-
-    def _files(self, reading: _Reading, names: Sequence[str]) -> DataFrame:
-        """Files of somebody else, in the types that were declared, or that the first of them had."""
-        kept = _declared(reading.options)
-        if kept is None and reading.schema_file.exists():
-            kept = reading.schema_file.read_text(encoding="utf-8")
-        if not names:
-            return active().createDataFrame([], kept or "name STRING")
-        path = reading.path
-        below = path.parent if isinstance(path, Path) and path.is_file() else path
-        read_options = _read_options(reading)
-        found = read_files_of(self._format, below, names, read_options, kept)
-        if kept is None:
-            made = ", ".join(f"{quote(name)} {kind}" for name, kind in found.dtypes)
-            write_atomically(reading.schema_file, made)
-        return found
+            raise _gone(reading.path, gone)
+        chosen = [there[run_id] for run_id in runs]
+        return read_some(layout, reading.path, chosen, more={SOURCE: source_of(layout.format)}).drop(BATCH)
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
         """Nobody keeps count but the checkpoint."""
@@ -205,10 +241,20 @@ def _since(start: str) -> float | None:
         ) from None
 
 
-def _declared(options: Mapping[str, Any]) -> str | None:
-    """The columns that the stream declares, in Spark's words."""
-    fields: Mapping[str, str] | None = options.get("fields")
-    return ", ".join(f"{quote(name)} {kind}" for name, kind in fields.items()) if fields else None
+def _gone(path: LakePath, names: Sequence[str]) -> PlanError:
+    return PlanError(
+        f"{len(names)} file(s) or batch(es) of {path} are gone that the stream has not read, the first is {names[0]}",
+        hint="bring them back, or go on without them, knowingly: flow stream rewind NAME --to latest",
+    )
+
+
+def _check_options(file_format: str, read: StreamRead) -> None:
+    check_options(file_format, _read_options(read))
+    if "batch_size" in _read_options(read):
+        raise DeclarationError(
+            f"{read.stream}: json_read_options has batch_size, which says nothing in a stream",
+            hint="leave it out; max_rows_per_batch= bounds a micro-batch",
+        )
 
 
 def _read_options(read: StreamRead | _Reading) -> Mapping[str, Any]:

@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import StreamSource
-from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.families.messages.decode import ERROR, EVENT_TS, MOST_LESSONS, RAW, SOURCE, Decoding, decode, learn
+from ematix_flow.families.lake.session import quote
+from ematix_flow.families.messages import json_rows
+from ematix_flow.families.messages.decode import (
+    ERROR,
+    EVENT_TS,
+    MOST_LESSONS,
+    NOT_LEARNED,
+    RAW,
+    SOURCE,
+    Decoding,
+    decode,
+    learn,
+)
+from ematix_flow.families.messages.reading import columns_known
 from ematix_flow.families.messages.registry import registry_of
 
 if TYPE_CHECKING:
@@ -24,9 +36,9 @@ class Decoder:
     """Reads envelopes, and learns what their payloads hold; rows of a lake stay as they are."""
 
     how: Decoding | None
-    reads: Callable[[DataFrame], DataFrame] | None = None
-    """How a source makes rows of what it streams itself: of the names of files, what they hold."""
     _rows: DataFrame | None = field(default=None, init=False)
+    _given: DataFrame | None = field(default=None, init=False)
+    """The rows that were handed out; whoever keeps them keeps this very frame."""
     _watch: Observation | None = field(default=None, init=False)
     is_watched: bool = field(default=False, init=False)
     """Whether messages that could not be read yet are among the rows, and are asked for afterwards."""
@@ -38,13 +50,14 @@ class Decoder:
         known, they are looked through now.
         """
         if self.how is None:
-            return self._counted(self.reads(frame) if self.reads is not None else frame)
+            return self._counted(frame)
         rows = self._read(frame, self.how)
         self.is_watched = watched and self.knows_columns
         for _ in range(0 if self.is_watched else MOST_LESSONS):
             if not learn(rows, self.how):
                 break
             rows = self._read(frame, self.how)
+        self._given = rows
         return rows
 
     @property
@@ -57,7 +70,8 @@ class Decoder:
         from pyspark.sql import functions as f
 
         self._watch = Observation()
-        return rows.observe(self._watch, f.count(f.lit(1)).alias("rows"))
+        self._given = rows.observe(self._watch, f.count(f.lit(1)).alias("rows"))
+        return self._given
 
     def _read(self, frame: DataFrame, how: Decoding) -> DataFrame:
         from pyspark.sql import Observation
@@ -68,7 +82,10 @@ class Decoder:
 
     def has_unread(self) -> bool:
         """Whether messages were among the watched rows that could not be read yet; asked after the rows were read."""
-        return self.is_watched and self._watch is not None and bool(self._watch.get["unlearned"])
+        if not self.is_watched or self._rows is None:
+            return False
+        heard = self._heard("unlearned")
+        return bool(heard) if heard is not None else not self._rows.where(f"{ERROR} LIKE '{NOT_LEARNED}%'").isEmpty()
 
     def learn(self) -> bool:
         """Learn what they need; False where nobody can teach it."""
@@ -76,13 +93,86 @@ class Decoder:
 
     def seen(self) -> int | None:
         """How many rows or messages there were; asked after they were read."""
-        return int(self._watch.get["rows"]) if self._watch is not None else None
+        if self._given is None:
+            return None
+        heard = self._heard("rows")
+        return heard if heard is not None else self._given.count()
+
+    def _heard(self, name: str) -> int | None:
+        """What was counted; None where Spark left the count out, as it does when it finds that a step gives nothing."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        try:
+            return int(self._watch.get[name]) if self._watch is not None else None
+        except Py4JJavaError:
+            return None
+
+
+class LakeSource(Protocol):
+    """A source of rows, which makes them of what it streams itself: of the names of files, what they hold."""
+
+    def rows(self, frame: DataFrame) -> DataFrame:
+        """The rows of a micro-batch, with `_source`; one that cannot be read says why in `_error`, and is in `_raw`."""
+
+
+@runtime_checkable
+class LineSource(LakeSource, Protocol):
+    """One that may hold lines, each of which is a message."""
+
+    @property
+    def are_messages(self) -> bool:
+        """Whether it does."""
+
+    def messages(self, frame: DataFrame) -> DataFrame:
+        """The lines of a micro-batch as envelopes."""
+
+    def finished(self, rows: DataFrame) -> DataFrame:
+        """Decoded lines, with what is not in them."""
+
+    def first_look(self) -> int | None:
+        """How many lines of a new stream are looked at before one is read."""
+
+
+@dataclass
+class LakeDecoder(Decoder):
+    """Takes rows as a lake has them, and lines as messages; what dead letters need is added where there are any."""
+
+    source: LakeSource
+    has_letters: bool
+
+    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+        if self.how is not None and isinstance(self.source, LineSource) and self.source.are_messages:
+            given = frame if "value" in frame.columns else self.source.messages(frame)  # dead letters are messages
+            self._look_first(given, self.how, self.source.first_look())
+            rows = super().rows(given, watched=watched)
+            self._given = self.source.finished(self._without_moment(rows, self.how))
+            return self._given
+        rows = self.source.rows(frame)
+        return self._counted(_with_raw(rows) if self.has_letters else rows)
+
+    def _look_first(self, messages: DataFrame, how: Decoding, most: int | None) -> None:
+        if most is not None and not how.fields and columns_known(how) is None:
+            json_rows.learn(messages.limit(most).selectExpr(f"value AS {RAW}"), how)
+
+    def _without_moment(self, rows: DataFrame, how: Decoding) -> DataFrame:
+        """The time of a file is in `_source`: a column that its lines do not have would end up in the target."""
+        known = how.fields or (how.learned.columns.fieldNames() if how.learned.columns is not None else ())
+        return rows if EVENT_TS in known else rows.drop(EVENT_TS)
+
+
+def _with_raw(rows: DataFrame) -> DataFrame:
+    """The row as JSON, which can be replayed, where it has no bytes of its own."""
+    own = ", ".join(quote(name) for name in rows.columns if name not in _OF_EVERY_MESSAGE)
+    made = f"to_binary(to_json(struct({own})), 'utf-8')"
+    kept = [quote(name) for name in rows.columns if name != RAW]
+    return rows.selectExpr(*kept, f"{f'coalesce({RAW}, {made})' if RAW in rows.columns else made} AS {RAW}")
 
 
 def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder) -> Decoder:
     """The decoder of a stream, which lives as long as it."""
     if not source.envelopes:
-        return Decoder(None, getattr(source, "rows", None))
+        how = Decoding("json", spec.fields, None, folder.learned()) if isinstance(source, LineSource) else None
+        return LakeDecoder(how, cast(LakeSource, source), spec.bad_rows.policy != FAIL)
     connection = resolve(spec.sources[0].connection).connection
     registry = registry_of(connection, find=lambda name: resolve(name).connection)
     return Decoder(Decoding(payload_of(spec), spec.fields, registry, folder.learned()))

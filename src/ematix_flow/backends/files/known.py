@@ -1,0 +1,53 @@
+"""The columns of a stream's files: declared, or as the files that came so far had them, kept beside the checkpoint."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.families.lake.place import LakePath, read_if_there, write_atomically
+from ematix_flow.families.messages.reading import declared
+from ematix_flow.families.messages.widening import loose, widen_structs
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+
+@dataclass(frozen=True)
+class KnownColumns:
+    """Whoever widens them keeps them before a row is read: a batch that is done again has the same columns."""
+
+    path: LakePath
+    fields: Mapping[str, str] | None = None
+
+    @property
+    def are_declared(self) -> bool:
+        """Whether the stream says what it wants, and nothing else is read."""
+        return bool(self.fields)
+
+    def load(self) -> StructType | None:
+        """The columns, None before the first file."""
+        from pyspark.sql import types as t
+
+        if self.fields:
+            return declared(self.fields)
+        kept = read_if_there(self.path)
+        return t.StructType.fromJson(json.loads(kept)) if kept else None
+
+    def widened(self, found: StructType) -> StructType:
+        """With the columns of other files; a type that holds less becomes one that holds both."""
+        from pyspark.sql import types as t
+
+        known = self.load() or t.StructType([])
+        if self.are_declared:
+            return known
+        spelled = {field.name.lower(): field.name for field in known.fields}
+        other = t.StructType(
+            [t.StructField(spelled.get(one.name.lower(), one.name), loose(one.dataType)) for one in found.fields]
+        )
+        wide = widen_structs(known, other)
+        if wide != known:
+            write_atomically(self.path, wide.json())
+        return wide

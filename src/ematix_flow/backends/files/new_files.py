@@ -1,0 +1,207 @@
+"""The rows of new files, in columns that grow with them; a row that cannot be read says why in `_error`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.files.codec import SPARK_FORMATS
+from ematix_flow.backends.files.foreign import CSV_SHORT_ROWS, cleaned, csv_options
+from ematix_flow.backends.files.headers import by_header
+from ematix_flow.backends.files.inference import kinds_of, read_value, wrong_value
+from ematix_flow.backends.files.known import KnownColumns
+from ematix_flow.backends.files.origins import envelope_of, source_of
+from ematix_flow.families.lake.place import LakePath, uri
+from ematix_flow.families.lake.session import active, quote, text
+from ematix_flow.families.messages.decode import ERROR, RAW, SOURCE
+from ematix_flow.families.messages.widening import projected
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_BROKEN = "_flow_broken"
+_OWN = (ERROR, RAW, SOURCE)
+_BOM = "\ufeff"
+
+
+@dataclass(frozen=True)
+class NewFiles:
+    """Some files below a folder, which partitions may lie between."""
+
+    file_format: str
+    below: LakePath
+    names: Sequence[str]
+    options: Mapping[str, Any]
+
+    @property
+    def partitions(self) -> list[str]:
+        """Columns that are folders: `day` for day=2026-01-01/part.csv."""
+        folders = [part for name in self.names for part in name.split("/")[:-1]]
+        return list(dict.fromkeys(part.partition("=")[0] for part in folders if "=" in part))
+
+    @property
+    def _files(self) -> list[str]:
+        where = uri(self.below)
+        return [f"{where}/{name}" for name in self.names]
+
+    def _reader(self, file_format: str, **options: str) -> Any:
+        return active().read.format(file_format).options(basePath=uri(self.below), **options)
+
+    # Parquet and ORC say their types
+
+    def stored(self, known: KnownColumns) -> DataFrame:
+        """The rows of files that have types of their own."""
+        frames = self._loaded()
+        for frame in frames:
+            wide = known.widened(frame.schema)
+        made = [_in_columns(frame, wide, self.file_format, strictly=known.are_declared) for frame in frames]
+        return reduce(lambda one, other: one.unionByName(other), made)
+
+    def _loaded(self) -> list[DataFrame]:
+        """All at once; one by one where Spark knows no type for a column of two of them."""
+        reader = self._reader(SPARK_FORMATS[self.file_format], mergeSchema="true")
+        try:
+            return [reader.load(self._files)]
+        except Exception as exc:
+            if "CANNOT_MERGE" not in str(exc) or len(self.names) < 2:
+                raise
+            return [reader.load(file) for file in self._files]
+
+    # CSV has texts
+
+    def csv(self, known: KnownColumns) -> DataFrame:
+        """The rows of CSV files; columns that are new get the type that all their values have, the others keep theirs."""
+        frames = [frame for group in by_header(self._files, self.options) for frame in self._texts(group)]
+        if not frames:
+            return empty(known)
+        columns, texts = self._typed(frames, known), _united(frames)
+        return _in_types(texts, columns, [name for name in texts.columns if name not in (*_OWN, *self.partitions)])
+
+    def _texts(self, files: Sequence[str]) -> list[DataFrame]:
+        """The columns of files with one header; none where they are empty."""
+        reader = self._reader("csv", **csv_options(self.options) | {"mode": "PERMISSIVE"})
+        names = [name for name in reader.load(files).columns if name not in self.partitions]
+        if not names:
+            return []
+        schema = ", ".join(f"{quote(name)} STRING" for name in (*names, _BROKEN))
+        raw = reader.schema(schema).option("columnNameOfCorruptRecord", _BROKEN).load(files)
+        wrong = f"{_BROKEN} IS NOT NULL"
+        if self.options.get(CSV_SHORT_ROWS):
+            wrong += f" AND {quote(names[-1])} IS NOT NULL"
+        values = [cleaned(name, self.options.get("null_regex")) for name in names]
+        line = f"to_csv(struct({', '.join(values)}), {self._spelling})"
+        # It says a value: Spark reads no file for what is broken in it alone.
+        told = f"the row has more or fewer than the {len(names)} fields of its file, and begins with "
+        return [
+            raw.selectExpr(
+                *values,
+                *map(quote, self.partitions),
+                f"CASE WHEN {wrong} THEN concat({text(told)}, left(coalesce({quote(names[0])}, ''), 80)) END AS {ERROR}",
+                f"CAST(coalesce({_BROKEN}, {line}) AS BINARY) AS {RAW}",
+                source_of(self.file_format),
+            )
+        ]
+
+    @property
+    def _spelling(self) -> str:
+        said = csv_options(self.options)
+        return f"map({', '.join(f'{text(name)}, {text(said[name])}' for name in ('sep', 'quote', 'escape'))})"
+
+    def _typed(self, frames: Sequence[DataFrame], known: KnownColumns) -> StructType:
+        """The columns with those that are new; only frames that have one are looked through."""
+        from pyspark.sql import types as t
+
+        before = known.load() or t.StructType([])
+        there = {name.lower() for name in (*before.fieldNames(), *_OWN)}
+        newer = [frame for frame in frames if any(name.lower() not in there for name in frame.columns)]
+        if known.are_declared or not newer:
+            return before
+        texts = _united(newer)
+        new = [name for name in texts.columns if name.lower() not in there]
+        unknown = [quote(name) for name in new if name not in self.partitions]
+        whole = texts.where(f"{ERROR} IS NULL").select(*unknown)
+        kinds = kinds_of(whole, self.options.get("schema_infer_max_records"))
+        types = {name: t.DataType.fromDDL(kind) for name, kind in kinds.items()}
+        types |= {name: texts.schema[name].dataType for name in new if name in self.partitions}
+        return known.widened(t.StructType([t.StructField(name, types[name]) for name in new]))
+
+    # lines of JSON are messages
+
+    def lines(self) -> DataFrame:
+        """Every line as a message; what its folders say is in the headers."""
+        raw: DataFrame = self._reader("text").load(self._files)
+        line = f"IF(startswith(value, {text(_BOM)}), substr(value, 2), value)"
+        told = ", ".join(
+            f"named_struct('key', {text(name)}, 'value', CAST(CAST({quote(name)} AS STRING) AS BINARY))"
+            for name in self.partitions
+        )
+        columns = envelope_of(self.file_format, f"CAST({line} AS BINARY)", f"array({told})" if told else None)
+        return raw.where("trim(value) <> ''").selectExpr(*columns)
+
+    def folders_of(self, known: KnownColumns) -> StructType:
+        """The types of the columns that are folders."""
+        found = self._reader("text").load(self._files).drop("value").schema if self.partitions else None
+        return known.widened(found) if found is not None else known.widened(_nothing())
+
+
+def in_folders(rows: DataFrame, folders: StructType) -> DataFrame:
+    """Messages with the columns that are in their headers."""
+    for field in folders.fields:
+        value = f"element_at(filter({SOURCE}.headers, one -> one.key = {text(field.name)}), 1).value"
+        said = f"CAST(CAST({value} AS STRING) AS {field.dataType.simpleString()})"
+        rows = rows.selectExpr(
+            *(quote(name) for name in rows.columns if name.lower() != field.name.lower()),
+            f"{said} AS {quote(field.name)}",
+        )
+    return rows
+
+
+def _united(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+
+def empty(known: KnownColumns) -> DataFrame:
+    """No rows in the columns that are known."""
+    return active().createDataFrame([], known.load() or _nothing())
+
+
+def _nothing() -> StructType:
+    from pyspark.sql import types as t
+
+    return t.StructType([])
+
+
+def _in_columns(frame: DataFrame, wide: StructType, file_format: str, *, strictly: bool) -> DataFrame:
+    """The rows in all columns; a declared type that a value does not fit ends the batch."""
+    from pyspark.sql import functions as f
+
+    there = {field.name.lower(): field.dataType for field in frame.schema.fields}
+
+    def one(name: str, kind: DataType) -> Any:
+        given = there.get(name.lower())
+        if given is None:
+            return f.lit(None).cast(kind)
+        return f.col(quote(name)).cast(kind) if strictly else projected(f.col(quote(name)), given, kind)
+
+    made = [one(field.name, field.dataType).alias(field.name) for field in wide.fields]
+    return frame.select(*made, f.expr(source_of(file_format)))
+
+
+def _in_types(texts: DataFrame, columns: StructType, unsure: Sequence[str]) -> DataFrame:
+    """The texts in their types, all NULL in a row of which one does not fit."""
+    there = {name.lower() for name in texts.columns}
+    tested = {name.lower() for name in unsure}
+    kinds = {field.name: field.dataType.simpleString().upper() for field in columns.fields}
+    wrong = [wrong_value(name, kind) for name, kind in kinds.items() if name.lower() in tested]
+    kept = [quote(name) for name in texts.columns if name not in (ERROR, RAW)]
+    judged = texts.selectExpr(*kept, f"coalesce({', '.join([ERROR, *filter(None, wrong)])}) AS {ERROR}", RAW)
+    values = [
+        read_value(name, kind, unless=f"{ERROR} IS NOT NULL")
+        if name.lower() in there
+        else f"CAST(NULL AS {kind}) AS {quote(name)}"
+        for name, kind in kinds.items()
+    ]
+    return judged.selectExpr(*values, SOURCE, ERROR, f"CASE WHEN {ERROR} IS NOT NULL THEN {RAW} END AS {RAW}")
