@@ -23,7 +23,8 @@ FlowError                       exit  retry
 │   ├── BadValue                    4     does not fit the column's type
 │   ├── NullViolation               4
 │   ├── TextTooLong                 4
-│   └── DuplicateKeys               4
+│   ├── DuplicateKeys               4
+│   └── ConstraintViolation         4     a CHECK, a foreign key or a trigger of the target refuses a row
 ├── QualityError (RuntimeError)     4     the checks that a pipeline declares
 │   ├── QualityCheckFailed (DataError)    rows that they refuse; nothing was loaded
 │   ├── QualityUnrunnable           4     they could not be asked
@@ -187,6 +188,10 @@ class TextTooLong(DataError):
 
 class DuplicateKeys(DataError):
     """Two rows of one batch, or batch and table, carry the same key."""
+
+
+class ConstraintViolation(DataError):
+    """A CHECK, a foreign key or a trigger of the target refuses a row."""
 
 
 class QualityError(FlowError, RuntimeError):

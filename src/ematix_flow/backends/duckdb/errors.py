@@ -8,6 +8,7 @@ from ematix_flow.foundation.errors import (
     BadValue,
     ConfigError,
     ConnectionFailed,
+    ConstraintViolation,
     DuplicateKeys,
     FlowError,
     MissingColumn,
@@ -44,6 +45,7 @@ _SIGNS: tuple[tuple[str, type[FlowError], str], ...] = (
     (r"Conflict on|TransactionContext Error|write-write conflict", Unreachable, "another transaction was in the way; run again"),
 )  # fmt: skip
 _BY_CLASS: dict[str, tuple[type[FlowError], str]] = {
+    "ConstraintException": (ConstraintViolation, "look at the row, and at the constraints of the table"),
     "ConversionException": (BadValue, "look at the value in the source, or parse it with a normalizer"),
     "OutOfRangeException": (BadValue, "look at the value in the source"),
     "InvalidInputException": (BadValue, "look at the value in the source"),

@@ -7,6 +7,7 @@ import re
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
+    ConstraintViolation,
     DuplicateKeys,
     FlowError,
     MissingColumn,
@@ -33,6 +34,8 @@ _BY_STATE: dict[str, tuple[type[FlowError], str]] = {
     "23502": (NullViolation, "declare the column `| None`, or give it a default(...)"),
     "22001": (TextTooLong, "declare a longer String, or cut with truncate(n)"),
     "23505": (DuplicateKeys, 'use mode="merge", or remove the rows that are already there'),
+    "23503": (ConstraintViolation, "a foreign key of the target forbids it: load the other table first"),
+    "P0001": (ConstraintViolation, "a trigger or function of the target refuses it: look at the row"),
     "22P05": (BadValue, "remove the character from the source"),
 }
 _BY_CLASS: dict[str, tuple[type[FlowError], str]] = {
@@ -41,6 +44,7 @@ _BY_CLASS: dict[str, tuple[type[FlowError], str]] = {
     "53": (Unreachable, "the server is short of resources; run again later"),
     "40": (Unreachable, "another transaction was in the way; run again"),
     "22": (BadValue, "look at the value in the source, or parse it with a normalizer"),
+    "23": (ConstraintViolation, "look at the row, and at the constraints of the table"),
     "42": (SqlError, "try the query in psql, or: flow validate NAME"),
     "21": (SqlError, "try the query in psql, or: flow validate NAME"),
 }

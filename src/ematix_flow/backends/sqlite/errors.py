@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import sqlite3
 
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
+    ConstraintViolation,
     DuplicateKeys,
     FlowError,
     MissingColumn,
@@ -35,6 +37,7 @@ _SIGNS: tuple[tuple[str, type[FlowError], str], ...] = (
     (r"unable to open|failed to open", ConnectionFailed, "check path= and the rights on the file and its folder"),
     (r"NOT NULL constraint", NullViolation, "declare the column `| None`, or give it a default(...)"),
     (r"UNIQUE constraint", DuplicateKeys, 'use mode="merge", or remove the rows that are already there'),
+    (r"(?:CHECK|FOREIGN KEY) constraint", ConstraintViolation, "look at the row, and at the constraints of the table"),
     (r"blob too big", BadValue, "the source changed while it was planned, or a value is larger than SQLite allows; run again"),
     (r"integer overflow|datatype mismatch|malformed JSON", BadValue, "look at the value in the source"),
     (_WRITTEN_WRONG, SqlError, _SQL),
@@ -48,6 +51,8 @@ def translate(exc: Exception) -> FlowError:
     for pattern, kind, hint in _SIGNS:
         if re.search(pattern, text):
             return kind(f"{text} (SQLite)", hint=hint)
+    if isinstance(exc, sqlite3.IntegrityError):  # what a trigger raises has words of its own
+        return ConstraintViolation(f"{text} (SQLite)", hint="look at the row, and at the triggers of the table")
     return RunFailed(f"{text} (SQLite)", hint=_SQL)
 
 

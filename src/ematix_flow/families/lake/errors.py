@@ -12,6 +12,7 @@ from ematix_flow.families.lake.session import on_sail
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
+    ConstraintViolation,
     DriftError,
     DuplicateKeys,
     FlowError,
@@ -40,6 +41,7 @@ _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
     ("DELTA_TABLE_NOT_FOUND", MissingTable, "check the table name and the connection's path"),
     ("DELTA_PATH_DOES_NOT_EXIST", MissingTable, "check the table name and the connection's path"),
     ("DELTA_CANNOT_CREATE_LOG_PATH", ConnectionFailed, "check the connection's path: no folder can be made there"),
+    ("DELTA_VIOLATE_CONSTRAINT", ConstraintViolation, "look at the row, and at the constraints of the table"),
     ("DELTA_NOT_NULL_CONSTRAINT_VIOLATED", NullViolation, "declare the column `| None`, or give it a default(...)"),
     (
         "DELTA_MULTIPLE_SOURCE_ROW_MATCHING_TARGET_ROW_IN_MERGE",
