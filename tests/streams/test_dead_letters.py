@@ -25,7 +25,8 @@ from ematix_flow.backends.catalog import backend_for
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.engine.streams.dead_letters import RECORDS
 from ematix_flow.engine.streams.letter import Letter, Selection
-from ematix_flow.engine.streams.letters import LEASE_SECONDS, Failure, Letters
+from ematix_flow.engine.streams.letter_lease import LEASE_SECONDS
+from ematix_flow.engine.streams.letters import Failure, Letters
 from ematix_flow.foundation.errors import UnknownName, Unreachable
 from ematix_flow.planning.drift import plan_ddl
 from tests.full import when_full
@@ -82,7 +83,7 @@ def values_of(dialect: Any, stream: str, number: int) -> str:
     return "(" + ", ".join([
         text(one), text(stream), "'decode'", text(f"it's\\broken {number}"), "NULL", "'orders'", place,
         digits.format(b"\x00k".hex()), "NULL", digits.format((b"\x00\xff'" + bytes([number])).hex()), "'json'", "NULL", at,
-        "1", "'pending'", "NULL", "''", "7",
+        "1", "'pending'", "NULL", "''", "7", "'first'",
     ]) + ")"  # fmt: skip
 
 

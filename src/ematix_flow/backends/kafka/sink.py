@@ -7,10 +7,10 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.client import KafkaClient, load
+from ematix_flow.backends.kafka.client import KafkaClient, Part, load
 from ematix_flow.backends.kafka.errors import missing_topic, recognised
 from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.transactions import ANSWER, Delivery, delivering
+from ematix_flow.backends.kafka.transactions import ANSWER, Delivery, delivering, parts_sent
 from ematix_flow.contract.stream import BrokerJob
 from ematix_flow.families.carry import unpack
 from ematix_flow.families.lake.staging import watched
@@ -27,6 +27,10 @@ MESSAGE = (
     "CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
 )
 BATCH_BYTES = 16_384  # as Kafka's client has it
+_LARGEST_OF_SPARK, _LARGEST_OF_OURS = 1_048_576, 1_000_000
+"""What Kafka's client in Java and the one in C send at most, unless they are told otherwise."""
+_FRAME = 92
+"""What a message weighs beside its key, value and headers when it travels alone, at most."""
 _OLDER_WAY = "spark.sql.sources.useV1SourceList"
 # Nodes of a plan that move rows from task to task; those that copy a small table to all tasks do not.
 _MOVES = re.compile(r"^[\s:+\-*()\d]*(?:Exchange|Coalesce|CartesianProduct)\b", re.MULTILINE)
@@ -40,7 +44,7 @@ class KafkaSink:
         self._label = connection.resolved().label
         self._known: set[str] = set()
         """Topics that were seen in this cluster."""
-        self._batch_sizes: dict[str, int] = {}
+        self._sizes: dict[str, int | None] = {}
 
     def check(self, place: str) -> None:
         """Refuse a broker that does not answer, and a topic that is not there."""
@@ -76,7 +80,18 @@ class KafkaSink:
         rows = frame.selectExpr(*MESSAGE, "topic", "partition")
         _refuse_moves(rows)
         self._refuse_other_clusters(job)
-        delivery = Delivery(
+        try:
+            answers = rows.mapInArrow(delivering(self._delivery(job)), ANSWER).collect()
+        except Exception as exc:
+            known = unpack(str(exc))
+            if known is None:
+                raise
+            raise known from exc
+        _refuse_divided(answers)
+        return sum(answer["rows"] for answer in answers)
+
+    def _delivery(self, job: BrokerJob) -> Delivery:
+        return Delivery(
             settings=Access.of(self._connection).for_librdkafka(),
             label=self._label,
             stream=job.stream,
@@ -89,15 +104,6 @@ class KafkaSink:
             attempt=secrets.token_hex(6),
             driver=os.getpid(),
         )
-        try:
-            answers = rows.mapInArrow(delivering(delivery), ANSWER).collect()
-        except Exception as exc:
-            known = unpack(str(exc))
-            if known is None:
-                raise
-            raise known from exc
-        _refuse_divided(answers)
-        return sum(answer["rows"] for answer in answers)
 
     def _refuse_other_clusters(self, job: BrokerJob) -> None:
         """A transaction carries offsets of topics that its own cluster has, and of no others."""
@@ -110,17 +116,30 @@ class KafkaSink:
                 hint='say delivery="at_least_once" for a stream from one cluster to another',
             )
 
+    def most_bytes(self, place: str, *, exactly_once: bool = False) -> int | None:
+        """What key, value and headers of a message may weigh together; None when this login may not ask."""
+        most = self._largest(place)
+        return None if most is None else min(most, _LARGEST_OF_OURS if exactly_once else _LARGEST_OF_SPARK) - _FRAME
+
+    def parts_taken(self, job: BrokerJob) -> list[Part]:
+        """The partitions of the source whose rows of this batch were sent by an earlier try, which is shut out."""
+        load()
+        return parts_sent(self._delivery(job))
+
     def _batch_size(self, topic: str) -> int:
         """Several messages that are together too large are divided by Kafka's client, which then no longer waits for them:
         what is refused of them would be lost in silence."""
-        if topic not in self._batch_sizes:
+        most = self._largest(topic)
+        return BATCH_BYTES if most is None else min(BATCH_BYTES, most // 2)
+
+    def _largest(self, topic: str) -> int | None:
+        if topic not in self._sizes:
             client = KafkaClient(self._connection)
             try:
-                most = client.most_bytes(topic)
+                self._sizes[topic] = client.most_bytes(topic)
             finally:
                 client.close()
-            self._batch_sizes[topic] = BATCH_BYTES if most is None else min(BATCH_BYTES, most // 2)
-        return self._batch_sizes[topic]
+        return self._sizes[topic]
 
     def _topics(self) -> set[str]:
         client = KafkaClient(self._connection)

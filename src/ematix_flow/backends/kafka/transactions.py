@@ -80,6 +80,16 @@ def delivering(delivery: Delivery) -> Callable[[Any], Iterator[Any]]:
     return staging(partial(_deliver, delivery), partial(translate, at=delivery.label))
 
 
+def parts_sent(delivery: Delivery) -> list[tuple[str, int]]:
+    """The partitions whose rows of this batch are committed; a try that has not committed yet never will."""
+    found = []
+    for topic, number in [(topic, int(number)) for topic, parts in delivery.ends.items() for number in parts]:
+        with _Transaction(delivery, topic, number) as transaction:
+            if transaction.is_committed():
+                found.append((topic, number))
+    return found
+
+
 def _deliver(delivery: Delivery, batches: Iterator[Any]) -> Iterator[Any]:
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.catalog import backend_for
@@ -12,19 +13,28 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets
 from ematix_flow.declare.streams.spec import BrokerTarget, StreamSpec
 from ematix_flow.engine.streams.dead_letters import DeadLetters
+from ematix_flow.engine.streams.fitting import WRONG
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.tables import HIDDEN
-from ematix_flow.engine.streams.targets import CARRIED
+from ematix_flow.engine.streams.taken import NOTHING, Taken
+from ematix_flow.engine.streams.targets import CARRIED, STAGE, Fitted
+from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.messages.encode import encode, subject_of
 from ematix_flow.families.messages.registry import Registry, registry_of
 from ematix_flow.foundation import fault
-from ematix_flow.foundation.errors import MissingColumn, PlanError, Unsupported
+from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _ORIGIN = ("_flow_topic", "_flow_partition")
+_WHOLE = "_flow_whole"
+_LENGTH = "coalesce(octet_length({}), 0)"
+_HEADERS = (
+    "coalesce(aggregate(headers, 0, "
+    "(sum, one) -> sum + 10 + octet_length(one.key) + coalesce(octet_length(one.value), 0)), 0)"
+)
 
 
 @dataclass
@@ -41,8 +51,11 @@ class BrokerTargetWriter:
     sink: BrokerSink = field(init=False)
     registry: Registry | None = field(init=False)
     payload: str = field(init=False)
+    _open_batch: int | None = field(init=False)
+    """What an earlier process began and did not finish."""
 
     def __post_init__(self) -> None:
+        self._open_batch = self.folder.last_planned() if self.folder.has_open_batch() else None
         connection = resolve(self.target.connection).connection
         backend = backend_for(connection)
         if backend.broker_sink is None:
@@ -56,13 +69,13 @@ class BrokerTargetWriter:
     def name(self) -> str:
         return self.target.name
 
-    def fit(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> DataFrame:
+    def fit(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> Fitted:
         key = self.target.key_column
         if key is not None and key not in rows.columns:
             raise MissingColumn(
                 f"message_key_column names {key!r}, which the rows do not have", hint=did_you_mean(key, rows.columns)
             )
-        kept = [name for name in rows.columns if name not in CARRIED]
+        whole = rows
         if self.exactly_once:
             if HIDDEN not in rows.columns:
                 raise PlanError(
@@ -71,20 +84,64 @@ class BrokerTargetWriter:
                     hint='make each row of one message, or say delivery="at_least_once"',
                 )
             rows = rows.selectExpr("*", "_source.topic AS _flow_topic", "_source.partition AS _flow_partition")
-        messages = encode(
-            rows, self.payload, key_column=key, columns=kept, carried=_ORIGIN if self.exactly_once else (),
-            subject=subject_of(self.target.place, self.registry), registry=self.registry,
-        )  # fmt: skip
-        return messages.withColumnsRenamed({"_flow_topic": "topic", "_flow_partition": "partition"})
+        messages = self._light_enough(self._encoded(rows, whole.columns, dead), open_until, dead)
+        return Fitted(messages.withColumnsRenamed({"_flow_topic": "topic", "_flow_partition": "partition"}), whole)
 
-    def write(self, number: int, fitted: DataFrame, staged: Callable[[], None]) -> int:
+    def _encoded(self, rows: DataFrame, names: Sequence[str], dead: DeadLetters | None) -> DataFrame:
+        """The messages; where some may be set aside, with the rows that they are made of."""
+        carried: tuple[str, ...] = _ORIGIN if self.exactly_once else ()
+        if dead is not None:
+            rows = rows.selectExpr("*", f"struct({', '.join(map(quote, names))}) AS {_WHOLE}")
+            carried = (*carried, _WHOLE)
+        return encode(
+            rows, self.payload, key_column=self.target.key_column, columns=[one for one in names if one not in CARRIED],
+            carried=carried, subject=subject_of(self.target.place, self.registry), registry=self.registry,
+        )  # fmt: skip
+
+    def _light_enough(self, messages: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> DataFrame:
+        """The messages that are not larger than the broker takes; without dead letters it says so itself."""
+        if dead is None:
+            return messages
+        if self._most_bytes is None:
+            return messages.drop(_WHOLE)
+        weight = f"{_LENGTH.format('key')} + {_LENGTH.format('value')} + {_HEADERS}"
+        most = text(f" bytes, and {self.name} takes {self._most_bytes}")
+        test = f"CASE WHEN {weight} > {self._most_bytes} THEN concat('the message has ', {weight}, {most}) END"
+        judged = messages.selectExpr("*", f"{test} AS {WRONG}").persist()
+        open_until.callback(judged.unpersist)
+        heavy = judged.where(f"{WRONG} IS NOT NULL").selectExpr(f"{_WHOLE}.*", WRONG)
+        dead.split(heavy, WRONG, stage=STAGE, target=self.name)
+        return judged.where(f"{WRONG} IS NULL").drop(WRONG, _WHOLE)
+
+    @cached_property
+    def _most_bytes(self) -> int | None:
+        """Of key, value and headers together; None where the broker does not tell."""
+        ask: Callable[..., int | None] | None = getattr(self.sink, "most_bytes", None)
+        return ask(self.target.place, exactly_once=self.exactly_once) if ask is not None else None
+
+    def taken(self, number: int) -> Taken:
+        """Brokers take a message twice, except in transactions."""
+        ask: Callable[[BrokerJob], Collection[tuple[str, int]]] | None = getattr(self.sink, "parts_taken", None)
+        if not self.exactly_once or ask is None or number != self._open_batch:
+            return NOTHING
+        return Taken(parts=frozenset(ask(self._job(number))))
+
+    def cull(
+        self, number: int, given: Fitted, error: FlowError, open_until: ExitStack, dead: DeadLetters
+    ) -> Fitted | None:
+        """Some messages may be on their way already: nothing can be tried here."""
+        return None
+
+    def write(self, number: int, given: Fitted, staged: Callable[[], None]) -> int:
         staged()
         fault.point("before_publish")
+        sent = self.sink.send(self._job(number), given.frame)
+        fault.point("after_publish")
+        return sent
+
+    def _job(self, number: int) -> BrokerJob:
         ends: Offsets = (self.folder.ends(number) or [{}])[0] if self.exactly_once else {}
-        job = BrokerJob(
+        return BrokerJob(
             self.spec.name, self.spec.writer(self.target, self.generation), number, self.target.place,
             exactly_once=self.exactly_once, group=self.group, ends=ends,
         )  # fmt: skip
-        sent = self.sink.send(job, fitted)
-        fault.point("after_publish")
-        return sent

@@ -16,8 +16,8 @@ from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine.streams.dead_letters import PENDING
 from ematix_flow.engine.streams.decoding import payload_of
-from ematix_flow.engine.streams.graveyards import topic_of_records
 from ematix_flow.engine.streams.letter import Letter, Selection
+from ematix_flow.engine.streams.letter_places import topic_of_records
 from ematix_flow.engine.streams.letters import Letters
 from ematix_flow.engine.streams.replay import Report, replay
 from ematix_flow.engine.streams.standing import recorded

@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import BrokerJob, BrokerSink, StreamRead, StreamSource
-from ematix_flow.declare.connections import KafkaConnection, SQLiteConnection
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.strategy import Merge
 from ematix_flow.declare.streams.spec import DLQ, StreamSpec, TableTarget
-from ematix_flow.engine.streams.dead_letters import RECORDS, Graveyard
+from ematix_flow.engine.streams.dead_letters import PARKED, PENDING, RECORDS, Graveyard
 from ematix_flow.engine.streams.fitting import fitted
 from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.letter_places import connection_of_records, topic_of_records
+from ematix_flow.engine.streams.letters import Letters
 from ematix_flow.engine.streams.tables import TableWriter
+from ematix_flow.engine.streams.taken import NOTHING, Having, kept_for
+from ematix_flow.families.lake.session import text
 from ematix_flow.families.spool.source import SpoolSource
-from ematix_flow.foundation.errors import ConfigError, RunFailed
+from ematix_flow.foundation.errors import ConfigError, LeaseHeld, RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _KEYS = ("id",)
-_OTHERS = tuple(name for name in RECORDS.column_names if name not in _KEYS)
+_DECIDED = ("status", "leased_until", "attempt")
+"""What people and replays say of a letter: it stays when the same record comes once more."""
+_TOLD = tuple(name for name in RECORDS.column_names if name not in (*_KEYS, *_DECIDED))
 
 
 @dataclass
@@ -33,29 +37,62 @@ class TableGraveyard:
     """A table of records; the same record twice is one."""
 
     table: TableWriter
+    letters: Letters
 
     @classmethod
-    def at(cls, spec: StreamSpec, connection: Any, generation: str) -> TableGraveyard:
-        """The table of dead letters behind a connection."""
-        load = LoadSpec(RECORDS, connection, Merge(_KEYS, _OTHERS, _OTHERS))
-        return cls(TableWriter(spec, TableTarget("dead letters", connection, load, mode="merge"), generation))
+    def at(cls, spec: StreamSpec, folder: StreamFolder, generation: str) -> TableGraveyard:
+        """The stream's table of dead letters."""
+        connection = connection_of_records(spec, folder)
+        load = LoadSpec(RECORDS, connection, Merge(_KEYS, _TOLD, _TOLD))
+        target = TableTarget("dead letters", connection, load, mode="merge")
+        own = replace(spec, on_drift="evolve")  # whatever the stream's tables may do, this one is ours
+        return cls(TableWriter(own, target, generation, folder.since()), Letters.of(spec))
 
-    def bury(self, number: int, records: DataFrame) -> int:
-        self.table.shape_for(records.schema)
+    def forget(self, number: int, having: Having, target: str | None) -> None:
+        """Of this generation alone: after a rewind the numbers begin anew. What a person has parked stays."""
+        gone: list[str] = []
+        handed: dict[str, list[str]] = {}
+        for letter in self.letters.of_batch(self.table.generation, number, target):
+            kept = kept_for(letter, having)
+            if kept and letter.status in (PENDING, PARKED):
+                handed[letter.id] = kept
+            elif kept == [] and letter.status == PENDING:
+                gone.append(letter.id)
+        self.letters.rearrange(gone, handed)
+
+    def bury(self, number: int, records: DataFrame) -> None:
+        """The token is no more than a number here: what a micro-batch left behind is told by `forget`."""
+        own = f"concat(id, '/', {text(self.table.generation)}, '/', batch)"
+        found = records.selectExpr(
+            # A row without a place would be the same one as its like in another micro-batch.
+            f"IF(source_id IS NULL AND position = '{{}}', sha2({own}, 256), id) AS id",
+            *(name for name in records.columns if name != "id"),
+            f"{text(self.table.generation)} AS generation",
+        )
+        self.table.shape_for(found.schema)
+        last = self.table.last_sequence() or 0
         with ExitStack() as open_until:
-            return self.table.write(number, fitted(records, RECORDS, open_until)).counts.read
+            result = self.table.write(last, fitted(found, RECORDS, open_until))
+        if result.repeated:
+            raise LeaseHeld(
+                f"another process wrote dead letters of {self.letters.pipeline} at the same time",
+                hint="flow runs list shows who runs it; one runner is enough",
+            )
 
 
 @dataclass
 class TopicGraveyard:
-    """A topic that takes the raw messages, with what is known of them as headers."""
+    """A topic that takes the raw messages, with what is known of them as headers; at least once."""
 
     sink: BrokerSink
     topic: str
     writer: str
     stream: str
 
-    def bury(self, number: int, records: DataFrame) -> int:
+    def forget(self, number: int, having: Having, target: str | None) -> None:
+        """What was sent is sent."""
+
+    def bury(self, number: int, records: DataFrame) -> None:
         told = ("pipeline_name", "stage", "error", "target", "source_id", "position", "pipeline_version", "batch")
         ours = ", ".join(
             f"struct('ematix-{name.replace('_', '-')}' AS key, to_binary(coalesce(CAST({name} AS STRING), ''), 'utf-8') "
@@ -65,7 +102,7 @@ class TopicGraveyard:
         its_own = "coalesce(from_json(headers, 'ARRAY<STRUCT<key: STRING, value: BINARY>>'), array())"
         headers = f"concat({its_own}, array({ours})) AS headers"
         messages = records.selectExpr("message_key AS key", "payload AS value", headers)
-        return self.sink.send(BrokerJob(self.stream, self.writer, number, self.topic), messages)
+        self.sink.send(BrokerJob(self.stream, self.writer, number, self.topic), messages)
 
 
 @dataclass
@@ -74,8 +111,16 @@ class BrokerGraveyard:
 
     source: SpoolSource
     read: StreamRead
+    generation: str
+    _positions: dict[int, set[int]] = field(default_factory=dict)
+    """Of the micro-batch at work."""
 
-    def bury(self, number: int, records: DataFrame) -> int:
+    def forget(self, number: int, having: Having, target: str | None) -> None:
+        """A message is rejected for all targets or for none: as soon as one has the micro-batch, it stays rejected."""
+        if all(item == NOTHING for item in having.values()):
+            self._refuse(number, set())
+
+    def bury(self, number: int, records: DataFrame) -> None:
         asked = records.selectExpr("CAST(get_json_object(position, '$.offset') AS BIGINT) AS offset").collect()
         positions = {row["offset"] for row in asked}
         if None in positions:
@@ -83,25 +128,11 @@ class BrokerGraveyard:
                 f"bad rows of batch {number} do not say which message they come from, so that none can be rejected",
                 hint='dlq_store="table" keeps such rows in a table',
             )
-        self.source.refuse(self.read, sorted(positions))
-        return len(asked)
+        self._refuse(number, self._positions.get(number, set()) | positions)
 
-
-def connection_of_records(spec: StreamSpec, folder: StreamFolder) -> Any:
-    """The database that keeps a stream's dead letters: its first target that is one, else a file beside the checkpoint."""
-    for target in spec.targets:
-        if isinstance(target, TableTarget):
-            connection = resolve(target.connection).connection
-            backend = backend_for(connection)
-            if backend.client is not None and "merge" in backend.strategies and backend.dialect != "spark":
-                return connection
-    if not isinstance(folder.root, Path):
-        raise ConfigError(
-            f"{spec.name} has no database for its dead letters, and its checkpoint is in a bucket",
-            hint="name a dead_letter_topic, or keep the checkpoint in a folder",
-            where=spec.where,
-        )
-    return SQLiteConnection(name=f"{spec.name}-dead-letters", path=str(folder.root / "dead_letters.db"))
+    def _refuse(self, number: int, positions: set[int]) -> None:
+        self._positions = {number: positions}
+        self.source.refuse(self.read, sorted(positions), batch=f"{self.generation}-{number}")
 
 
 def graveyard_of(
@@ -114,23 +145,15 @@ def graveyard_of(
     if bad.store == "broker":
         if not isinstance(source, SpoolSource):
             raise ConfigError('dlq_store="broker" is for RabbitMQ and Pub/Sub', where=spec.where)
-        return BrokerGraveyard(source, read)
+        source.check_refused_are_kept(read)
+        return BrokerGraveyard(source, read, generation)
     topic = topic_of_records(spec)
     if bad.store == "topic" and topic is None:
         raise ConfigError('dlq_store="topic" needs a Kafka source and dead_letter_topic=', where=spec.where)
     if topic is not None:
-        there = resolve(spec.sources[0].connection).connection
+        there: Any = resolve(spec.sources[0].connection).connection
         maker = backend_for(there).broker_sink
         if maker is None:
             raise AssertionError("Kafka takes messages")
         return TopicGraveyard(maker(there), topic, f"{spec.name}@{generation}::dead letters", spec.name)
-    return TableGraveyard.at(spec, connection_of_records(spec, folder), generation)
-
-
-def topic_of_records(spec: StreamSpec) -> str | None:
-    """The topic that takes a stream's dead letters; None where a table does."""
-    bad = spec.bad_rows
-    in_a_topic = bad.store in ("auto", "topic") and isinstance(
-        resolve(spec.sources[0].connection).connection, KafkaConnection
-    )
-    return bad.topic if in_a_topic else None
+    return TableGraveyard.at(spec, folder, generation)

@@ -116,6 +116,17 @@ class Letter:
 
 
 @dataclass(frozen=True)
+class Unfinished:
+    """Micro-batches of a stream that some target has not: they are done again, and may come to other letters then."""
+
+    generation: str
+    after: int
+    """The last one that is done."""
+    behind: Mapping[str, Sequence[int]]
+    """Targets that catch up later, and what they miss."""
+
+
+@dataclass(frozen=True)
 class Selection:
     """Which letters: these ids, the first so many, those older than a span, or all."""
 

@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-import random
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.contract.backend import SqlClient
+from ematix_flow.contract.backend import DdlPlanner, SqlClient
+from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine.streams.dead_letters import LEASED, PARKED, PENDING, RECORDS
 from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.engine.streams.graveyards import connection_of_records
-from ematix_flow.engine.streams.letter import Letter, Selection
+from ematix_flow.engine.streams.letter import Letter, Selection, Unfinished
+from ematix_flow.engine.streams.letter_places import connection_of_records
+from ematix_flow.engine.streams.taken import id_for
 from ematix_flow.families.sql.dialect import SqlDialect
 from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import FlowError, MissingTable, UnknownName, Unsupported
+from ematix_flow.foundation.errors import MissingColumn, MissingTable, UnknownName, Unsupported
+from ematix_flow.planning.drift import plan_ddl
 from ematix_flow.runlog.records import storable
 
-_COLUMNS = RECORDS.column_names
-_WITHOUT_BODY = tuple(name for name in _COLUMNS if name not in ("message_key", "headers", "payload"))
+_WHOLE = tuple(name for name in RECORDS.column_names if name != "generation")
+"""What a letter is made of; a table of an earlier version has this, too."""
+_WITHOUT_BODY = tuple(name for name in _WHOLE if name not in ("message_key", "headers", "payload"))
 _AT_ONCE = 500
 """Ids that one statement names."""
-LEASE_SECONDS = 60.0
 ARRIVALS = {"last_1m": 1, "last_5m": 5, "last_15m": 15, "last_60m": 60}
 
 
@@ -52,6 +54,7 @@ class Letters:
     connect: Callable[[], SqlClient]
     dialect: SqlDialect
     is_there: Callable[[], bool] = lambda: True
+    ddl: DdlPlanner | None = None
 
     @classmethod
     def of(cls, spec: StreamSpec) -> Letters:
@@ -61,18 +64,23 @@ class Letters:
                 f"the dead letters of {spec.name} are where its broker puts rejected messages",
                 hint='dlq_store="table" keeps them in a table',
             )
-        if spec.bad_rows.store == "broker":
-            raise Unsupported(
-                f"what {spec.name} cannot take is dead-lettered by its broker, where its own tools look after it",
-                hint='dlq_store="table" keeps such messages in a table',
-            )
         connection = connection_of_records(spec, StreamFolder.of(spec))
         backend = backend_for(connection)
         sink = backend.batch_sink(connection) if backend.batch_sink is not None else None
         client = backend.client
         if not isinstance(sink, SqlSink) or client is None:
             raise Unsupported(f"{backend.title} keeps no dead letters")
-        return cls(spec.name, lambda: client(connection), sink.dialect, lambda: _exists(connection))
+        ddl = backend.ddl(connection) if backend.ddl is not None else None
+        return cls(spec.name, lambda: client(connection), sink.dialect, lambda: _exists(connection), ddl)
+
+    def bring_up_to_date(self) -> None:
+        """Add to a table of an earlier version the columns that it lacks."""
+        if self.ddl is None or not self.is_there():
+            return
+        shape = TargetShape(RECORDS, RECORDS)
+        state = self.ddl.inspect(shape)
+        if state is not None:
+            self.ddl.apply(shape, plan_ddl(shape, state, self.ddl.stored_type).steps)
 
     def listed(
         self, status: str | None = None, *, limit: int = 50, offset: int = 0, bodies: bool = False
@@ -80,7 +88,7 @@ class Letters:
         """The newest first; without `bodies` what is in them is not read."""
         where = f"{self._mine} AND {self._shown_as(status)}" if status else self._mine
         return self._read(
-            _COLUMNS if bodies else _WITHOUT_BODY,
+            _WHOLE if bodies else _WITHOUT_BODY,
             where,
             tail=f" ORDER BY failed_at DESC, id LIMIT {int(limit)} OFFSET {int(offset)}",
         )
@@ -90,7 +98,7 @@ class Letters:
         if not prefix or not all(letter in "0123456789abcdef" for letter in prefix):
             return None
         text = self.dialect.text_literal(f"{prefix}%")
-        found = self._read(_COLUMNS, f"{self._mine} AND id LIKE {text}", tail=" ORDER BY id LIMIT 6")
+        found = self._read(_WHOLE, f"{self._mine} AND id LIKE {text}", tail=" ORDER BY id LIMIT 6")
         if len(found) > 1:
             raise UnknownName(
                 f"several dead letters begin with {prefix!r}",
@@ -135,10 +143,12 @@ class Letters:
 
     # What a replay does ------------------------------------------------------------------------------------------
 
-    def waiting(self, selection: Selection) -> list[tuple[str, str | None]]:
+    def waiting(self, selection: Selection, unfinished: Unfinished | None = None) -> list[tuple[str, str | None]]:
         """Ids and targets of the letters that are meant and free, the oldest first; parked ones only by their ids."""
         states = (PENDING, PARKED) if selection.ids else (PENDING,)
         where = f"{self._mine} AND status IN ({', '.join(map(repr, states))}){self._chosen(selection)}"
+        if unfinished is not None:
+            where += f" AND {self._is_finished(unfinished)}"
         tail = f" LIMIT {selection.first}" if selection.first is not None else ""
         found = self._rows(f"SELECT id, target FROM {self.table} WHERE {where} ORDER BY failed_at, id{tail}")
         return [(str(one), None if target is None else str(target)) for one, target in found]
@@ -209,12 +219,24 @@ class Letters:
                 sets = ", ".join(f"{d.quote(name)} = {value}" for name, value in new.items())
                 end = [f"UPDATE {self.table} SET {sets} WHERE {old}"]
                 continue
-            values = ", ".join(new.get(name, d.quote(name)) for name in _COLUMNS)
-            made += [
-                f"DELETE FROM {self.table} WHERE id = {d.text_literal(item.id)}",
-                f"INSERT INTO {self.table} ({d.names(_COLUMNS)}) SELECT {values} FROM {self.table} WHERE {old}",
-            ]
+            made += self._copied(letter.id, new)
         return made + end
+
+    def _copied(self, letter: str, new: Mapping[str, str]) -> list[str]:
+        """The same letter under another id, with these columns instead of its own."""
+        d, columns = self.dialect, self._columns
+        values = ", ".join(new.get(name, d.quote(name)) for name in columns)
+        copy = f"SELECT {values} FROM {self.table} WHERE id = {d.text_literal(letter)}"
+        return [
+            f"DELETE FROM {self.table} WHERE id = {new['id']}",
+            f"INSERT INTO {self.table} ({d.names(columns)}) {copy}",
+        ]
+
+    @cached_property
+    def _columns(self) -> list[str]:
+        """All that the table has: a load adds some, an earlier version had fewer."""
+        with self._session() as client:
+            return client.query(f"SELECT * FROM {self.table} WHERE 1 = 0")[0]
 
     def _news(self, item: Failure, status: str) -> Mapping[str, str]:
         text = self.dialect.text_literal
@@ -227,6 +249,27 @@ class Letters:
             "status": text(status),
             "leased_until": "NULL",
         }
+
+    # What a micro-batch does that is done again ------------------------------------------------------------------
+
+    def of_batch(self, generation: str, batch: int, target: str | None = None) -> list[Letter]:
+        """The letters of one micro-batch, or of one target in it, without what is in them."""
+        text = self.dialect.text_literal
+        where = f"{self._mine} AND generation = {text(generation)} AND batch = {int(batch)}"
+        try:
+            return self._read(_WITHOUT_BODY, where + (f" AND target = {text(target)}" if target is not None else ""))
+        except MissingColumn:  # of a version that had no generations
+            return []
+
+    def rearrange(self, gone: Sequence[str], handed: Mapping[str, Sequence[str]]) -> None:
+        """Drop letters, and make of others one for each of these targets; in one transaction."""
+        text = self.dialect.text_literal
+        statements = [f"DELETE FROM {self.table} WHERE {self._among(some)}" for some in _parts(gone)]
+        for letter, targets in handed.items():
+            for name in targets:
+                statements += self._copied(letter, {"id": text(id_for(letter, name)), "target": text(name)})
+            statements.append(f"DELETE FROM {self.table} WHERE id = {text(letter)}")
+        self._execute_all(statements)
 
     # What people do ----------------------------------------------------------------------------------------------
 
@@ -265,6 +308,15 @@ class Letters:
             return f"(status = '{LEASED}' AND NOT {self._is_over})"
         return f"status = {self.dialect.text_literal(status)}"
 
+    def _is_finished(self, unfinished: Unfinished) -> str:
+        text = self.dialect.text_literal
+        tests = [f"batch <= {unfinished.after}"] + [
+            f"NOT (coalesce(target, '') = {text(name)} AND batch IN ({', '.join(map(str, batches))}))"
+            for name, batches in unfinished.behind.items()
+            if batches
+        ]
+        return f"(coalesce(generation, '') <> {text(unfinished.generation)} OR ({' AND '.join(tests)}))"
+
     def _chosen(self, selection: Selection) -> str:
         said = ""
         if selection.ids:
@@ -278,7 +330,7 @@ class Letters:
 
     def _held(self, until: datetime) -> list[Letter]:
         where = f"{self._mine} AND status = '{LEASED}' AND leased_until = {self.dialect.instant(until)}"
-        return self._read(_COLUMNS, where, tail=" ORDER BY id")
+        return self._read(_WHOLE, where, tail=" ORDER BY id")
 
     def _read(self, columns: Sequence[str], where: str, *, tail: str = "") -> list[Letter]:
         found = self._rows(f"SELECT {self.dialect.names(columns)} FROM {self.table} WHERE {where}{tail}")
@@ -325,52 +377,3 @@ def _exists(connection: Any) -> bool:
 def _parts(ids: Sequence[str]) -> Iterator[Sequence[str]]:
     for start in range(0, len(ids), _AT_ONCE):
         yield ids[start : start + _AT_ONCE]
-
-
-@dataclass
-class Lease:
-    """A group in this process's hands; the moment at which it ends is also its name."""
-
-    letters: Letters
-    until: datetime
-    _lock: threading.Lock
-
-    def renew(self) -> None:
-        """For longer."""
-        with self._lock:
-            longer = _end()
-            if self.letters.renew(self.until, longer):
-                self.until = longer
-
-    def let_go(self) -> None:
-        """Others may have it at once, as the group that it is: parts of it may be published."""
-        with self._lock, suppress(FlowError):
-            self.letters.renew(self.until, now())
-
-
-@contextmanager
-def holding(letters: Letters) -> Iterator[Lease]:
-    """Keep what is leased inside alive while the block works."""
-    lease, ended = Lease(letters, _end(), threading.Lock()), threading.Event()
-
-    def beat() -> None:
-        while not ended.wait(LEASE_SECONDS / 3):
-            with suppress(FlowError):  # the next beat tries again; the lease outlives two missed ones
-                lease.renew()
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield lease
-    except BaseException:
-        ended.set()
-        thread.join(timeout=5)
-        lease.let_go()
-        raise
-    ended.set()
-    thread.join(timeout=5)
-
-
-def _end() -> datetime:
-    """In a minute or so: no two replays end in the same microsecond."""
-    return now() + timedelta(seconds=LEASE_SECONDS, microseconds=random.randrange(1_000_000))  # noqa: S311  not a secret

@@ -3,27 +3,32 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.engine import spark_errors
+from ematix_flow.engine.statement_words import bad_row
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.dead_letters import DeadLetters
 from ematix_flow.engine.streams.decoding import Decoder
-from ematix_flow.engine.streams.gate import Gate
-from ematix_flow.engine.streams.targets import TargetWriter
+from ematix_flow.engine.streams.gate import Gate, Stopping
+from ematix_flow.engine.streams.taken import EVERYTHING, NOTHING, Taken
+from ematix_flow.engine.streams.targets import Fitted, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
 from ematix_flow.families.carry import refusing_sql
 from ematix_flow.families.lake.session import text
 from ematix_flow.families.messages.decode import ERROR, MOST_LESSONS, NOT_LEARNED
 from ematix_flow.foundation import fault
-from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, LeaseLost, RunCancelled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+_MOST_CULLS = 3
+"""How often rows are looked for that a target refuses: others may write there, too."""
 
 
 class _Again(Exception):
@@ -33,6 +38,10 @@ class _Again(Exception):
         super().__init__()
         self.is_wiser = is_wiser
         """Whether they can be understood now."""
+
+
+_NO_TARGETS_FAULT = (_Again, Stopping, LeaseHeld, LeaseLost, RunCancelled)
+"""These end the micro-batch, however patient the stream is with its targets."""
 
 
 @dataclass
@@ -61,6 +70,8 @@ class MicroBatch:
     backlog: Backlog
     gate: Gate
     still_ours: Callable[[], None]
+    may_repeat: bool = True
+    """Whether the next micro-batch may be one that an earlier process left unfinished; only the first one can be."""
     counts: Counts = field(default_factory=Counts)
     failure: FlowError | None = None
     _is_new: bool = field(default=False, init=False)
@@ -77,8 +88,16 @@ class MicroBatch:
             except Exception as exc:
                 self.failure = spark_errors.translate(exc).at(self.spec.where)
                 raise self.failure from exc
+            self.may_repeat = False
             self.counts.batches += 1
             self.counts.batch_seconds = time.monotonic() - began
+
+    def catch_up(self) -> int:
+        """Between two micro-batches, give targets what they missed; how many micro-batches still wait for somebody."""
+        with suppress(Stopping), self.gate.batch():
+            self.still_ours()
+            self._give_missed()
+        return sum(len(self.backlog.waiting(target)) for target in self.targets)
 
     def _publish(self, frame: DataFrame, number: int) -> None:
         self.still_ours()
@@ -101,24 +120,52 @@ class MicroBatch:
             if self.dead_letters is not None:
                 rows = self.dead_letters.aside(rows, stage="decode")
             if self._is_void(rows):
-                self._settle(number)
+                self._settle(number, {})
+                if self.dead_letters is not None and self.dead_letters.letters:
+                    self._count_read(number)
                 return
             if self.transform is not None:
                 rows = self.transform.apply(rows, open_until, self.dead_letters)
             if len(self.targets) > 1:  # they share one read
                 rows = _persisted(rows, open_until)
-            ways = [self._ways(target, number, rows, open_until) for target in self.targets]
-            self._settle(number)
-            for target, found in zip(self.targets, ways, strict=True):
-                self._write(target, number, rows, found)
+            behind = self._give_missed()
+            given = {
+                target.name: behind.get(target.name) or self._fit(target, rows, open_until) for target in self.targets
+            }
+            self._settle(number, given)
+            for target in self.targets:
+                self._write(target, number, rows, given[target.name], open_until)
 
     def _is_void(self, rows: DataFrame) -> bool:
         """Whether bad messages are all that ever came: nobody knows a column that SQL or a table could be made of."""
         return not self.decoder.knows_columns and rows.isEmpty()
 
-    def _settle(self, number: int) -> None:
-        if self.dead_letters is not None:
-            self.counts.bad += self.dead_letters.settle(number)
+    def _fit(self, target: TargetWriter, rows: DataFrame, open_until: ExitStack) -> Fitted | FlowError:
+        """The rows in the target's own types, or why it cannot have them now."""
+        try:
+            return target.fit(rows, open_until, self.dead_letters)
+        except Exception as exc:
+            return self._tolerated(exc)
+
+    def _settle(self, number: int, given: Mapping[str, Fitted | FlowError]) -> None:
+        """Keep the dead letters; of a micro-batch that is done again, only what this try may decide about."""
+        if self.dead_letters is None:
+            return
+        having = None
+        if self.may_repeat:
+            having = {target.name: self._taken(target, number, given.get(target.name)) for target in self.targets}
+        self.still_ours()
+        self.counts.bad += self.dead_letters.settle(number, having)
+
+    def _taken(self, target: TargetWriter, number: int, given: Fitted | FlowError | None) -> Taken:
+        """What a target has of a micro-batch; what is kept for it counts as its own."""
+        if number in self.backlog.waiting(target):
+            return EVERYTHING
+        try:
+            return target.taken(number) if isinstance(given, Fitted) else NOTHING
+        except Exception as exc:
+            self._tolerated(exc)
+            return NOTHING
 
     def _staged(self) -> None:
         """Asked between stage and publish, unless the target has the micro-batch already."""
@@ -127,49 +174,79 @@ class MicroBatch:
             raise _Again(is_wiser=self.decoder.learn())
         self.still_ours()
 
-    def _ways(
-        self, target: TargetWriter, number: int, rows: DataFrame, open_until: ExitStack
-    ) -> list[tuple[int, DataFrame]] | FlowError:
-        """The rows of this micro-batch, and of those the target missed, in its own types."""
-        try:
-            missed = [(old, self.backlog.read(target, old)) for old in self.backlog.waiting(target)]
-            return [
-                (which, target.fit(item, open_until, self.dead_letters)) for which, item in [*missed, (number, rows)]
-            ]
-        except Exception as exc:
-            if not self.is_tolerant:
-                raise
-            return spark_errors.translate(exc)
-
     @property
     def is_tolerant(self) -> bool:
         """Whether a target that fails is left behind for a while."""
         return self.spec.continue_on_target_failure and len(self.targets) > 1
 
+    def _tolerated(self, exc: Exception) -> FlowError:
+        """The error in our words, where the stream goes on without the target."""
+        if not self.is_tolerant or isinstance(exc, _NO_TARGETS_FAULT):
+            raise exc
+        return spark_errors.translate(exc)
+
+    def _give_missed(self) -> dict[str, FlowError]:
+        """Give targets what they missed, in its order; those that still miss something, and why."""
+        failed: dict[str, FlowError] = {}
+        for target in self.targets:
+            try:
+                for old in self.backlog.waiting(target):
+                    self._give(target, old)
+            except Exception as exc:
+                failed[target.name] = self._tolerated(exc)
+            if self.is_tolerant:
+                self.counts.behind[target.name] = len(self.backlog.waiting(target))
+        return failed
+
+    def _give(self, target: TargetWriter, old: int) -> None:
+        """One micro-batch of the past; its bad rows are letters of that one, and found anew with every try."""
+        dead = self.dead_letters.apart() if self.dead_letters is not None else None
+        with ExitStack() as open_until:
+            given = target.fit(self.backlog.read(target, old), open_until, dead)
+            if dead is not None:
+                self.counts.bad += dead.settle(old, {target.name: target.taken(old)}, target=target.name)
+            self.counts.written += self._written(target, old, given, open_until, dead)
+        self.backlog.done(target, old)
+
     def _write(
-        self, target: TargetWriter, number: int, rows: DataFrame, ways: list[tuple[int, DataFrame]] | FlowError
+        self, target: TargetWriter, number: int, rows: DataFrame, given: Fitted | FlowError, open_until: ExitStack
     ) -> None:
         try:
-            if isinstance(ways, FlowError):
-                raise ways
-            for which, fitted in ways:
-                self._is_new = False
-                self.counts.written += target.write(which, fitted, self._staged)
-                if which == number and self._is_new:
-                    self._count_read(number)
-                if which != number:
-                    self.backlog.done(target, which)
+            if isinstance(given, FlowError):
+                raise given
+            self._is_new = False
+            self.counts.written += self._written(target, number, given, open_until, self.dead_letters)
+            if self._is_new:
+                self._count_read(number)
         except Exception as exc:
-            if not self.is_tolerant or isinstance(exc, _Again):
-                raise
+            error = self._tolerated(exc)
             self.counts.errors += 1
-            self.backlog.add(target, number, rows, spark_errors.translate(exc))
-        if self.is_tolerant:
+            self.backlog.add(target, number, rows, error)
             self.counts.behind[target.name] = len(self.backlog.waiting(target))
+
+    def _written(
+        self, target: TargetWriter, number: int, given: Fitted, open_until: ExitStack, dead: DeadLetters | None
+    ) -> int:
+        """Publish; rows that the target refuses are looked for, and set aside, where the stream is told to."""
+        for _ in range(_MOST_CULLS):
+            try:
+                return target.write(number, given, self._staged)
+            except Exception as exc:
+                error = bad_row(exc)
+                left = target.cull(number, given, error, open_until, dead) if dead and error else None
+                if left is None or dead is None:
+                    raise
+                given = left
+            self.counts.bad += dead.settle(number)
+        return target.write(number, given, self._staged)
 
     def _count_read(self, number: int) -> None:
         """Once somebody has read the rows: before, the answer would be waited for."""
-        seen = self.decoder.seen() if number not in self.counts.read else None
+        if number in self.counts.read:
+            return
+        dead = self.dead_letters
+        # Where a row was bad, something failed that read them, and what was observed on the way is not all.
+        seen = dead.total() if dead is not None and dead.letters else self.decoder.seen()
         if seen is not None:
             self.counts.read[number] = seen
 

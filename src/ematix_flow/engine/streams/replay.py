@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.contract.stream import ENVELOPE, StreamRead, StreamSource
 from ematix_flow.declare.engine import LOCAL, EngineWish
 from ematix_flow.declare.streams.spec import DLQ, StreamSpec
 from ematix_flow.engine import session
 from ematix_flow.engine.streams.backlog import Backlog
-from ematix_flow.engine.streams.dead_letters import DeadLetters
-from ematix_flow.engine.streams.decoding import Decoder, decoder_of
+from ematix_flow.engine.streams.dead_letters import ROW, DeadLetters
+from ematix_flow.engine.streams.decoding import Decoder, LakeSource, LineSource, decoder_of
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.gate import Gate
-from ematix_flow.engine.streams.letter import Letter, Selection
-from ematix_flow.engine.streams.letters import Failure, Letters, holding
+from ematix_flow.engine.streams.letter import Letter, Selection, Unfinished
+from ematix_flow.engine.streams.letter_lease import holding
+from ematix_flow.engine.streams.letters import Failure, Letters
 from ematix_flow.engine.streams.micro_batch import MicroBatch
 from ematix_flow.engine.streams.opening import jars_of, source_of, writer_of
 from ematix_flow.engine.streams.standing import recorded
+from ematix_flow.engine.streams.taken import Having
 from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
-from ematix_flow.families.messages.decode import Decoding, decode
+from ematix_flow.families.messages.decode import ERROR, RAW, SOURCE, Decoding, decode
 from ematix_flow.foundation.errors import PlanError, RunFailed
 from ematix_flow.foundation.names import did_you_mean
 
@@ -34,12 +37,12 @@ if TYPE_CHECKING:
 
     from ematix_flow.runlog.protocol import RunLog
 
+_log = logging.getLogger(__name__)
 MOST_AT_ONCE = 500
 """Letters that are published together."""
-WRITE = "write"
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
-_OWN = ("_event_ts", "_source", "_flow_wrong")
-"""What the decoder and the steps before add to rows of a lake."""
+_OWN = ("_event_ts", "_flow_wrong")
+"""What the decoder, and dead letters of an earlier version, add to rows of a lake."""
 
 
 @dataclass
@@ -61,6 +64,7 @@ def replay(
 ) -> Report:
     """Take the letters through the stream again; what fails once more goes back, and is parked after its last try."""
     letters, report = Letters.of(spec), Report()
+    letters.bring_up_to_date()
     selection = letters.whole(selection)
     work = _Work(letters, spec, report, most_attempts or spec.bad_rows.most_attempts)
     with recorded(run_log, spec.name, "dead letters", report.to_dict):
@@ -68,7 +72,7 @@ def replay(
             for old in letters.abandoned():
                 with holding(letters) as lease:
                     work.group(letters.take_over(old, lease.until))
-            for _, some in groupby(sorted(letters.waiting(selection), key=_target), key=_target):
+            for _, some in groupby(sorted(_free(letters, selection, spec), key=_target), key=_target):
                 ids = [one for one, _ in some]
                 for start in range(0, len(ids), MOST_AT_ONCE):
                     with holding(letters) as lease:
@@ -76,6 +80,30 @@ def replay(
         finally:
             work.close()
     return report
+
+
+def _free(letters: Letters, selection: Selection, spec: StreamSpec) -> list[tuple[str, str | None]]:
+    """Ids and targets of the letters that may be taken: those of a micro-batch that is done again may be good ones then,
+    and would be written twice."""
+    free = letters.waiting(selection, unfinished(spec))
+    kept_back = len(letters.waiting(selection)) - len(free)
+    if kept_back:
+        _log.warning(
+            "%d dead letter(s) of %s are left alone: a target has not their micro-batch yet; run the stream first",
+            kept_back, spec.name,
+        )  # fmt: skip
+    return free
+
+
+def unfinished(spec: StreamSpec) -> Unfinished | None:
+    """The micro-batches that are done again by the next start; None where no checkpoint is known."""
+    folder = StreamFolder.of(spec)
+    generation, last = folder.note().get("generation"), folder.last_committed()
+    if generation is None:
+        return None
+    backlog = Backlog(folder.root / "behind")
+    behind = {item.name: backlog.waiting(item) for item in spec.targets}  # type: ignore[arg-type]  # its name is enough
+    return Unfinished(str(generation), -1 if last is None else last, behind)
 
 
 @dataclass
@@ -110,10 +138,10 @@ class _Work:
 
 
 def _alike(group: Sequence[Letter]) -> Iterator[list[Letter]]:
-    """Letters that take the same steps: those that failed when they were written may be of another form."""
+    """Letters that take the same steps: rows that SQL made of several messages do not take the first ones."""
 
     def steps(letter: Letter) -> tuple[str, bool]:
-        return letter.target or "", letter.stage == WRITE
+        return letter.target or "", letter.payload_format == ROW
 
     for _, some in groupby(sorted(group, key=lambda letter: (steps(letter), letter.id)), key=steps):
         yield list(some)
@@ -150,25 +178,27 @@ class Returned:
     def __post_init__(self) -> None:
         self._name()
 
-    def bury(self, number: int, records: DataFrame) -> int:
+    def forget(self, number: int, having: Having, target: str | None) -> None:
+        """A replay begins with what is there."""
+
+    def bury(self, number: int, records: DataFrame) -> None:
         """Find the letters that the records come from; keep how they failed now."""
         known: dict[tuple[Any, ...], list[Letter]] = {}
         for letter in self.group:
             known.setdefault((letter.source_id, *_placed(letter.place), _digest(letter.payload)), []).append(letter)
-        failures = []
-        for row in records.select("id", "stage", "error", "target", "source_id", "position", "payload").collect():
-            came_from = known.get((row["source_id"], *_placed(_parsed(row["position"])), _digest(row["payload"])))
+        failures: list[Failure] = []
+        for (stage, target, *row), found in _alike_records(records).items():
+            came_from = known.get(tuple(row))
             if came_from is None:
                 raise RunFailed(
-                    f"messages fail again in the {row['stage']} step, and which of them cannot be told: {row['error']}",
+                    f"messages fail again in the {stage} step, and which of them cannot be told: {found[0]['error']}",
                     hint="replay them one by one: flow dlq replay ID",
                 )
-            failures += [Failure(letter, row["id"], row["stage"], row["error"], row["target"]) for letter in came_from]
+            failures += _paired(came_from, found, stage, target)
         also_taken = {item.letter.id for item in failures} - self._refused_everywhere(failures)
         self.keep(failures, also_taken)
         self.failed |= {item.letter.id for item in failures} - also_taken
         self._name()
-        return len(failures)
 
     def _refused_everywhere(self, failures: Sequence[Failure]) -> set[str]:
         """Letters that no target takes; the others stay in the group until the targets that take them have them."""
@@ -216,7 +246,7 @@ class Replaying:
         spec = replace(self.spec, targets=self._targets(group[0].target))
         targets = [writer_of(spec, target, self.folder, self.generation) for target in spec.targets]
         back = Returned(group, keep, targets, self.generation)
-        is_written_row = self._is_lake and group[0].stage == WRITE
+        is_written_row = group[0].payload_format == ROW
         work = MicroBatch(
             spec=spec,
             decoder=self._decoder(spark, written=is_written_row),
@@ -226,6 +256,7 @@ class Replaying:
             backlog=Backlog(self.folder.root / "replays"),  # of its own: what targets missed is the stream's to give
             gate=Gate(),
             still_ours=lambda: None,
+            may_repeat=False,  # the token of a group says whether it was done
         )
         work(messages(spark, group), 0)
         return back.good
@@ -236,10 +267,6 @@ class Replaying:
             self._transform.close()
         if self._source is not None:
             self._source[0].close()
-
-    @property
-    def _is_lake(self) -> bool:
-        return self._source is not None and not self._source[0].envelopes
 
     def _session(self) -> SparkSession:
         if self._spark is None:
@@ -271,9 +298,14 @@ class Replaying:
         if self._source is None:
             raise AssertionError("the session comes first")
         source, read = self._source
+        if written:
+            return RowDecoder(Decoding("json"))
         if source.envelopes:
             return decoder_of(self.spec, source, self.folder)
-        return RowDecoder(Decoding("json", {} if written else _columns(spark, source, read)))
+        frame = source.frame(spark, read)
+        if isinstance(source, LineSource) and source.are_messages:
+            return decoder_of(self.spec, source, self.folder)
+        return RowDecoder(Decoding("json", _columns(frame, cast(LakeSource, source))))
 
 
 def messages(spark: SparkSession, group: Sequence[Letter]) -> DataFrame:
@@ -294,12 +326,35 @@ def identity(letters: Sequence[Letter]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
-def _columns(spark: SparkSession, source: StreamSource, read: StreamRead) -> Mapping[str, str]:
+def _columns(frame: DataFrame, source: LakeSource) -> Mapping[str, str]:
     """The columns of a lake's rows, by their types."""
-    frame = source.frame(spark, read)
-    rows: Callable[[DataFrame], DataFrame] | None = getattr(source, "rows", None)
-    found = frame if rows is None else rows(spark.createDataFrame([], frame.schema))
-    return dict(found.dtypes)
+    found = source.rows(frame.sparkSession.createDataFrame([], frame.schema))
+    return {name: kind for name, kind in found.dtypes if name not in (ERROR, RAW, SOURCE)}
+
+
+def _alike_records(records: DataFrame) -> Mapping[tuple[Any, ...], list[Any]]:
+    """The records by stage, target and message; a row that knows no place may be there several times."""
+    found: dict[tuple[Any, ...], list[Any]] = {}
+    for row in records.select("id", "stage", "error", "target", "source_id", "position", "payload").collect():
+        message = (row["source_id"], *_placed(_parsed(row["position"])), _digest(row["payload"]))
+        found.setdefault((row["stage"], row["target"], *message), []).append(row)
+    return found
+
+
+def _paired(letters: Sequence[Letter], records: Sequence[Any], stage: str, target: str | None) -> Iterator[Failure]:
+    """Each letter with a record of its own, as far as there are some.
+
+    A letter that was for one target stays one for that target, whatever step it fails in.
+    """
+    for number, letter in enumerate(letters):
+        record, meant = records[min(number, len(records) - 1)], target or letter.target
+        if (stage, meant) == (letter.stage, letter.target):
+            own = letter.id
+        elif target == meant and letter.place:
+            own = record["id"]
+        else:
+            own = hashlib.sha256(f"{letter.id}/{stage}/{meant or ''}".encode()).hexdigest()
+        yield Failure(letter, own, stage, record["error"], meant)
 
 
 def _placed(place: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -169,6 +169,15 @@ class TableWriter:
         """The token of the last micro-batch that the target has."""
         return self.sink.last_sequence(self.writer)
 
+    def has(self, number: int) -> bool:
+        """Whether an earlier try of this micro-batch was published; the shape comes first."""
+        return self.sink.begin(self._job(number)).recovered is not None
+
+    def rehearsal(self, number: int) -> WriteJob:
+        """The micro-batch once more, beside itself and only for show."""
+        job = self._job(number)
+        return replace(job, rehearsal=True, run_id=str(uuid.uuid5(_NAMESPACE, f"{job.run_id}/rehearsal")))
+
     def write(self, number: int, rows: DataFrame, staged: Callable[[], None] = lambda: None) -> WriteResult:
         """Stage and publish exactly once; rows have the declared columns in their types, `staged` may object."""
         job = self._job(number)

@@ -93,10 +93,13 @@ class SpoolSource(ABC):
         """A note for the process that holds the connection: it acknowledges what lies before."""
         leave_note(self.folder(read), Offset.of(end))
 
-    def refuse(self, read: StreamRead, positions: Sequence[int]) -> None:
+    def refuse(self, read: StreamRead, positions: Sequence[int], *, batch: str = "") -> None:
         """These messages of the batch at work (their `offset`) shall not be acknowledged when it is committed, but
-        rejected, so that the broker dead-letters them where it is told to."""
-        leave_refusals(self.folder(read), positions)
+        rejected, so that the broker dead-letters them where it is told to; said again of a batch, the last word counts."""
+        leave_refusals(self.folder(read), positions, batch)
+
+    def check_refused_are_kept(self, read: StreamRead) -> None:  # noqa: B027  a broker that always keeps them has nothing to say
+        """Refuse, with a sentence, a queue whose rejected messages nobody would keep."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """What waits at the broker, and what lies in the spool behind these offsets."""

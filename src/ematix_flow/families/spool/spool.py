@@ -287,9 +287,9 @@ class Spool:
                 self._folder.remove(name)
 
     def _read_refusals(self) -> None:
-        for name in self._folder.names():
-            if name.endswith(_REFUSED):
-                self._ledger.refused.update(self._positions(name))
+        """Anew each time: a batch that is done again may have taken some of its refusals back."""
+        named = [name for name in self._folder.names() if name.endswith(_REFUSED)]
+        self._ledger.refused = {position for name in named for position in self._positions(name)}
 
     def _positions(self, name: str) -> list[int]:
         return [int(position) for position in json.loads(self._folder.text(name) or "[]")]
@@ -308,8 +308,8 @@ def leave_note(folder: Folder, end: Offset) -> None:
     folder.write(NOTE, json.dumps(end.told()).encode(), durable=False)
 
 
-def leave_refusals(folder: Folder, positions: Sequence[int]) -> None:
+def leave_refusals(folder: Folder, positions: Sequence[int], batch: str = "") -> None:
     """Told before the commit: these messages shall be dead-lettered by the broker instead of being acknowledged."""
-    if positions:
-        name = f"{min(positions):015d}-{time.time_ns()}{_REFUSED}"
+    name = f"{batch or f'{min(positions, default=0):015d}-{time.time_ns()}'}{_REFUSED}"
+    if positions or (batch and name in folder.names()):
         folder.write(name, json.dumps(sorted(positions)).encode())
