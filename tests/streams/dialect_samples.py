@@ -49,6 +49,7 @@ WHOLE = [
     "SELECT b > 1 AS big, array_agg(s ORDER BY a) AS x FROM source GROUP BY b > 1",
 ]
 """Statements of more than one level."""
+ONLY_WHOLE = {"duckdb": ["SELECT a//2 AS h, h//2 AS x, h/2 AS y FROM source ORDER BY x//2"], "postgres": []}
 
 ONLY = {
     "postgres": [

@@ -41,7 +41,20 @@ def sites_in(tree: Any, select: Any, is_site: Callable[[Any], bool]) -> list[Any
         if is_site(node) and not is_settled(node) and node.find_ancestor(exp.Select) is select
     ]
     above = {id(parent) for node in mine for parent in _parents(node)}
-    return [node for node in mine if id(node) not in above]
+    leaves = [node for node in mine if id(node) not in above]
+    open_columns = {
+        item.alias.lower(): item for item in (select.selects if select is not None else ()) if id(item) in above
+    }
+    return [node for node in leaves if not _names_one_of(node, open_columns)] or leaves
+
+
+def _names_one_of(node: Any, columns: dict[str, Any]) -> bool:
+    """Whether a column of the same SELECT that is still undecided is named, as DuckDB allows it."""
+    from sqlglot import exp
+
+    named = [columns.get(item.name.lower()) for item in node.find_all(exp.Column) if not item.table]
+    inside = {id(parent) for parent in _parents(node)}
+    return any(item is not None and id(item) not in inside for item in named)
 
 
 def _parents(node: Any) -> Iterator[Any]:
