@@ -24,7 +24,7 @@ from ematix_flow.backends.kinesis.sink import KinesisSink
 from ematix_flow.backends.kinesis.source import KinesisSource
 from ematix_flow.contract.stream import ENVELOPE, BrokerJob, StreamRead
 from ematix_flow.engine.session import spark_session
-from ematix_flow.foundation.errors import BadValue, MissingTable, PlanError, RunFailed, Unreachable
+from ematix_flow.foundation.errors import BadValue, MissingTable, PlanError, Unreachable
 from tests.services.kinesis import ACCESS, REGION
 
 DRAIN = {"drain": True}
@@ -261,8 +261,44 @@ def test_records_that_are_no_longer_kept_stop_the_stream(service: Service) -> No
     service.send(range(5))
     shard = service.shards()[0]["ShardId"]
     beyond = Part(shard, "TRIM", "9" * 57)
-    with pytest.raises(RunFailed, match="no longer keeps records"):
+    with pytest.raises(PlanError, match="no longer keeps records"):
         list(read_part(_ending(Kinesis(Access.of(service.connection))), beyond))
+
+
+def test_records_that_expired_while_a_stream_stood_still_stop_it(spark: Any, service: Service, tmp_path: Path) -> None:
+    """As after a stop for longer than the retention: the checkpoint stands behind a record that is gone."""
+    source, read = KinesisSource(service.connection), reading(tmp_path)
+    service.send(range(20))
+    assert len(numbers(drained(spark, source, read))) == 20
+    assert drained(spark, source, read) == []
+    before = {shard["ShardId"]: shard["SequenceNumberRange"]["StartingSequenceNumber"] for shard in service.shards()}
+    _stand_at(read, before)
+    with pytest.raises(PlanError, match=r"no longer keeps everything that events has not read \(s-.*kept from \d+ on"):
+        drained(spark, source, read)
+    assert {item.part for item in source.lost(read, before)} == {f"{service.name}-{shard}" for shard in before}
+
+
+def test_a_shard_that_was_quiet_for_long_raises_no_alarm(service: Service, tmp_path: Path) -> None:
+    """Its last record expired, and nobody sent another while the stream looked."""
+    source, read = KinesisSource(service.connection), reading(tmp_path)
+    before = {shard["ShardId"]: shard["SequenceNumberRange"]["StartingSequenceNumber"] for shard in service.shards()}
+    assert source.lost(read, before) == []  # nothing is kept, and nothing can be shown to be lost
+    assert [lag.rows for lag in source.lag(read, before)] == [0, 0]
+    service.send(range(20))
+    assert source.lost(read, before) == []
+    note = tmp_path / "checkpoint" / "kinesis_ends.json"
+    noted = {shard: [at, seen - 25 * 3600] for shard, (at, seen) in json.loads(note.read_text()).items()}
+    note.write_text(json.dumps(noted))
+    assert len(source.lost(read, before)) == 2
+
+
+def _stand_at(read: StreamRead, positions: dict[str, str]) -> None:
+    """As if the last micro-batch had ended there."""
+    offsets = Path(read.checkpoint, "spark", "offsets")
+    last = max(offsets.iterdir(), key=lambda path: int(path.name) if path.name.isdigit() else -1)
+    version, about, _ = last.read_text().splitlines()
+    last.write_text("\n".join([version, about, json.dumps({"*": "TRIM", **positions})]))
+    (offsets / f".{last.name}.crc").unlink(missing_ok=True)
 
 
 def _ending(client: Kinesis) -> Any:

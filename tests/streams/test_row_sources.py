@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.orc
 import pyarrow.parquet
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from ematix_flow import (
     BigInt,
@@ -25,7 +25,9 @@ from ematix_flow import (
     DeltaS3Connection,
     ObjectStoreLocalConnection,
     ObjectStoreS3Connection,
+    SQLiteConnection,
     Text,
+    run_streaming_pipeline,
 )
 from ematix_flow.backends import delta as delta_backend
 from ematix_flow.backends import files as files_backend
@@ -311,6 +313,32 @@ def test_a_delta_table_is_read_as_it_is_and_then_commit_by_commit(stream: Any, t
     assert source.offsets_at(read, datetime(2100, 1, 1, tzinfo=timezone.utc)) == {"version": "latest"}
     with pytest.raises(MissingTable, match=r"raw\.order is not a Delta table"):
         source.check(reading(tmp_path, "raw.order"))
+
+
+def test_commits_that_the_log_dropped_stop_the_stream(tmp_path: Path) -> None:
+    root, shop = str(tmp_path / "lake"), SQLiteConnection("shop", path=str(tmp_path / "shop.db"))
+    lake = DeltaLocalConnection("lake", path=root)
+
+    def go(**options: Any) -> Any:
+        return run_streaming_pipeline(
+            name="orders", source=lake, source_query="raw.orders", target=shop, target_table=("main", "orders"),
+            checkpoint=str(tmp_path / "checkpoint"), once=True, **options,
+        )  # fmt: skip
+
+    def append(number: int) -> None:
+        write_deltalake(f"{root}/raw/orders", pa.table({"id": [number]}), mode="append")
+
+    append(0)
+    assert go().total_rows == 1
+    for number in range(1, 6):
+        append(number)
+    DeltaTable(f"{root}/raw/orders").create_checkpoint()
+    for version in range(5):
+        Path(root, "raw", "orders", "_delta_log", f"{version:020}.json").unlink()
+    with pytest.raises(
+        PlanError, match=r"no longer keeps messages that orders has not read \(raw.orders: .* kept from 5 on"
+    ):
+        go(restart_on_error=True)
 
 
 def test_changes_are_read_from_the_change_feed_and_stop_a_plain_stream(spark: Any, stream: Any, tmp_path: Path) -> None:

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
 CHANGES = "changes:"
 """What a query begins with that wants the changes of a table: `changes:analytics.orders`."""
 _FEED = "delta.enableChangeDataFeed"
-_MOST_COMMITS = 100  # are looked at for a lag
+_MOST_COMMITS = 100  # are looked at for a lag, or for the size of a file
+_LOSS = (
+    "DELTA_MISSING_FILES_UNEXPECTED_VERSION", "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE", "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
+)  # fmt: skip
 
 
 class DeltaStream:
@@ -46,6 +49,8 @@ class DeltaStream:
         if _wants_changes(read):
             _require_feed(table, _name(read))
             options["readChangeFeed"] = "true"
+        if read.max_rows is not None:
+            options["maxFilesPerTrigger"] = str(_files_of(table, read.max_rows))
         # A commit that only moved rows into other files is passed over by Delta itself; other changes stop the stream.
         return spark.readStream.format("delta").options(**options).load(table.location)
 
@@ -73,6 +78,10 @@ class DeltaStream:
         if version is None or kept is None or kept <= int(version):
             return ()
         return (Lost(_name(read), str(version), str(kept), None),)
+
+    def tells_of_loss(self, exc: BaseException) -> bool:
+        """Whether a query ended because commits are gone that it wanted to read."""
+        return any(word in str(exc) for word in _LOSS)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """The first commit at or after a moment."""
@@ -137,6 +146,15 @@ def _commits(table: DeltaTable, first: int) -> Iterator[tuple[int, float, int]]:
 def _newest_first(table: DeltaTable) -> Iterator[tuple[int, float, int]]:
     for version in sorted(table.versions(0), reverse=True):
         yield version, *_about(table.actions_of(version))
+
+
+def _files_of(table: DeltaTable, rows: int) -> int:
+    """How many files have so many rows, by those of the newest commits; at least one, which may have more."""
+    counts: list[int] = []
+    for version in sorted(table.versions(0), reverse=True)[:_MOST_COMMITS]:
+        adds = [action["add"] for action in table.actions_of(version) if action.get("add", {}).get("dataChange")]
+        counts += [int(json.loads(add.get("stats") or "{}").get("numRecords") or 0) for add in adds]
+    return max(1, rows * len(counts) // max(1, sum(counts))) if sum(counts) else 1
 
 
 def _about(actions: Sequence[Mapping[str, Any]]) -> tuple[float, int]:

@@ -105,6 +105,11 @@ class Kinesis:
         answer = self._patiently(lambda: self._client.describe_stream_summary(StreamName=self.access.stream), 5.0)
         return str(answer["StreamDescriptionSummary"]["StreamStatus"])
 
+    def retention_seconds(self) -> float:
+        """How long records are kept."""
+        answer = self._patiently(lambda: self._client.describe_stream_summary(StreamName=self.access.stream))
+        return float(answer["StreamDescriptionSummary"]["RetentionPeriodHours"]) * 3600
+
     def iterator(self, shard: str, position: Position) -> str:
         """An iterator that gives what follows a position."""
         asked = {"StreamName": self.access.stream, "ShardId": shard, **position.asked()}

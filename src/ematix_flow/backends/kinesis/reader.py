@@ -17,7 +17,7 @@ from ematix_flow.backends.kinesis.client import MOST_RECORDS, Access, Expired, G
 from ematix_flow.backends.kinesis.shards import Position, Standing, number_of
 from ematix_flow.families.carry import CarriedError, carried_error
 from ematix_flow.families.spool.segments import DDL, schema
-from ematix_flow.foundation.errors import FlowError, RunFailed
+from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
 from ematix_flow.foundation.redact import mask
 
 _LOOKS = 5
@@ -160,7 +160,7 @@ def read_part(client: Kinesis, part: Part) -> Iterator[Any]:
         if len(wanted) < len(got.records):
             break
         iterator = got.following
-    raise RunFailed(
+    raise PlanError(
         f"{client.access.at} no longer keeps records of {part.shard} that the stream has not read",
         hint="go on behind the gap, knowingly: flow stream rewind NAME --to earliest",
     )

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kinesis.client import Access, Kinesis
+from ematix_flow.backends.kinesis.retention import Ends, lost
 from ematix_flow.backends.kinesis.shards import FLOOR, Position, Standing
 from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
 from ematix_flow.families.checkpoints import last_planned
+from ematix_flow.families.lake.homes import home_of
+from ematix_flow.families.lake.place import read_if_there
 from ematix_flow.foundation.errors import PlanError, RunFailed
 
 if TYPE_CHECKING:
@@ -44,6 +47,7 @@ class KinesisSource:
         from ematix_flow.backends.kinesis.reader import Settings, data_source
 
         kept = last_planned(read.checkpoint)
+        self._refuse_loss(read)
         start = Standing.of(kept) if kept else _beginning(read.start)
         settings = Settings(self._client(read).access, start, read.max_rows, bool(read.options.get("drain")))
         name = f"flow_kinesis_{uuid.uuid4().hex}"
@@ -57,31 +61,32 @@ class KinesisSource:
         """How far behind its end each shard was left, in seconds; the service counts no records."""
         client, standing = self._client(read), Standing.of(end)
         standing = standing.joined_by(client.shards())
-        made = []
+        made, at_end = [], {}
         for shard in standing.open:
             got = client.records(client.iterator(shard, standing.at(shard)), most=1)
             is_there = not got.records and not got.behind_ms
             made.append(PartitionLag(f"{client.access.stream}-{shard}", 0 if is_there else None, got.behind_ms / 1000))
+            if is_there:
+                at_end[shard] = standing.at(shard)
+        Ends.beside(read.checkpoint).note(at_end)
         return made
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """Shards of which the oldest record that is kept comes after the next one that was wanted."""
-        client, standing = self._client(read), Standing.of(end)
-        there = {shard.name for shard in client.shards()}
-        found = []
-        for shard, at in standing.positions.items():
-            if at.is_end or at.sequence is None:
-                continue
-            if shard not in there:
-                found.append(Lost(f"{client.access.stream}-{shard}", at.sequence, "", None))
-                continue
-            oldest = client.records(client.iterator(shard, Position()), most=1).records
-            if oldest and int(oldest[0]["SequenceNumber"]) > int(at.sequence):
-                following = client.records(client.iterator(shard, at), most=1).records
-                if following and following[0]["SequenceNumber"] == oldest[0]["SequenceNumber"]:
-                    name = f"{client.access.stream}-{shard}"
-                    found.append(Lost(name, at.sequence, str(oldest[0]["SequenceNumber"]), None))
-        return found
+        """Shards of which records behind a position are gone, or may be."""
+        return lost(self._client(read), Standing.of(end), Ends.beside(read.checkpoint))
+
+    def _refuse_loss(self, read: StreamRead) -> None:
+        """Asked for what follows a record that expired, Kinesis begins with the oldest one it has, and says nothing."""
+        done = _last_done(read.checkpoint)
+        gone = self.lost(read, done) if done is not None else ()
+        if gone:
+            said = "; ".join(
+                f"{one.part}: behind {one.first_wanted}, kept from {one.first_kept or 'nowhere'} on" for one in gone
+            )
+            raise PlanError(
+                f"Kinesis no longer keeps everything that {read.stream} has not read ({said})",
+                hint=f"go on behind the gap, knowingly: flow stream rewind {read.stream} --to earliest",
+            )
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Every shard from a moment on."""
@@ -93,6 +98,17 @@ class KinesisSource:
 
     def _client(self, read: StreamRead) -> Kinesis:
         return Kinesis(Access.of(self._connection, read.query))
+
+
+def _last_done(checkpoint: str) -> Mapping[str, Any] | None:
+    """Where the last micro-batch ends that is in the targets: the one after it is read again."""
+    spark = home_of(checkpoint) / "spark"
+    commits = spark / "commits"
+    done = [int(item.name) for item in commits.iterdir() if item.name.isdigit()] if commits.is_dir() else []
+    kept = read_if_there(spark / "offsets" / str(max(done))) if done else None
+    lines = (kept or "").splitlines()
+    found: Mapping[str, Any] | None = json.loads(lines[2]) if len(lines) > 2 and lines[2] != "-" else None
+    return found
 
 
 def _beginning(start: str) -> Standing:
