@@ -101,7 +101,8 @@ def _client() -> None:
 
 
 def _cluster_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    made = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    return _cluster_id() if made.startswith("-") else made  # which would be read as an option
 
 
 def _answer(address: str) -> None:

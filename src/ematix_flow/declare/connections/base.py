@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NoReturn, TypeVar
 
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation import redact, secrets
-from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingSecret
+from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingSecret, UnknownKeyword
 from ematix_flow.foundation.location import Location, caller
-from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.names import did_you_mean, nearest
 
 _C = TypeVar("_C", bound="Connection")
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -68,7 +68,12 @@ class Connection:
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = Connection.__repr__  # type: ignore[method-assign]
 
-    def __new__(cls: type[_C], *_args: object, **_fields: object) -> _C:
+    def __new__(cls: type[_C], *_args: object, **given: object) -> _C:
+        known = {"name", *cls.field_names()}
+        for unknown in sorted(set(given) - known):
+            raise UnknownKeyword(
+                f"{cls.__name__} has no keyword {unknown!r}", where=caller(), hint=did_you_mean(unknown, known)
+            )
         self = object.__new__(cls)
         # Taken here and not in __post_init__: the generated __init__ between would count as the user's frame.
         object.__setattr__(self, "_declared_at", Place.of(caller()))

@@ -123,6 +123,11 @@ class StreamSpec:
         """What is to be done with rows beyond SQL: `window`, `join` or `cdc`."""
         return tuple(name for name in ("window", "join", "cdc") if getattr(self, name) is not None)
 
+    @property
+    def is_tolerant(self) -> bool:
+        """Whether a target that fails is left behind for a while."""
+        return self.continue_on_target_failure and len(self.targets) > 1
+
     def writer(self, target: StreamTarget, generation: str) -> str:
         """Who writes, as commit tokens know it: a new checkpoint is a new writer."""
         return f"{self.name}@{generation}::{target.name}"

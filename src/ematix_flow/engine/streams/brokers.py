@@ -22,7 +22,7 @@ from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.messages.encode import encode, subject_of
 from ematix_flow.families.messages.registry import Registry, registry_of
 from ematix_flow.foundation import fault
-from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError, Unsupported
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, MissingColumn, PlanError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -61,13 +61,22 @@ class BrokerTargetWriter:
         if backend.broker_sink is None:
             raise Unsupported(f"{backend.title} takes no messages", hint="give the target a table=")
         self.sink = backend.broker_sink(connection)
-        self.sink.check(self.target.place)
+        try:
+            self.sink.check(self.target.place)
+        except ConnectionFailed:
+            if not self.spec.is_tolerant:  # or it is behind from the first micro-batch on
+                raise
         self.payload = getattr(connection, "payload_format", None) or self.target.payload
         self.registry = registry_of(connection, find=lambda name: resolve(name).connection)
 
     @property
     def name(self) -> str:
         return self.target.name
+
+    @property
+    def _topic(self) -> str:
+        """What a registry knows the messages by; the place of a Kinesis stream is a prefix of partition keys."""
+        return getattr(resolve(self.target.connection).connection, "stream_name", None) or self.target.place
 
     def fit(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> Fitted:
         key = self.target.key_column
@@ -95,7 +104,7 @@ class BrokerTargetWriter:
             carried = (*carried, _WHOLE)
         return encode(
             rows, self.payload, key_column=self.target.key_column, columns=[one for one in names if one not in CARRIED],
-            carried=carried, subject=subject_of(self.target.place, self.registry), registry=self.registry,
+            carried=carried, subject=subject_of(self._topic, self.registry), registry=self.registry,
         )  # fmt: skip
 
     def _light_enough(self, messages: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> DataFrame:

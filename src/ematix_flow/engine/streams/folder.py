@@ -21,7 +21,7 @@ from ematix_flow.families.lake.homes import bucket_in, home_of, introduce
 from ematix_flow.families.lake.place import LakePath, make_folder, read_if_there, rename, write_atomically
 from ematix_flow.families.lake.s3.bucket import Bucket
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import ConfigError, FlowError, RunFailed
+from ematix_flow.foundation.errors import ConfigError, FlowError, LeaseLost, RunFailed
 
 VARIABLE = "EMATIX_FLOW_CHECKPOINTS"
 NOTE = "flow.json"
@@ -91,6 +91,14 @@ class StreamFolder:
     def keep_generation(self, generation: str) -> None:
         """Say which generation the checkpoint is of."""
         write_atomically(self.root / NOTE, json.dumps({"generation": generation, "since": _later_than(0)}))
+
+    def refuse_others(self, generation: str) -> None:
+        """Whoever slept through a rewind has nothing to write any more: brokers cannot tell, as tables can."""
+        if self.note().get("generation") != generation:
+            raise LeaseLost(
+                f"the stream in {self.root} was begun anew while this process stood still, which writes nothing any more",
+                hint="flow runs list shows who runs it now",
+            )
 
     def since(self) -> int:
         """A number that is larger for every later generation, also for one that began in an empty folder."""

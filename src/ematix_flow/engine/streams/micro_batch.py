@@ -174,14 +174,9 @@ class MicroBatch:
             raise _Again(is_wiser=self.decoder.learn())
         self.still_ours()
 
-    @property
-    def is_tolerant(self) -> bool:
-        """Whether a target that fails is left behind for a while."""
-        return self.spec.continue_on_target_failure and len(self.targets) > 1
-
     def _tolerated(self, exc: Exception) -> FlowError:
         """The error in our words, where the stream goes on without the target."""
-        if not self.is_tolerant or isinstance(exc, _NO_TARGETS_FAULT):
+        if not self.spec.is_tolerant or isinstance(exc, _NO_TARGETS_FAULT):
             raise exc
         return spark_errors.translate(exc)
 
@@ -194,7 +189,7 @@ class MicroBatch:
                     self._give(target, old)
             except Exception as exc:
                 failed[target.name] = self._tolerated(exc)
-            if self.is_tolerant:
+            if self.spec.is_tolerant:
                 self.counts.behind[target.name] = len(self.backlog.waiting(target))
         return failed
 

@@ -102,6 +102,11 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
     spark = session.spark_session(jars, engine=engine_of(spec))
     targets = [writer_of(spec, target, folder, generation, since=folder.since()) for target in spec.targets]
     _refuse_older(spec, folder, targets)
+
+    def check_ours() -> None:
+        still_ours()
+        folder.refuse_others(generation)
+
     dead, first = None, sources[0]
     if spec.bad_rows.policy != FAIL:
         dead = DeadLetters(spec, graveyard_of(spec, folder, generation, first[0], first[1]))
@@ -113,7 +118,7 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
         dead_letters=dead,
         backlog=Backlog(folder.root / "behind"),
         gate=gate,
-        still_ours=still_ours,
+        still_ours=check_ours,
     )
     return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once)
 
@@ -182,7 +187,7 @@ def _refuse_older(spec: StreamSpec, folder: StreamFolder, targets: Sequence[Targ
             try:
                 target.table.refuse_older(-1 if planned is None else planned, target.table.last_sequence())
             except ConnectionFailed:
-                if not spec.continue_on_target_failure or len(targets) == 1:
+                if not spec.is_tolerant:
                     raise
 
 
