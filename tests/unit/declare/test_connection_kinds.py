@@ -531,5 +531,5 @@ def test_a_resolved_connection_redacts_as_well(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_keyword_that_a_connection_does_not_have_is_told_with_the_nearest_that_it_has() -> None:
     with pytest.raises(TypeError, match="KafkaConnection has no keyword 'sasl_plain_pasword'") as refused:
-        KafkaConnection("events", bootstrap_servers="h:9092", sasl_plain_pasword="x")  # type: ignore[call-arg]
+        c.KafkaConnection("events", bootstrap_servers="h:9092", sasl_plain_pasword="x")  # type: ignore[call-arg]
     assert "sasl_plain_password" in str(refused.value.hint)  # type: ignore[attr-defined]
