@@ -49,6 +49,8 @@ class Node:
 
     folder: Path
     port: int = field(default_factory=free_port)
+    management: int | None = None
+    """The port of its management API, which it has only then."""
     _dist: int = field(default_factory=free_port)
     _epmd_port: int = field(default_factory=free_port)
     _account: Account = field(default_factory=lambda: account_for("rabbitmq"))
@@ -124,8 +126,11 @@ class Node:
             "vm_memory_high_watermark.absolute = 512MB",
             "disk_free_limit.absolute = 50MB",
         ]
+        if self.management is not None:
+            settings += ["management.tcp.ip = 127.0.0.1", f"management.tcp.port = {self.management}"]
         (self.folder / "rabbitmq.conf").write_text("\n".join(settings) + "\n", encoding="utf-8")
-        (self.folder / "enabled_plugins").write_text("[].\n", encoding="utf-8")
+        plugins = "rabbitmq_management" if self.management is not None else ""
+        (self.folder / "enabled_plugins").write_text(f"[{plugins}].\n", encoding="utf-8")
         for name in ("mnesia", "log"):
             (self.folder / name).mkdir(exist_ok=True)
         for path in (self.folder, *self.folder.iterdir()):

@@ -310,6 +310,24 @@ def test_a_notebook_tells_mistakes_in_sentences(project: Project) -> None:
         opened(project, idle_timeout_ms=-1)
 
 
+def test_a_subscription_that_keeps_no_rejected_messages_is_refused(project: Project, tmp_path: Path) -> None:
+    topic = project.new_topic()
+    plain, source = project.new_subscription(topic), PubSubSource(connection(project))
+    with pytest.raises(ConfigError, match=f"subscription '{plain}' has no dead-letter topic") as told:
+        source.check_refused_are_kept(StreamRead("s", plain, str(tmp_path)))
+    assert "--dead-letter-topic" in str(told.value.hint)
+    source.check_refused_are_kept(StreamRead("s", project.with_dead_letters(topic)[0], str(tmp_path)))
+    project.publish(topic, numbered(1))
+    receiver, found = PubSubReceiver(Address.of(connection(project)), plain), list[Any]()
+    receiver.connect(10)
+    wait_for(lambda: bool(found) or bool(found.extend(receiver.receive(10, 0.5))), seconds=20)
+    with pytest.raises(ConfigError, match="would be lost"):  # its policy went away while the stream ran
+        receiver.nack([found[0].tag], requeue=False)
+    receiver.nack([found[0].tag], requeue=True)
+    receiver.close()
+    assert len(project.taken(plain)) == 1
+
+
 @when_full("the service wants to hear it five times")
 def test_a_refused_message_goes_to_the_dead_letter_topic(project: Project, tmp_path: Path) -> None:
     topic, values = project.new_topic(), numbered(20)

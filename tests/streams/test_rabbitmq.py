@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import base64
+import json
+import secrets
 import tempfile
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,17 +17,19 @@ import pytest
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.backends.rabbitmq.client import Address
+from ematix_flow.backends.rabbitmq.client import depth as depth_of
+from ematix_flow.backends.rabbitmq.dead_letters import exchange_by_policy
 from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
 from ematix_flow.backends.rabbitmq.sink import RabbitMQSink
 from ematix_flow.backends.rabbitmq.source import RabbitMQSource
 from ematix_flow.contract.stream import BrokerJob, StreamRead
 from ematix_flow.declare.connections import RabbitMQConnection
-from ematix_flow.foundation.errors import ConnectionFailed, MissingTable, Unreachable
+from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, MissingTable, Unreachable
 from tests.full import when_full
 from tests.services import rabbitmq
 from tests.services.server import free_port
 from tests.services.wanted import or_skip
-from tests.streams.rabbit_queues import channel, depth, new_queue, publish, taken
+from tests.streams.rabbit_queues import channel, depth, new_queue, publish, taken, with_dead_letters
 from tests.streams.spool_job import Job, Target
 from tests.streams.spool_runs import once, run, run_until_killed, running, spark, texts, wait_for
 
@@ -155,6 +161,56 @@ def _all_of(receiver: RabbitMQReceiver, number: int) -> list[Any]:
     found: list[Any] = []
     wait_for(lambda: len(found) >= number or bool(found.extend(receiver.receive(100, 0.2))), seconds=10)
     return found
+
+
+def test_a_queue_that_keeps_no_rejected_messages_is_refused(rabbitmq_url: str, tmp_path: Path) -> None:
+    source, name = RabbitMQSource(connection(rabbitmq_url)), secrets.token_hex(4)
+
+    def check(queue: str) -> None:
+        source.check_refused_are_kept(StreamRead("s", queue, str(tmp_path)))
+
+    with pytest.raises(ConfigError, match="has no dead-letter exchange that can be seen") as told:
+        check(new_queue(rabbitmq_url))
+    assert 'dlq_store="table"' in str(told.value.hint)
+    check(with_dead_letters(rabbitmq_url)[0])
+    odd = new_queue(
+        rabbitmq_url, **{"x-queue-type": "quorum", "x-max-length": 7, "x-dead-letter-exchange": f"it's {name}"}
+    )
+    with pytest.raises(ConfigError, match=f"exchange .*{name}.* is not there"):
+        check(odd)
+    with channel(rabbitmq_url) as keeper:
+        keeper.exchange_declare(f"it's {name}", "fanout")
+        keeper.queue_declare(f"brief-{name}", auto_delete=True, arguments={"x-dead-letter-exchange": f"it's {name}"})
+    check(odd)
+    check(f"brief-{name}")
+    with pytest.raises(MissingTable, match="'nowhere' is not there"):
+        check("nowhere")
+    with pytest.raises(MissingTable):
+        depth_of(Address.of(connection(rabbitmq_url), "test"), "nowhere")  # asking has not made it
+
+
+@when_full("starts a broker of its own")
+def test_a_policy_is_seen_by_the_management_api() -> None:
+    or_skip(rabbitmq.program)
+    with tempfile.TemporaryDirectory(prefix="flow-rabbit-") as home:
+        node = rabbitmq.Node(Path(home), management=free_port())
+        try:
+            node.start()
+            queue, address = new_queue(node.url), Address.of(connection(node.url), "test")
+            assert exchange_by_policy(address, queue, node.management) is None
+            definition = {"pattern": queue, "definition": {"dead-letter-exchange": "dlx"}, "apply-to": "queues"}
+            _put(f"http://127.0.0.1:{node.management}/api/policies/%2F/dead", definition)
+            wait_for(lambda: exchange_by_policy(address, queue, node.management) == "dlx", seconds=20)
+            assert exchange_by_policy(address, queue, free_port()) is None
+        finally:
+            node.stop()
+
+
+def _put(url: str, body: dict[str, Any]) -> None:
+    login = base64.b64encode(f"{rabbitmq.USER}:{rabbitmq.PASSWORD}".encode()).decode()
+    headers = {"Authorization": f"Basic {login}", "Content-Type": "application/json"}
+    request = urllib.request.Request(url, json.dumps(body).encode(), headers, method="PUT")
+    urllib.request.urlopen(request, timeout=10).close()
 
 
 def test_a_queue_that_is_taken_away_is_noticed(rabbitmq_url: str) -> None:

@@ -305,6 +305,18 @@ def test_an_empty_batch_is_offered_while_a_commit_is_awaited(spool: Spool) -> No
     assert spool.latest() == beat
 
 
+def test_of_a_batch_that_is_done_again_the_last_refusals_count(spool: Spool, tmp_path: Path) -> None:
+    end, folder = stored(spool, "a", "b", "c", "d"), Folder(tmp_path / "spool")
+    leave_refusals(folder, [0, 1], batch="first-0")
+    spool.hear(at_once=True)
+    leave_refusals(folder, [1, 2], batch="first-0")
+    leave_refusals(folder, [], batch="first-1")
+    spool.commit(end)
+    due = spool.take_due()
+    assert (sorted(due.acks), sorted(tag for tag, _ in due.refusals)) == (["a", "d"], ["b", "c"])
+    assert [name for name in folder.names() if name.endswith(".refused")] == ["first-0.refused"]
+
+
 def test_a_segment_that_vanished_is_not_passed_over(spool: Spool, tmp_path: Path) -> None:
     end = stored(spool, "a", "b", "c")
     (segment,) = spool.plan(Offset(), end)

@@ -124,6 +124,15 @@ def ask_subscription(address: Address, name: str) -> Any:
         return client.get_subscription(subscription=address.subscription(name), timeout=SECONDS, retry=None)
 
 
+def keeps_nothing(name: str) -> ConfigError:
+    """A subscription that would drop what is rejected."""
+    return ConfigError(
+        f"subscription {name!r} has no dead-letter topic, and rejected messages would be lost",
+        hint=f"gcloud pubsub subscriptions update {name} --dead-letter-topic=TOPIC --max-delivery-attempts=5; "
+        'or say dlq_store="table" to keep such messages in a table',
+    )
+
+
 def ask_topic(address: Address, name: str) -> Any:
     """What a topic says of itself; refused when it is not there."""
     with address.speaking(f"topic {name!r}"), address.publisher() as client:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ematix_flow.backends.pubsub.client import SECONDS, Address, message_of
+from ematix_flow.backends.pubsub.client import SECONDS, Address, keeps_nothing, message_of
 from ematix_flow.families.spool.receiver import Message
 from ematix_flow.foundation.errors import FlowError, PermissionDenied
 
@@ -39,7 +39,7 @@ class PubSubReceiver:
         self._under_way = 0
         self._window = 0
         self._failure: FlowError | None = None
-        self._is_closed = False
+        self._is_closed = self._keeps_nothing = False
 
     def connect(self, window: int) -> None:
         self._window = window
@@ -57,7 +57,7 @@ class PubSubReceiver:
         except PermissionDenied:
             return
         self.renew_seconds = max(1.0, min(found.ack_deadline_seconds or _SHORTEST_DEADLINE, _EXTENDED_SECONDS) / 3)
-        self.rejects_at_once = not found.dead_letter_policy.dead_letter_topic
+        self._keeps_nothing = not found.dead_letter_policy.dead_letter_topic
 
     def waiting(self) -> int | None:
         """The service tells that only to its monitoring."""
@@ -82,10 +82,9 @@ class PubSubReceiver:
 
     def nack(self, tags: Sequence[Any], *, requeue: bool) -> None:
         """The service counts the attempts, and dead-letters a message after so many of them; without a policy for that,
-        a message that is refused would come for ever."""
-        if not requeue and self.rejects_at_once:
-            self.ack(tags)
-            return
+        a message that is refused would come for ever, or be lost."""
+        if not requeue and self._keeps_nothing:
+            raise keeps_nothing(self._name)
         self._delay(tags, 0)
         self._answered(len(tags))
 

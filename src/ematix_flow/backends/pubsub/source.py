@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ematix_flow.backends.pubsub.client import Address, ask_subscription
+from ematix_flow.backends.pubsub.client import Address, ask_subscription, keeps_nothing
 from ematix_flow.backends.pubsub.monitoring import undelivered
 from ematix_flow.backends.pubsub.receiver import PubSubReceiver
 from ematix_flow.contract.stream import StreamRead
@@ -31,6 +32,13 @@ class PubSubSource(SpoolSource):
             ask_subscription(Address.of(self.connection), read.query)
         except PermissionDenied:  # who may only read may not ask; the first pull tells
             return
+
+    def check_refused_are_kept(self, read: StreamRead) -> None:
+        """Who may not ask is told by the receiver, which gives nothing away."""
+        with suppress(PermissionDenied):
+            found = ask_subscription(Address.of(self.connection), read.query)
+            if not found.dead_letter_policy.dead_letter_topic:
+                raise keeps_nothing(read.query)
 
     def waiting(self, read: StreamRead) -> int | None:
         return undelivered(Address.of(self.connection), read.query)

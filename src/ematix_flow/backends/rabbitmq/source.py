@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ematix_flow.backends.rabbitmq.client import Address, depth
+from ematix_flow.backends.rabbitmq.dead_letters import check_rejected_are_kept
 from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
 from ematix_flow.contract.stream import StreamRead
 from ematix_flow.families.spool.receiver import MakeReceiver
@@ -26,6 +27,9 @@ class RabbitMQSource(SpoolSource):
     def check(self, read: StreamRead) -> None:
         self.refuse_odd(read)
         depth(self._address(read), read.query)
+
+    def check_refused_are_kept(self, read: StreamRead) -> None:
+        check_rejected_are_kept(self._address(read), read.query)
 
     def waiting(self, read: StreamRead) -> int | None:
         return depth(self._address(read), read.query)
