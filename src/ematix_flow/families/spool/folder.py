@@ -76,6 +76,10 @@ class Folder:
             return None
         return found.st_mtime_ns, found.st_ino
 
+    def written_at(self, name: str) -> float:
+        """When a file was written, as the seconds of a clock."""
+        return os.stat(self.root / name).st_mtime
+
     def names(self) -> list[str]:
         """What is there, in order."""
         with explained(self.root):
@@ -144,6 +148,13 @@ class BucketFolder(Folder):
     def stamp(self, name: str) -> tuple[object, ...] | None:
         key = (self.root / name).key
         return next(((item.tag, item.modified) for item in self.root.bucket.listed(key) if item.key == key), None)
+
+    def written_at(self, name: str) -> float:
+        key = (self.root / name).key
+        for item in self.root.bucket.listed(key):
+            if item.key == key:
+                return item.modified.timestamp()
+        raise FileNotFoundError(key)
 
     def names(self) -> list[str]:
         return sorted(item.name for item in self.root.iterdir())

@@ -111,3 +111,11 @@ def identities(path: str | S3Path) -> list[str | None]:
         ids, values = (batch.column(batch.schema.get_field_index(name)) for name in ("message_id", "value"))
         found += [identity(known, value) for known, value in zip(ids.to_pylist(), values.to_pylist(), strict=True)]
     return found
+
+
+def oldest(path: str | S3Path) -> float | None:
+    """When the first message of a file was sent, as the seconds of a clock; None where none of them says."""
+    import pyarrow.compute as pc
+
+    sent = [pc.min(batch.column(batch.schema.get_field_index("timestamp"))).as_py() for batch in read(path)]
+    return min((moment.timestamp() for moment in sent if moment is not None), default=None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
+from ematix_flow.families.spool import segments
 from ematix_flow.families.spool.folder import Folder, folder_at, spool_folder
 from ematix_flow.families.spool.ledger import Offset
 from ematix_flow.families.spool.receiver import Limits, MakeReceiver
@@ -102,12 +104,17 @@ class SpoolSource(ABC):
         """Refuse, with a sentence, a queue whose rejected messages nobody would keep."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
-        """What waits at the broker, and what lies in the spool behind these offsets."""
-        there = self.waiting(read)
-        listed = (Segment.of(name) for name in self.folder(read).names())
-        number = Offset.of(end).segment if end else 0
-        spooled = sum(segment.rows for segment in listed if segment is not None and segment.number > number)
-        return [PartitionLag(read.query, there + spooled if there is not None else None)]
+        """What waits at the broker and what lies in the spool behind these offsets; of a broker that does not count, the
+        spool alone."""
+        there, folder = self.waiting(read), self.folder(read)
+        reached = Offset.of(end).segment if end else 0
+        listed = (Segment.of(name) for name in folder.names())
+        ahead = sorted(segment for segment in listed if segment is not None and segment.number > reached)
+        spooled = sum(segment.rows for segment in ahead)
+        seconds = _age_of_oldest(folder, ahead[0]) if ahead else (0.0 if there == 0 else None)
+        if there is None and ahead:
+            return [PartitionLag(f"{read.query} (spool)", spooled, seconds)]
+        return [PartitionLag(read.query, None if there is None else there + spooled, seconds)]
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
         """A queue keeps what was not acknowledged."""
@@ -122,6 +129,19 @@ class SpoolSource(ABC):
 
     def close(self) -> None:  # noqa: B027  nothing to do is right for all of them
         """The connection is held by another process, which ends with the query."""
+
+
+def _age_of_oldest(folder: Folder, segment: Segment) -> float | None:
+    """Since the first of its messages was sent; where none says when, since they came; None when they are done by now.
+
+    What still waits at the broker is younger, and how old it is only a delivery would tell.
+    """
+    try:
+        sent = segments.oldest(folder.path(segment.name))
+        since = sent if sent is not None else folder.written_at(segment.name)
+    except FileNotFoundError:
+        return None
+    return max(0.0, time.time() - since)
 
 
 def checkpoint_roots(_: Any) -> tuple[Path, ...]:
