@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +27,7 @@ from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine.streams import runner
 from ematix_flow.runlog import SqliteRunLog
 from tests.services.kafka import Kafka
+from tests.services.server import free_port
 from tests.streams.kafka_session import everybody
 from tests.streams.kafka_topics import send
 
@@ -115,6 +119,27 @@ def ended(process: subprocess.Popen[str], seconds: float = SECONDS) -> tuple[int
         out, err = process.communicate()
         raise AssertionError(f"it does not end\n{out}\n{err}") from None
     return process.returncode, out, err
+
+
+def metrics_at(port: int) -> dict[str, float]:
+    """What a stream serves, by name, and name/part where a figure has parts; nothing while nobody answers."""
+    try:
+        text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5).read().decode()
+    except OSError:
+        return {}
+    found = re.finditer(r'^ematix_streaming_(\w+)\{(?:part="([^"]*)",)?pipeline="[^"]*"\} (\S+)$', text, re.MULTILINE)
+    return {f"{one[1]}/{one[2]}" if one[2] else one[1]: float(one[3]) for one in found}
+
+
+@contextmanager
+def running(spec: StreamSpec, run_log: SqliteRunLog) -> Iterator[Callable[[], dict[str, float]]]:
+    """The stream in a thread; its figures, until somebody has asked it to end."""
+    port = free_port()
+    thread = threading.Thread(target=lambda: runner.run(spec, run_log=run_log, metrics_port=port), daemon=True)
+    thread.start()
+    yield lambda: metrics_at(port)
+    thread.join(60)
+    assert not thread.is_alive()
 
 
 def people(*numbers: int) -> list[dict[str, Any]]:

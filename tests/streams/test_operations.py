@@ -6,15 +6,30 @@ import json
 import signal
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from ematix_flow.engine.streams.standing import standing
+from ematix_flow import ObjectStoreLocalConnection, Target
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.engine.streams.standing import last_life, standing
 from ematix_flow.orchestrate.stream_wishes import stop
 from ematix_flow.runlog import SqliteRunLog
 from ematix_flow.runlog.agenda import Action
 from tests.full import when_full
-from tests.streams.operated import Events, ended, eventually, flow, here, rows, run
+from tests.streams.kafka_session import everybody
+from tests.streams.operated import (
+    Events,
+    declared,
+    ended,
+    eventually,
+    flow,
+    here,
+    rows,
+    run,
+    running,
+    tables,
+)
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 
@@ -62,6 +77,74 @@ def test_a_running_stream_is_stopped_between_two_batches_and_waited_for(
             process.wait()
 
 
+def test_every_life_of_a_stream_is_a_record_and_a_wish_to_end_the_first_is_heard_by_the_last(
+    events: Events, run_log: SqliteRunLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    events.arrive(1, 2)
+    lake, away = tmp_path / "lake", tmp_path / "away"
+    with running(_fanned_out(events, lake), run_log) as figures:
+        eventually(lambda: figures().get("rows_written_total") == 4)
+        lake.rename(away)
+        lake.write_text("a file where the folder was")
+        events.arrive(3)
+        eventually(lambda: figures().get("restarts_total", 0) >= 2)
+        assert standing(run_log, "events").is_running
+        assert figures()["rows_written_total"] == 4
+        lake.unlink()
+        away.rename(lake)
+        eventually(lambda: figures().get("rows_written_total") == 6)
+        first = run_log.list_runs(pipeline="events", limit=50)[0][-1]
+        run_log.enqueue(Action("cancel", "events", first.run_id, by="somebody"))
+    lives, _ = run_log.list_runs(pipeline="events", limit=50)
+    assert [life.status for life in lives] == ["succeeded", *["failed"] * (len(lives) - 1)]
+    assert [life.extras["restarts"] for life in lives] == list(range(len(lives)))[::-1]
+    assert [life.extras["restart_of"] for life in lives] == [*(life.run_id for life in lives[1:]), None]
+    assert all("a file stands where a folder belongs" in str(life.error_summary) for life in lives[1:])
+    told, last = standing(run_log, "events"), lives[0].extras
+    assert (told.rows, told.batches, told.restarts, told.since) == (3, 2, len(lives) - 1, first.started_at)
+    assert (last["rows_written_total"], last["errors_total"]) == (6, len(lives) - 1)
+    assert last_life(run_log, first.run_id) == lives[0]
+    assert _ids(lake) == ["1", "2", "3"]
+    shown = here(capsys, "runs", "show", lives[0].run_id, "--run-log", str(tmp_path / "runs.db"))[1]
+    assert f"of {lives[1].run_id}, after: " in shown
+    assert lives[0].run_id in here(capsys, "runs", "list", "--run-log", str(tmp_path / "runs.db"))[1]
+    assert (
+        f"flow runs show {lives[1].run_id}"
+        in here(capsys, "stream", "status", "events", "--run-log", str(tmp_path / "runs.db"))[1]
+    )
+
+
+def test_a_target_that_was_away_gets_what_it_missed_while_nothing_comes(
+    events: Events, run_log: SqliteRunLog, tmp_path: Path
+) -> None:
+    events.arrive(1, 2)
+    (lake := tmp_path / "lake").write_text("a file where the folder belongs")
+    with running(_fanned_out(events, lake, continue_on_target_failure=True), run_log) as figures:
+        eventually(lambda: figures().get("targets_behind") == 1)
+        assert figures()["errors_total"] == 1
+        lake.unlink()
+        eventually(lambda: figures().get("targets_behind") == 0)
+        eventually(lambda: figures().get("rows_written_total") == 4)
+        assert (figures()["batches_total"], figures()["restarts_total"]) == (1, 0)
+        assert _ids(lake) == ["1", "2"]
+        run_log.enqueue(Action("cancel", "events", standing(run_log, "events").run_id, by="somebody"))
+
+
+def _ids(lake: Path) -> list[str]:
+    lines = [line for path in lake.rglob("*.csv") for line in path.read_text().splitlines()[1:]]
+    return sorted(line.split(",")[0] for line in lines)
+
+
+def _fanned_out(events: Events, lake: Path, **options: Any) -> StreamSpec:
+    """Into a table and into a folder; what fails is tried again at once."""
+    files = ObjectStoreLocalConnection("lake", path=str(lake), format="csv")
+    return declared(
+        name="events", source=everybody(events.kafka), source_query=events.topic, idle_pause_ms=50,
+        targets=[*tables(events.folder)[:1], Target(connection=files, prefix="raw/events")],
+        restart_on_error=True, initial_backoff_ms=300, max_backoff_ms=300, **options,
+    )  # fmt: skip
+
+
 def _has_rows(folder: Path, count: int) -> bool:
     try:
         return len(rows(folder, "SELECT * FROM raw_events")) == count
@@ -90,6 +173,8 @@ def test_the_commands_look_repair_and_rewind_in_the_same_words(
     assert (code, "damaged" in out, "next: flow stream repair events" in out) == (1, True, True), err
     code, out, _ = flow("stream", "repair", "events")
     assert (code, "done: remove the half-written commit" in out) == (0, True)
+    code, out, err = flow("stream", "repair", "events", "--to-batch", "9")
+    assert (code, "has no batch 9" in err) == (3, True)
     code, out, err = flow("stream", "rewind", "events", "--to", "earliest", "--preview")
     assert (code, out.split()[:4]) == (0, ["PART", "FROM", "TO", "ROWS"])
     assert "gets the rows twice" in err

@@ -29,7 +29,7 @@ from ematix_flow import (
     pk,
     run_streaming_pipeline,
 )
-from ematix_flow.foundation.errors import Brake, DriftError, FlowError, LeaseHeld, Unreachable
+from ematix_flow.foundation.errors import Brake, DriftError, FlowError, LeaseHeld, PartialFailure, Unreachable
 from ematix_flow.runlog import default_run_log
 from tests.services.kafka import Kafka
 from tests.services.server import free_port
@@ -160,22 +160,25 @@ def test_targets_share_one_read_and_one_that_fails_catches_up(place: Place) -> N
     blocked.write_text("not a folder")
     lake = ObjectStoreLocalConnection("lake", path=str(blocked), format="csv")
     targets = [Target(connection=place.shop, table=("main", "numbers")), Target(connection=lake, prefix="raw/numbers")]
+    fanned = {"targets": targets, "continue_on_target_failure": True}
     place.tell(*numbers(1, 2))
-    place.drain(targets=targets, continue_on_target_failure=True)
-    assert place.numbers() == [1, 2]
+    with pytest.raises(PartialFailure, match=r"behind: raw/numbers \(1 micro-batch") as failed:
+        place.drain(**fanned)
+    assert (failed.value.exit_code, place.numbers()) == (8, [1, 2])
     place.tell(*numbers(3))
-    place.drain(targets=targets, continue_on_target_failure=True)
+    with pytest.raises(PartialFailure, match=r"behind: raw/numbers \(2 micro-batch"):
+        place.drain(**fanned)
+    (record, _), _ = default_run_log().list_runs(pipeline=place.name)
+    assert (record.status, record.extras["targets_behind"]) == ("failed", 2)
+    assert record.extras["errors_total"] == 2  # the target, and so the stream
     blocked.unlink()
-    place.tell(*numbers(4))
-    place.drain(targets=targets, continue_on_target_failure=True)
-    assert place.numbers() == [1, 2, 3, 4]
+    assert place.drain(**fanned).total_rows == 0
+    assert place.numbers() == [1, 2, 3]
     files = list(blocked.rglob("*.csv"))
-    assert sorted(line.split(",")[0] for path in files for line in path.read_text().splitlines()[1:]) == [
-        "1",
-        "2",
-        "3",
-        "4",
-    ]
+    assert sorted(line.split(",")[0] for path in files for line in path.read_text().splitlines()[1:]) == ["1", "2", "3"]
+    place.tell(*numbers(4))
+    place.drain(**fanned)
+    assert place.numbers() == [1, 2, 3, 4]
 
 
 def test_a_target_that_fails_stops_the_stream_unless_told_otherwise(place: Place) -> None:
@@ -271,8 +274,11 @@ def test_a_broker_that_stays_away_is_tried_again_as_often_as_allowed(place: Plac
     place.events = KafkaConnection("events", bootstrap_servers=f"127.0.0.1:{free_port()}", group_id="late")
     with pytest.raises(Unreachable):
         place.drain(restart_on_error=True, initial_backoff_ms=100, max_backoff_ms=200, max_restarts=2)
-    (record,), _ = default_run_log().list_runs(pipeline=place.name)
-    assert [event["times"] for event in record.extras["events"] if event["what"] == "restart"] == [1, 2]
+    lives, _ = default_run_log().list_runs(pipeline=place.name)
+    assert [(life.status, life.attempt, life.extras["restarts"]) for life in lives] == [
+        ("failed", 3, 2), ("failed", 2, 1), ("failed", 1, 0),
+    ]  # fmt: skip
+    assert [life.extras["restart_of"] for life in lives] == [lives[1].run_id, lives[2].run_id, None]
 
 
 def test_a_table_that_is_dropped_between_two_runs_is_made_again(place: Place) -> None:

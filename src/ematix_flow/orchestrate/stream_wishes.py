@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from ematix_flow.engine.streams.standing import Standing, of_record, running
+from ematix_flow.engine.streams.standing import Standing, last_life, of_record, running
 from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.orchestrate import wishes
 from ematix_flow.runlog.protocol import RunLog
@@ -30,7 +30,7 @@ def stop(run_log: RunLog, name: str, *, seconds: float = PATIENCE_SECONDS) -> St
     how = wishes.cancel(run_log, record.run_id).how
     deadline = time.monotonic() + seconds
     while True:
-        found = run_log.get_run(record.run_id)
+        found = last_life(run_log, record.run_id)
         told = of_record(found) if found is not None else None
         if told is None or not told.is_running:
             return Stopped(told, how)

@@ -116,6 +116,7 @@ def _details(record: RunRecord, *, verbose: bool) -> list[str]:
         ("status", f"{status}: its process ended without a word" if status == DIED else status),
         ("kind", record.kind),
         ("attempt", str(record.attempt)),
+        ("restart", _restart(record)),
         ("started", local(record.started_at)),
         ("finished", local(record.finished_at) if record.finished_at else "-"),
         ("took", duration(record.duration_ms)),
@@ -135,6 +136,12 @@ def _details(record: RunRecord, *, verbose: bool) -> list[str]:
         told += target_lines(target, is_one_of_many=len(figures.targets) > 1)
         lines += [f"{'':<10}{text}" for text in told]
     return lines
+
+
+def _restart(record: RunRecord) -> str:
+    """Which life of a stream failed before this one, and of what."""
+    before, why = record.extras.get("restart_of"), record.extras.get("restart_after")
+    return f"of {before}, after: {why}" if before else ""
 
 
 def _error_facts(record: RunRecord) -> list[tuple[str, str]]:

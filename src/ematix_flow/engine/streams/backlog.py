@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.families.lake.place import LakePath, make_folder, remove, rename, uri
+from ematix_flow.families.lake.place import LakePath, make_folder, remove, rename, safe_name, uri
 from ematix_flow.families.lake.session import active
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
@@ -26,12 +27,11 @@ class Backlog:
     root: LakePath
 
     def _folder(self, target: TargetWriter) -> LakePath:
-        return self.root / "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in target.name)
+        return self.root / safe_name(target.name)
 
     def waiting(self, target: TargetWriter) -> list[int]:
         """The micro-batches that the target missed, the oldest first."""
-        folder = self._folder(target)
-        return sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit()) if folder.exists() else []
+        return _numbers(self._folder(target))
 
     def read(self, target: TargetWriter, number: int) -> DataFrame:
         """The rows of a micro-batch that was missed."""
@@ -52,3 +52,39 @@ class Backlog:
         remove(part)
         rows.write.mode("overwrite").parquet(uri(part))
         rename(part, kept)
+
+    def adopt(self, targets: Sequence[str]) -> None:
+        """Give folders that an earlier version named the names they have now."""
+        for target, former in former_names(targets).items():
+            folder = self.root / safe_name(target)
+            for number in _numbers(self.root / former):
+                make_folder(folder)
+                rename(self.root / former / str(number), folder / str(number))
+            if (self.root / former).is_dir():
+                remove(self.root / former)
+
+    def counted(self, targets: Sequence[str]) -> dict[str, int]:
+        """How many micro-batches wait for whom; a folder of nobody known is called by its own name."""
+        if not self.root.is_dir():
+            return {}
+        owners = {former: target for target, former in former_names(targets).items()}
+        owners |= {safe_name(target): target for target in targets}
+        found = {item.name: len(_numbers(item)) for item in self.root.iterdir() if item.is_dir()}
+        return {owners.get(name, name): count for name, count in sorted(found.items()) if count}
+
+
+def former_names(targets: Sequence[str]) -> Mapping[str, str]:
+    """The folders that targets had, where it was another one and can only be theirs.
+
+    >>> dict(former_names(["raw/orders", "main.orders"])), dict(former_names(["a/b", "a_b"]))
+    ({'raw/orders': 'raw_orders'}, {})
+    """
+    plain = {
+        name: "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in name) for name in targets
+    }
+    taken = [*plain.values(), *(safe_name(name) for name in targets if safe_name(name) != plain[name])]
+    return {name: plain[name] for name in targets if plain[name] != safe_name(name) and taken.count(plain[name]) == 1}
+
+
+def _numbers(folder: LakePath) -> list[int]:
+    return sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit()) if folder.is_dir() else []

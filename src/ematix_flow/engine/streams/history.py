@@ -1,10 +1,10 @@
-"""A stream in the run log: one record from its start to its end, with figures that are renewed while it runs."""
+"""A stream in the run log: a record for every life of its query, with figures that are renewed while it runs."""
 
 from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,7 +15,7 @@ from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.metrics.streaming import StreamMetrics
-from ematix_flow.runlog.records import RunRecord
+from ematix_flow.runlog.records import RunRecord, to_text
 from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
@@ -24,56 +24,85 @@ if TYPE_CHECKING:
 RENEW_SECONDS = 10.0
 
 
+@dataclass(frozen=True)
+class Life:
+    """From a start, or a restart and the pause before it, to a stop or a failure."""
+
+    run_id: str
+    started_at: datetime
+    restarts: int = 0
+    restart_of: str | None = None
+    """The life that failed before this one."""
+    restart_after: str | None = None
+    """What it failed of."""
+
+    @classmethod
+    def of(cls, stream: str, **before: Any) -> Life:
+        """A new one, which begins now."""
+        at = now()
+        return cls(f"{stream}-stream-{at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}", at, **before)
+
+    def told(self) -> dict[str, Any]:
+        """For the run log."""
+        return {"restarts": self.restarts, "restart_of": self.restart_of, "restart_after": self.restart_after}
+
+
 @dataclass
-class StreamRecord:
-    """What the run log says of this run of the stream."""
+class StreamHistory:
+    """What the run log says of one process that runs the stream; the figures are counted from its first life on."""
 
     run_log: RunLog | None
     spec: StreamSpec
     metrics: StreamMetrics
-    started_at: datetime = field(default_factory=now)
-    run_id: str = ""
-    events: list[dict[str, Any]] = field(default_factory=list)
+    lives: list[Life] = field(default_factory=list)
+    reached: Mapping[str, Any] = field(default_factory=dict)
+    """The last micro-batch and where it ended: whoever loses the checkpoint can rewind to it."""
     _written: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.run_id = f"{self.spec.name}-stream-{self.started_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
     @classmethod
     @contextmanager
-    def kept(cls, run_log: RunLog | None, spec: StreamSpec, metrics: StreamMetrics) -> Iterator[StreamRecord]:
-        """Say running, then how it ended."""
-        record = cls(run_log, spec, metrics)
-        record._write("running", None)
+    def kept(cls, run_log: RunLog | None, spec: StreamSpec, metrics: StreamMetrics) -> Iterator[StreamHistory]:
+        """Say running, then how the last life ended."""
+        history = cls(run_log, spec, metrics, [Life.of(spec.name)])
+        history._write("running")
         try:
-            yield record
+            yield history
         except BaseException as exc:
-            record._write("failed", exc)
+            metrics.add("errors_total")
+            history._write("failed", error=exc)
             raise
-        record._write("succeeded", None)
+        history._write("succeeded")
+
+    def has(self, run_id: str) -> bool:
+        """Whether this is one of its lives: who asks one of them to end means the stream."""
+        return any(life.run_id == run_id for life in self.lives)
 
     def renew(self) -> None:
         """New figures, now and then."""
         if time.monotonic() - self._written > RENEW_SECONDS:
-            self._write("running", None)
+            self._write("running")
 
     def restarted(self, error: FlowError, times: int) -> None:
-        """The stream failed and begins again."""
+        """A life failed, and the next begins; it is told first, so that the stream is never without one that runs."""
         self.metrics.add("restarts_total")
         self.metrics.add("errors_total")
-        self.events.append({"at": now().isoformat(), "what": "restart", "times": times, "error": mask(error.what)})
-        del self.events[:-50]
-        self._write("running", None)
+        failed = self.lives[-1]
+        after = {"restarts": times, "restart_of": failed.run_id, "restart_after": mask(error.what)}
+        self.lives.append(Life.of(self.spec.name, **after))
+        self._write("running")
+        self._write("failed", life=failed, error=error)
 
-    def _write(self, status: str, error: BaseException | None) -> None:
+    def _write(self, status: str, *, life: Life | None = None, error: BaseException | None = None) -> None:
         self._written = time.monotonic()
         if self.run_log is None:
             return
-        ended = None if status == "running" else now()
+        life, ended = life or self.lives[-1], None if status == "running" else now()
         extras: dict[str, Any] = {
             **self.metrics.told(),
-            "snapshot_at": now().isoformat(),
-            "events": list(self.events),
+            **life.told(),
+            **self.reached,
+            "since": to_text(self.lives[0].started_at),
+            "snapshot_at": to_text(now()),
             "worker": this_worker(),
         }
         if isinstance(error, FlowError):
@@ -82,11 +111,12 @@ class StreamRecord:
         with suppress(FlowError):
             self.run_log.record_run_record(
                 RunRecord(
-                    run_id=self.run_id,
+                    run_id=life.run_id,
                     pipeline=self.spec.name,
                     status=status,
-                    started_at=self.started_at,
+                    started_at=life.started_at,
                     finished_at=ended,
+                    attempt=life.restarts + 1,
                     error_summary=said,
                     kind="streaming",
                     extras=extras,

@@ -1,4 +1,4 @@
-"""Runs a stream: one query, one lease, one record in the history, until it is stopped or there is nothing left."""
+"""Runs a stream: one lease, and one query after the other until it is stopped or there is nothing left."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine import lease, spark_errors
+from ematix_flow.engine.streams.catching import CatchingUp
 from ematix_flow.engine.streams.gate import Gate, Stopping
-from ematix_flow.engine.streams.history import StreamRecord
+from ematix_flow.engine.streams.history import StreamHistory
 from ematix_flow.engine.streams.inspection import damage
 from ematix_flow.engine.streams.opening import OpenStream, open_stream
 from ematix_flow.engine.streams.standing import listening
@@ -67,8 +68,13 @@ class _Run:
     metrics: StreamMetrics
     lease: lease.Held
     stop: threading.Event
-    record: StreamRecord
+    history: StreamHistory
     batches: int = 0
+
+    @property
+    def drains(self) -> bool:
+        """Whether it ends when everything has been read."""
+        return self.once or self.spec.trigger == "once"
 
 
 def run(
@@ -86,11 +92,11 @@ def run(
         _signals(stop) as caught,
         lease.held(run_log, spec.name, LEASE) as holding,
         serving(metrics, port),
-        StreamRecord.kept(run_log, spec, metrics) as record,
-        listening(run_log, record.run_id, stop),
+        StreamHistory.kept(run_log, spec, metrics) as history,
+        listening(run_log, history.has, stop),
     ):
-        shared = _Run(spec, once, metrics, holding, stop, record)
-        restarts = supervised(lambda: _try(shared, listener), spec.restarts, stop=stop, record=record)
+        shared = _Run(spec, once, metrics, holding, stop, history)
+        restarts = supervised(lambda: _try(shared, listener), spec.restarts, stop=stop, history=history)
     outcome = StreamOutcome(int(metrics.values["rows_consumed_total"]), shared.batches, stop.is_set(), restarts)
     if signal.SIGINT in caught:
         raise KeyboardInterrupt
@@ -104,27 +110,43 @@ def _try(run: _Run, listener: Callable[[Mapping[str, Any]], None] | None) -> Non
         opened = open_stream(run.spec, gate, still_ours=run.lease.check, once=run.once)
     except FlowError as exc:
         raise exc.at(run.spec.where) from exc
-    watching = Watching(opened, run.metrics, run.record, listener)
+    watching = Watching(opened, run.metrics, run.history, listener)
     try:
         with watching.heard():
-            # Of a source written in Python, Spark drains no more than a batch that it does again.
-            is_repeated = run.once and opened.folder.has_open_batch()
-            query = opened.start()
-            _wait(query, run.stop)
-            if is_repeated and not run.stop.is_set() and query.exception() is None:
-                query = opened.start()
-                _wait(query, run.stop)
-            if run.stop.is_set():
-                gate.close()
-                query.stop()
-            watching.settle(query)
-            _raise_failure(query, opened)
+            _live(run, opened, watching, gate)
+    except BaseException:
+        watching.failed()
+        raise
     finally:
         run.batches += opened.work.counts.batches
         opened.close()
 
 
-def _wait(query: Any, stop: threading.Event) -> None:
+def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None:
+    """From the first micro-batch to the last, and for those who missed some, to what they missed."""
+    opened.work.backlog.adopt([target.name for target in opened.work.targets])
+    catching = CatchingUp(opened.work, run.metrics)
+    catching.begin()
+    # Of a source written in Python, Spark drains no more than a batch that it does again.
+    is_repeated = run.once and opened.folder.has_open_batch()
+    query = opened.start()
+    if not run.drains:
+        watching.began()
+    _wait(query, run.stop, catching.while_quiet)
+    if is_repeated and not run.stop.is_set() and query.exception() is None:
+        query = opened.start()
+        _wait(query, run.stop, catching.while_quiet)
+    if run.stop.is_set():
+        gate.close()
+        query.stop()
+    watching.settle(query)
+    _raise_failure(query, opened)
+    watching.ended()
+    if run.drains and not run.stop.is_set():
+        catching.finish()
+
+
+def _wait(query: Any, stop: threading.Event, meanwhile: Callable[[], None]) -> None:
     """Until the query ends or somebody wants it to; the JVM is asked rarely, so that a quiet stream costs nothing."""
     ended = threading.Event()
 
@@ -135,7 +157,7 @@ def _wait(query: Any, stop: threading.Event) -> None:
 
     threading.Thread(target=follow, daemon=True).start()
     while not ended.wait(_LOOK_SECONDS) and not stop.is_set():
-        pass
+        meanwhile()
 
 
 def _raise_failure(query: Any, opened: OpenStream) -> None:

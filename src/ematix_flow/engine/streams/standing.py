@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -36,6 +36,7 @@ class Standing:
     """running, succeeded (it was stopped), failed, died, or never."""
     run_id: str | None = None
     since: datetime | None = None
+    """When the process began to run it; a restart does not change that."""
     ended: datetime | None = None
     worker: str | None = None
     rows: int = 0
@@ -44,12 +45,16 @@ class Standing:
     batch_seconds: float = 0.0
     lag: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     dead_letters: int = 0
+    """Messages that this run set aside."""
+    dlq_depth: int | None = None
+    """Dead letters that are there, whoever set them aside; None where nobody can count them."""
     targets_behind: int = 0
     restarts: int = 0
+    restart_of: str | None = None
+    """The run that failed before this restart, which has the error in full."""
+    restart_after: str | None = None
     told_at: datetime | None = None
     """When the stream last said anything of itself."""
-    events: Sequence[Mapping[str, Any]] = ()
-    """The restarts of this run, the newest last."""
     error: str | None = None
     last_replay: str | None = None
     """The last rewind, repair or replay of dead letters."""
@@ -102,14 +107,14 @@ def standing(run_log: RunLog, name: str) -> Standing:
 def of_record(record: RunRecord) -> Standing:
     """The figures of one run of a stream."""
     extras = record.extras
-    worker = extras.get("worker")
+    worker, depth = extras.get("worker"), extras.get("dlq_depth")
     died = record.status == "running" and isinstance(worker, str) and is_dead(worker)
     lag = extras.get("lag")
     return Standing(
         name=record.pipeline,
         status=DIED if died else record.status,
         run_id=record.run_id,
-        since=record.started_at,
+        since=_moment(extras.get("since")) or record.started_at,
         ended=record.finished_at,
         worker=str(worker) if worker else None,
         rows=_number(extras, "rows_consumed_total"),
@@ -118,10 +123,12 @@ def of_record(record: RunRecord) -> Standing:
         batch_seconds=float(extras.get("batch_duration_seconds") or 0.0),
         lag=lag if isinstance(lag, Mapping) else {},
         dead_letters=_number(extras, "dlq_writes_total"),
+        dlq_depth=None if depth is None else int(depth),
         targets_behind=_number(extras, "targets_behind"),
         restarts=_number(extras, "restarts_total"),
+        restart_of=extras.get("restart_of"),
+        restart_after=extras.get("restart_after"),
         told_at=_moment(extras.get("snapshot_at")),
-        events=[item for item in extras.get("events") or () if isinstance(item, Mapping)],
         error=record.error_summary,
     )
 
@@ -131,6 +138,18 @@ def running(run_log: RunLog, name: str) -> RunRecord | None:
     records, _ = run_log.list_runs(pipeline=name, status="running", limit=_RECENT)
     alive = [record for record in records if record.kind == "streaming" and of_record(record).is_running]
     return alive[0] if alive else None
+
+
+def last_life(run_log: RunLog, run_id: str) -> RunRecord | None:
+    """That run, or the last of the restarts that followed it."""
+    found = run_log.get_run(run_id)
+    if found is None:
+        return None
+    records, _ = run_log.list_runs(pipeline=found.pipeline, limit=_RECENT)
+    followed = {record.extras.get("restart_of"): record for record in records}
+    while found.run_id in followed:
+        found = followed[found.run_id]
+    return found
 
 
 @contextmanager
@@ -164,13 +183,13 @@ def recorded(
 
 
 @contextmanager
-def listening(run_log: RunLog | None, run_id: str, stop: threading.Event) -> Iterator[None]:
-    """Set `stop` when somebody asks this run to end."""
+def listening(run_log: RunLog | None, is_meant: Callable[[str], bool], stop: threading.Event) -> Iterator[None]:
+    """Set `stop` when somebody asks a run that is meant here to end: this one, or the one it is a restart of."""
     if run_log is None:
         yield
         return
     ended = threading.Event()
-    thread = threading.Thread(target=_listen, args=(run_log, run_id, stop, ended), daemon=True)
+    thread = threading.Thread(target=_listen, args=(run_log, is_meant, stop, ended), daemon=True)
     thread.start()
     try:
         yield
@@ -179,21 +198,21 @@ def listening(run_log: RunLog | None, run_id: str, stop: threading.Event) -> Ite
         thread.join(timeout=5)
 
 
-def _listen(run_log: RunLog, run_id: str, stop: threading.Event, ended: threading.Event) -> None:
+def _listen(run_log: RunLog, is_meant: Callable[[str], bool], stop: threading.Event, ended: threading.Event) -> None:
     while not ended.wait(LOOK_SECONDS):
         try:
-            if was_asked(run_log, run_id):
+            if was_asked(run_log, is_meant):
                 stop.set()
                 return
         except Exception as exc:  # a run log that is away for a moment keeps the wish
             _log.debug("looking for wishes: %s", mask(str(exc)))
 
 
-def was_asked(run_log: RunLog, run_id: str) -> bool:
-    """Whether somebody wants this run to end; the wish is taken, so that it is heard once."""
+def was_asked(run_log: RunLog, is_meant: Callable[[str], bool]) -> bool:
+    """Whether somebody wants such a run to end; the wish is taken, so that it is heard once."""
     for record in run_log.pending_actions():
         wish = Action.of(record)
-        if wish.kind == "cancel" and wish.run_id == run_id:
+        if wish.kind == "cancel" and wish.run_id is not None and is_meant(wish.run_id):
             return run_log.take_action(record.run_id, this_worker())
     return False
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.streams.spec import Restarts
-from ematix_flow.foundation.errors import ConnectionFailed, FlowError, RunFailed, StorageFull
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PartialFailure, RunFailed, StorageFull
 from ematix_flow.foundation.redact import mask
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.streams.history import StreamRecord
+    from ematix_flow.engine.streams.history import StreamHistory
 
 _log = logging.getLogger(__name__)
 CALM_SECONDS = 300.0
@@ -22,11 +22,11 @@ CALM_SECONDS = 300.0
 
 
 def may_pass(error: FlowError) -> bool:
-    """Whether trying again can help: a server that is away, a disk that is full, a query that died."""
-    return isinstance(error, (ConnectionFailed, StorageFull, RunFailed))
+    """Whether trying again can help: a server that is away, a disk that is full, a query that died, a target left behind."""
+    return isinstance(error, (ConnectionFailed, StorageFull, RunFailed, PartialFailure))
 
 
-def supervised(work: Callable[[], None], policy: Restarts, *, stop: threading.Event, record: StreamRecord) -> int:
+def supervised(work: Callable[[], None], policy: Restarts, *, stop: threading.Event, history: StreamHistory) -> int:
     """Do the work until it ends by itself; how often it was begun again."""
     in_a_row = restarts = 0
     while True:
@@ -43,7 +43,7 @@ def supervised(work: Callable[[], None], policy: Restarts, *, stop: threading.Ev
             pause = backoff(in_a_row, policy)
             _log.warning("%s; trying again in %.1f s", mask(error.what), pause)
             in_a_row, restarts = in_a_row + 1, restarts + 1
-            record.restarted(error, restarts)
+            history.restarted(error, restarts)
             stop.wait(pause)
             if stop.is_set():
                 return restarts

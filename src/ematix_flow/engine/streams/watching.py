@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
-from ematix_flow.engine.streams.history import StreamRecord
+from ematix_flow.engine.streams.history import StreamHistory
+from ematix_flow.engine.streams.measuring import Measuring
 from ematix_flow.engine.streams.opening import OpenStream
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.redact import mask
@@ -26,11 +27,13 @@ class Watching:
         self,
         opened: OpenStream,
         metrics: StreamMetrics,
-        record: StreamRecord,
+        history: StreamHistory,
         listener: Callable[[Mapping[str, Any]], None] | None,
     ) -> None:
-        self._opened, self._metrics, self._record, self._listener = opened, metrics, record, listener
+        self._opened, self._metrics, self._history, self._listener = opened, metrics, history, listener
+        self._measuring = Measuring(opened, metrics)
         self._told = self._heard = -1
+        self._counted: dict[str, int] = {}
         self._one_at_a_time, self._over = threading.Lock(), False
 
     @contextmanager
@@ -87,16 +90,26 @@ class Watching:
         # Spark counts a message as often as it reads it, and a batch is read again when something was learned.
         seen = self._opened.work.counts.read.pop(batch, None)
         rows = seen if seen is not None else int(progress.get("numInputRows") or 0)
-        self._count(progress, rows)
-        self._record.renew()
+        self._metrics.add("rows_consumed_total", rows)
+        before = self._metrics.values["dlq_writes_total"]
+        self._count()
+        tell_figures(progress, self._metrics)
+        has_new_letters = self._metrics.values["dlq_writes_total"] > before
+        self._measuring.now_and_then(self._reached(), has_new_letters=has_new_letters)
+        self._history.renew()
         if self._listener is not None:
             self._listener({**progress, "numInputRows": rows})
 
+    def began(self) -> None:
+        """The query runs: how much waits for it."""
+        self._safely(lambda: self._measuring.at_once(self._reached()))
+
     def idle(self) -> None:
-        """Nothing came for a while."""
+        """Nothing came for a while; a target may have got meanwhile what it had missed."""
         self._metrics.add("idle_iterations_total")
-        self._lags()
-        self._record.renew()
+        self._count()
+        self._measuring.now_and_then(self._reached())
+        self._history.renew()
 
     def settle(self, query: Any) -> None:
         """The query has ended: what nobody heard of yet is told now."""
@@ -106,35 +119,54 @@ class Watching:
         if last is not None and last != self._told:
             self._safely(lambda: self._tell(last))
 
+    def ended(self) -> None:
+        """The query has done what it was to do: the last figures."""
+        self._safely(self._count)
+        self._safely(lambda: self._measuring.at_once(self._reached()))
+
+    def failed(self) -> None:
+        """The query has not: what it had done of its last micro-batch is done, and counted, by the next one."""
+        self._add_grown("errors_total", self._opened.work.counts.errors)
+
     def _tell(self, batch: int) -> None:
         ends = self._opened.folder.ends(batch)
         for (source, read), end in zip(self._opened.sources, ends, strict=False):
             if end:
                 source.committed(read, end)
         self._told = batch
+        self._history.reached = {"batch": batch, "offsets": ends[0] if ends else {}}
 
-    def _lags(self) -> None:
-        ends = self._opened.folder.ends(self._told) if self._told >= 0 else []
-        for (source, read), end in zip(self._opened.sources, ends, strict=False):
-            for lag in source.lag(read, end):
-                if lag.rows is not None:
-                    self._metrics.set_part("lag_rows", lag.part, lag.rows)
-                if lag.seconds is not None:
-                    self._metrics.set_part("lag_seconds", lag.part, lag.seconds)
+    def _reached(self) -> int:
+        """The last micro-batch that is done, also when it was an earlier life that did it."""
+        if self._told >= 0:
+            return self._told
+        last = self._opened.folder.last_committed()
+        return -1 if last is None else last
 
-    def _count(self, progress: Mapping[str, Any], rows: int) -> None:
-        counts, metrics = self._opened.work.counts, self._metrics
-        metrics.add("rows_consumed_total", rows)
-        metrics.set("rows_written_total", counts.written)
-        metrics.set("batches_total", counts.batches)
-        metrics.set("dlq_writes_total", counts.bad)
-        metrics.set("targets_behind", sum(counts.behind.values()))
-        metrics.set("batch_duration_seconds", (progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000)
-        metrics.set("rows_per_second", progress.get("processedRowsPerSecond") or 0.0)
-        state = progress.get("stateOperators") or []
-        metrics.set("state_rows", sum(item.get("numRowsTotal", 0) for item in state))
-        metrics.set("state_bytes", sum(item.get("memoryUsedBytes", 0) for item in state))
-        mark = (progress.get("eventTime") or {}).get("watermark")
-        if mark and not mark.startswith("1970"):
-            at = datetime.fromisoformat(mark.replace("Z", "+00:00"))
-            metrics.set("watermark_delay_seconds", (datetime.now(timezone.utc) - at).total_seconds())
+    def _count(self) -> None:
+        """What this life did, on top of those before it; asked when all that was done is committed."""
+        counts = self._opened.work.counts
+        self._add_grown("rows_written_total", counts.written)
+        self._add_grown("batches_total", counts.batches)
+        self._add_grown("dlq_writes_total", counts.bad)
+        self._add_grown("errors_total", counts.errors)
+        if counts.behind:
+            self._metrics.set("targets_behind", sum(counts.behind.values()))
+
+    def _add_grown(self, name: str, total: int) -> None:
+        self._metrics.add(name, total - self._counted.get(name, 0))
+        self._counted[name] = total
+
+
+def tell_figures(progress: Mapping[str, Any], metrics: StreamMetrics) -> None:
+    """What Spark says of a micro-batch."""
+    state = progress.get("stateOperators") or []
+    metrics.add("late_rows_dropped_total", sum(item.get("numRowsDroppedByWatermark", 0) for item in state))
+    metrics.set("state_rows", sum(item.get("numRowsTotal", 0) for item in state))
+    metrics.set("state_bytes", sum(item.get("memoryUsedBytes", 0) for item in state))
+    metrics.set("batch_duration_seconds", (progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000)
+    metrics.set("rows_per_second", progress.get("processedRowsPerSecond") or 0.0)
+    mark = (progress.get("eventTime") or {}).get("watermark")
+    if mark and not mark.startswith("1970"):
+        at = datetime.fromisoformat(mark.replace("Z", "+00:00"))
+        metrics.set("watermark_delay_seconds", (datetime.now(timezone.utc) - at).total_seconds())

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.observe.packages import need
+
+if TYPE_CHECKING:
+    from ematix_flow.contract.stream import PartitionLag
 
 PREFIX = "ematix_streaming_"
 COUNTERS = {
@@ -28,7 +31,10 @@ GAUGES = {
     "state_rows": "Rows of state.",
     "state_bytes": "Memory of the state.",
     "targets_behind": "Micro-batches that targets have missed and will be given.",
+    "dlq_depth": "Dead letters of the stream that wait, are being replayed or are parked.",
 }
+_NOT_KNOWN_AT_FIRST = ("dlq_depth",)
+"""What is left out rather than said to be zero as long as nobody has counted it."""
 PER_PART = {
     "lag_rows": "Messages that are there and not read yet.",
     "lag_seconds": "Age of the oldest message that is not read yet.",
@@ -40,8 +46,9 @@ class StreamMetrics:
 
     def __init__(self, pipeline: str) -> None:
         self.pipeline = pipeline
-        self.values: dict[str, float] = dict.fromkeys((*COUNTERS, *GAUGES), 0.0)
-        self.parts: dict[tuple[str, str], float] = {}
+        known = (name for name in (*COUNTERS, *GAUGES) if name not in _NOT_KNOWN_AT_FIRST)
+        self.values: dict[str, float] = dict.fromkeys(known, 0.0)
+        self.lag: Sequence[PartitionLag] = ()
 
     def add(self, name: str, amount: float = 1.0) -> None:
         """Count up."""
@@ -50,10 +57,6 @@ class StreamMetrics:
     def set(self, name: str, value: float) -> None:
         """Say how it is now."""
         self.values[name] = value
-
-    def set_part(self, name: str, part: str, value: float) -> None:
-        """The same of one part of the source."""
-        self.parts[(name, part)] = value
 
     def collect(self) -> Iterator[Any]:
         """Prometheus asks here."""
@@ -64,22 +67,29 @@ class StreamMetrics:
             counter.add_metric([self.pipeline], self.values[name])
             yield counter
         for name, says in GAUGES.items():
-            gauge = GaugeMetricFamily(PREFIX + name, says, labels=["pipeline"])
-            gauge.add_metric([self.pipeline], self.values[name])
-            yield gauge
+            if name in self.values:
+                gauge = GaugeMetricFamily(PREFIX + name, says, labels=["pipeline"])
+                gauge.add_metric([self.pipeline], self.values[name])
+                yield gauge
+        lag = self._lag()
         for name, says in PER_PART.items():
             gauge = GaugeMetricFamily(PREFIX + name, says, labels=["pipeline", "part"])
-            for (which, part), value in list(self.parts.items()):
-                if which == name:
-                    gauge.add_metric([self.pipeline, part], value)
+            for part, figures in lag.items():
+                if name.removeprefix("lag_") in figures:
+                    gauge.add_metric([self.pipeline, part], figures[name.removeprefix("lag_")])
             yield gauge
 
     def told(self) -> Mapping[str, Any]:
         """For the run log."""
-        lag: dict[str, dict[str, float]] = {}
-        for (name, part), value in self.parts.items():
-            lag.setdefault(part, {})[name.removeprefix("lag_")] = value
-        return {**self.values, "lag": lag}
+        return {**self.values, "lag": self._lag()}
+
+    def _lag(self) -> dict[str, dict[str, float]]:
+        """Part by part, without what a source cannot tell."""
+        figures = {item.part: {"rows": item.rows, "seconds": item.seconds} for item in self.lag}
+        return {
+            part: {name: float(value) for name, value in those.items() if value is not None}
+            for part, those in figures.items()
+        }
 
 
 @contextmanager

@@ -1,0 +1,118 @@
+"""What a stream tells of itself while it works: lag, dead letters, late rows, and counters that only grow."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ematix_flow import RabbitMQConnection
+from ematix_flow.backends.rabbitmq.source import RabbitMQSource
+from ematix_flow.contract.stream import StreamRead
+from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.streams import desk, runner
+from ematix_flow.engine.streams.letter import Selection
+from ematix_flow.engine.streams.standing import standing
+from ematix_flow.engine.streams.watching import tell_figures
+from ematix_flow.families.spool import segments
+from ematix_flow.families.spool.receiver import Message
+from ematix_flow.families.spool.segments import Segment
+from ematix_flow.observe.metrics.streaming import StreamMetrics
+from ematix_flow.runlog import SqliteRunLog
+from tests.services.kafka import Kafka
+from tests.services.server import free_port
+from tests.streams.kafka_session import everybody
+from tests.streams.kafka_topics import new_topic, send
+from tests.streams.operated import GOOD, Events, declared, metrics_at, orders, run, shop
+from tests.streams.rabbit_queues import new_queue, publish
+
+pytestmark = pytest.mark.usefixtures("homes", "every_jar")
+
+
+def test_lag_is_told_between_the_batches_of_a_busy_stream_and_at_its_end(
+    events: Events, run_log: SqliteRunLog, tmp_path: Path
+) -> None:
+    spec = declared(
+        name="events", source=everybody(events.kafka), source_query=events.topic, target=shop(tmp_path),
+        target_table=("main", "raw_events"), max_rows_per_batch=2,
+    )  # fmt: skip
+    events.arrive(1, 2, 3, 4, 5, 6)
+    port, part = free_port(), f"{events.topic}-0"
+    found: list[tuple[float | None, float | None]] = []
+
+    def listen(_: Any) -> None:
+        figures = metrics_at(port)
+        found.append((figures.get(f"lag_rows/{part}"), figures.get(f"lag_seconds/{part}")))
+
+    runner.run(spec, once=True, run_log=run_log, metrics_port=port, listener=listen)
+    rows, seconds = found[0]
+    assert rows == 4
+    assert seconds is not None
+    assert 0 < seconds < 120
+    assert standing(run_log, "events").lag == {part: {"rows": 0, "seconds": 0}}
+
+
+def test_a_queue_tells_for_how_long_what_lies_in_its_spool_has_waited(rabbitmq_url: str, tmp_path: Path) -> None:
+    queue = new_queue(rabbitmq_url)
+    source = RabbitMQSource(RabbitMQConnection("mq", amqp_url=rabbitmq_url))
+    read = StreamRead("s", queue, str(tmp_path))
+    assert [(lag.rows, lag.seconds) for lag in source.lag(read, {})] == [(0, 0.0)]
+    publish(rabbitmq_url, queue, ["a", "b"])
+    assert [(lag.rows, lag.seconds) for lag in source.lag(read, {})] == [(2, None)]
+    sent = datetime.now(timezone.utc) - timedelta(minutes=2)
+    for segment, moment in ((Segment(1, 0, 1), sent), (Segment(2, 1, 1), None)):
+        message = Message(b"{}", segment.number, timestamp=moment)
+        source.folder(read).write(segment.name, segments.encode(segment, [message], queue))
+    ((rows, seconds),) = [(lag.rows, lag.seconds) for lag in source.lag(read, {})]
+    assert (rows, round(seconds or 0, -1)) == (4, 120)
+    ((rows, seconds),) = [(lag.rows, lag.seconds) for lag in source.lag(read, {"segment": 1, "rows": 1})]
+    assert rows == 3
+    assert 0 <= (seconds or -1) < 60  # since it came, because its publisher did not say when it was sent
+
+
+def test_the_depth_of_the_dead_letters_is_told_and_not_only_what_came(
+    kafka: Kafka, run_log: SqliteRunLog, tmp_path: Path
+) -> None:
+    topic = new_topic(kafka)
+    spec = orders(kafka, topic, tmp_path)
+    run(spec, run_log)
+    assert standing(run_log, "orders").dlq_depth == 0
+    send(kafka, topic, [*GOOD, {"value": b"{not json"}, {"value": json.dumps({"id": 3, "amount": "three"})}])
+    run(spec, run_log)
+    told = standing(run_log, "orders")
+    assert (told.dead_letters, told.dlq_depth) == (2, 2)
+    (first, _) = desk.listed(spec)
+    desk.purged(spec, Selection(ids=(first.id,)))
+    send(kafka, topic, [{"value": json.dumps({"id": 5, "amount": "5"})}])
+    run(spec, run_log)
+    told = standing(run_log, "orders")
+    assert (told.dead_letters, told.dlq_depth) == (0, 1)
+
+
+def test_a_stream_without_dead_letters_tells_no_depth(events: Events, run_log: SqliteRunLog) -> None:
+    events.arrive(1)
+    run(events.spec(), run_log)
+    assert standing(run_log, "events").dlq_depth is None
+    assert "dlq_depth" not in StreamMetrics("events").told()
+
+
+def test_late_rows_are_counted_as_spark_tells_of_them(tmp_path: Path) -> None:
+    """By a query of Spark's own: our streams have no windows yet, and its words are what matters here."""
+    spark, incoming = spark_session({"delta", "s3a", "kafka", "avro"}), tmp_path / "incoming"
+    incoming.mkdir()
+    metrics = StreamMetrics("windows")
+    for number, minute in enumerate((10, 30, 50, 1)):
+        (incoming / f"{number}.json").write_text(json.dumps({"at": f"2026-01-31T10:{minute:02d}:00Z"}))
+        rows = spark.readStream.schema("at TIMESTAMP").json(f"file:{incoming}").withWatermark("at", "1 minute")
+        query = (
+            rows.groupBy("at").count().writeStream.outputMode("append").format("noop")
+            .option("checkpointLocation", f"file:{tmp_path / 'kept'}").trigger(availableNow=True).start()
+        )  # fmt: skip
+        query.awaitTermination()
+        for progress in query.recentProgress:
+            tell_figures(json.loads(progress.json), metrics)
+    assert metrics.values["late_rows_dropped_total"] == 1
+    assert metrics.values["watermark_delay_seconds"] > 0
