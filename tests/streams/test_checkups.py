@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from deltalake import DeltaTable
 
+from ematix_flow import DeltaLocalConnection, ObjectStoreLocalConnection, Target
 from ematix_flow.engine.streams import checkup, inspection
-from ematix_flow.engine.streams.checkup import DAMAGED, OK, judge
+from ematix_flow.engine.streams.checkup import judge
+from ematix_flow.engine.streams.findings import DAMAGED, OK
 from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.foundation.errors import PlanError
+from ematix_flow.engine.streams.tokens import generations
+from ematix_flow.foundation.errors import PlanError, RunFailed
 from ematix_flow.runlog import SqliteRunLog
 from tests.full import when_full
-from tests.streams.kafka_topics import drop_before
-from tests.streams.operated import Events, counted, run
+from tests.streams.kafka_session import everybody
+from tests.streams.kafka_topics import drop_before, new_topic, send
+from tests.streams.operated import Events, counted, declared, run
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 
@@ -84,6 +91,77 @@ def test_a_lost_generation_is_found_again_in_the_targets(events: Events, run_log
     assert folder.prepare() == known
     run(spec, run_log)
     assert counted(events.folder) == (3, 3)
+
+
+LAKES = {
+    "delta": lambda folder: Target(connection=DeltaLocalConnection("lake", path=str(folder)), table=("raw", "events")),
+    "files": lambda folder: Target(
+        connection=ObjectStoreLocalConnection("lake", path=str(folder), format="json_lines"), prefix="raw/events"
+    ),
+}
+
+
+@pytest.mark.parametrize("lake", LAKES)
+@pytest.mark.parametrize("state", ["kept", "lost"])
+def test_a_lost_generation_is_found_again_in_a_lake(
+    events: Events, run_log: SqliteRunLog, lake: str, state: str, tmp_path: Path
+) -> None:
+    if (lake, state) == ("files", "lost"):
+        pytest.skip("files know nothing of their writers but by the state")
+    spec = replace(events.spec(), targets=declared_targets(LAKES[lake](tmp_path / "lake")))
+    events.arrive(1, 2)
+    run(spec, run_log)
+    folder = StreamFolder.of(spec)
+    known, last = folder.prepare(), folder.last_committed()
+    (folder.root / "flow.json").unlink()
+    for file in (str(last), f".{last}.crc"):
+        (folder.spark / "commits" / file).unlink(missing_ok=True)
+    if state == "lost":
+        shutil.rmtree(tmp_path / "lake" / "_ematix_flow")
+    events.arrive(3)
+    with pytest.raises(RunFailed, match=r"flow.json is gone"):
+        run(spec, run_log)
+    checkup.repair(spec, confirmed=True, run_log=run_log)
+    assert folder.prepare() == known
+    run(spec, run_log)
+    if lake == "delta":
+        found = DeltaTable(str(tmp_path / "lake" / "raw" / "events")).to_pyarrow_table().column("id").to_pylist()
+    else:
+        texts = [path.read_text() for path in (tmp_path / "lake").rglob("part-*.json*")]
+        found = [json.loads(line)["id"] for text in texts for line in text.splitlines()]
+    assert sorted(found) == [1, 2, 3]
+
+
+def declared_targets(*targets: Target) -> Any:
+    """As a stream has them."""
+    source = ObjectStoreLocalConnection("nowhere", path="/nowhere", format="json_lines")
+    return declared(name="any", source=source, source_query="x", targets=list(targets)).targets
+
+
+def test_transactions_and_dead_letters_are_compared_with_the_checkpoint(
+    events: Events, run_log: SqliteRunLog, tmp_path: Path
+) -> None:
+    copies, dead = new_topic(events.kafka), "dead letters"
+    spec = declared(
+        name="events", source=everybody(events.kafka), source_query=events.topic, target=everybody(events.kafka),
+        target_topic=copies, delivery="exactly_once", transform_on_error="dlq", fields={"id": "BIGINT"},
+    )  # fmt: skip
+    events.arrive(1, 2)
+    send(events.kafka, events.topic, [{"value": b"{not json"}])
+    run(spec, run_log)
+    found = {item.about: item for item in judge(inspection.look(spec))}
+    assert {name: found[name].status for name in (f"token of {copies}", dead)} == {f"token of {copies}": OK, dead: OK}
+    assert found[f"token of {copies}"].says == found[dead].says == "batch 0 is the newest"
+    folder, kept = StreamFolder.of(spec), tmp_path / "backup"
+    shutil.copytree(folder.root, kept)
+    events.arrive(3)
+    send(events.kafka, events.topic, [{"value": b"{not json either"}])
+    run(spec, run_log)
+    assert findings(spec)[f"token of {copies}"] == OK
+    assert generations(spec, folder, spec.targets[0]) == {folder.prepare(): 2}
+    shutil.rmtree(folder.spark)
+    shutil.copytree(kept / "spark", folder.spark)
+    assert (findings(spec)[f"token of {copies}"], findings(spec)[dead]) == (DAMAGED, DAMAGED)
 
 
 @when_full("the judgement is shown by a unit test")

@@ -12,10 +12,11 @@ import pytest
 
 from ematix_flow import RabbitMQConnection
 from ematix_flow.engine.streams import checkup, inspection, rewind
-from ematix_flow.engine.streams.checkup import OK, judge
+from ematix_flow.engine.streams.checkup import judge
+from ematix_flow.engine.streams.findings import OK
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.standing import standing
-from ematix_flow.foundation.errors import LeaseHeld, PlanError, Unsupported
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, PlanError, Unsupported
 from ematix_flow.runlog import SqliteRunLog
 from tests.full import when_full
 from tests.streams.kafka_topics import group_offsets, new_topic
@@ -45,6 +46,29 @@ def test_a_rewind_reads_again_and_says_first_which_targets_get_rows_twice(
     assert counted(events.folder) == (6, 3)
     told = standing(run_log, "events")
     assert str(told.last_replay).startswith("rewind, succeeded")
+
+
+def test_a_new_checkpoint_may_begin_where_a_batch_ended(events: Events, run_log: SqliteRunLog, tmp_path: Path) -> None:
+    spec = events.spec()
+    for some in ((1, 2), (3,)):
+        events.arrive(*some)
+        run(spec, run_log)
+    told = run_log.list_runs(pipeline="events")[0][0].extras
+    assert (told["batch"], told["offsets"]) == (1, {events.topic: {"0": 3}})
+    with pytest.raises(PlanError, match="has no batch 7"):
+        rewind.behind(spec, 7)
+    made = rewind.rewind(spec, rewind.behind(spec, 0), confirmed=True, run_log=run_log)
+    assert [(step.here, step.there, step.rows) for step in made.steps] == [("3", "2", 1)]
+    run(spec, run_log)
+    assert counted(events.folder) == (4, 3)
+
+
+def test_a_folder_has_moments_and_no_batches_to_begin_at(tmp_path: Path, run_log: SqliteRunLog) -> None:
+    source = watched(tmp_path, {"one.jsonl": ([{"id": 1}], 1_700_000_000)})
+    spec = declared(name="events", source=source, source_query="events", targets=tables(tmp_path))
+    run(spec, run_log)
+    with pytest.raises(FlowError):
+        rewind.rewind(spec, rewind.behind(spec, 0), confirmed=True, run_log=run_log)
 
 
 @when_full("a moment of Kafka is shown by the default run")

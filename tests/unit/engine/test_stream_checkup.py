@@ -9,8 +9,10 @@ import pytest
 
 from ematix_flow.contract.stream import Lost
 from ematix_flow.engine.streams import checkup
-from ematix_flow.engine.streams.checkup import DAMAGED, OK, TO_DO, is_damaged, judge
+from ematix_flow.engine.streams.checkup import judge
+from ematix_flow.engine.streams.findings import DAMAGED, OK, TO_DO, is_damaged
 from ematix_flow.engine.streams.inspection import Log, Look, Spooled
+from ematix_flow.engine.streams.tokens import Reach
 
 
 def log(*numbers: int, bad: tuple[int, ...] = (), drafts: tuple[str, ...] = ()) -> Log:
@@ -55,6 +57,14 @@ def test_a_stream_that_never_ran_has_nothing_wrong() -> None:
         ({"tokens": {"main.orders": 4}, "behind": {"main.orders": 2}}, {"backlog": TO_DO}),
         ({"tokens": {"main.orders": None}}, {"token of main.orders": TO_DO}),
         ({"tokens": {"main.orders": "nobody answers"}}, {"token of main.orders": TO_DO}),
+        ({"reaches": {"copies": Reach(5), "dead letters": Reach(2)}}, {}),
+        ({"reaches": {"copies": Reach(None), "dead letters": Reach(None)}}, {}),
+        ({"reaches": {"copies": Reach(None)}, "offsets": log(3, 4, 5, 6)}, {"token of copies": TO_DO}),
+        ({"reaches": {"copies": Reach(6)}, "offsets": log(3, 4, 5, 6)}, {}),
+        ({"reaches": {"copies": Reach(6)}}, {"token of copies": DAMAGED}),
+        ({"reaches": {"copies": Reach(5, ("t-0 at 7, and the checkpoint says 9",))}}, {"token of copies": DAMAGED}),
+        ({"reaches": {"dead letters": Reach(6)}}, {"dead letters": DAMAGED}),
+        ({"reaches": {"copies": "nobody answers"}}, {"token of copies": TO_DO}),
         ({"lost": (Lost("orders-0", "5", "9", 4),)}, {"source": DAMAGED}),
         ({"lost": "nobody answers"}, {"source": TO_DO}),
         ({"note_problem": "is not there"}, {"generation": DAMAGED}),
@@ -86,12 +96,19 @@ def test_a_half_written_plan_stays_where_a_target_may_have_its_batch() -> None:
     assert step.paths == ("spark/offsets/6", "spark/offsets/.6.crc")
     assert checkup.plan(replace(torn, tokens={"main.orders": 7})) == []
     assert checkup.plan(replace(torn, tokens={"main.orders": "nobody answers"})) == []
+    assert checkup.plan(replace(torn, reaches={"copies": Reach(6)})) == []
 
 
 def test_a_damaged_plan_of_a_batch_that_is_done_needs_a_new_checkpoint() -> None:
     torn = replace(HEALTHY, offsets=log(3, 4, 5, bad=(5,)))
     assert checkup.plan(torn) == []
-    assert ["flow stream rewind orders" in str(item.next) for item in judge(torn) if item.status == DAMAGED] == [True]
+    (cure,) = [str(item.next) for item in judge(torn) if item.status == DAMAGED]
+    assert cure.endswith("where batch 4 ended: flow stream repair orders --to-batch 4")
+
+
+def test_a_target_that_was_put_back_is_given_again_what_it_lost() -> None:
+    (line,) = [item for item in judge(replace(HEALTHY, tokens={"main.orders": 4})) if item.status == DAMAGED]
+    assert str(line.next).endswith("flow stream repair orders --to-batch 3")
 
 
 def test_a_half_written_commit_is_taken_away_with_its_checksum() -> None:

@@ -249,6 +249,16 @@ class DeltaSink(LakeSink):
         with translating(f"reading the history of {job.shape.table.qualified}"):
             return table.last_load_of(job.writer) if table.exists else None
 
+    def writers_of(self, schema: str, table: str) -> dict[str, int]:
+        """Everybody whose loads the table's own log still has, with the last sequence."""
+        found = self._table(schema, table)
+        last: dict[str, int] = {}
+        with translating(f"reading the history of {table}"):
+            for _, kept in found.commits() if found.exists else ():
+                if "writer" in kept:
+                    last.setdefault(str(kept["writer"]), int(kept["sequence"]))
+        return last
+
     def forget_load(self, load: Load) -> None:
         if self.place.is_local:  # nobody else adds files that were written before
             take_back(self._table(load.schema, load.table).folder, load.run_id)

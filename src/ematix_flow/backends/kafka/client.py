@@ -115,10 +115,23 @@ class KafkaClient:
 
     def committed(self, parts: Iterable[Part]) -> dict[Part, int | None]:
         """What the consumer group has committed; None where it has nothing."""
+        wanted = list(parts)
+        found = self.committed_with_notes(wanted)
+        return {part: found[part][0] if part in found else None for part in wanted}
+
+    def committed_with_notes(self, parts: Iterable[Part]) -> dict[Part, tuple[int, str]]:
+        """The same with what stands beside each offset; without those of which there is none."""
         kafka = load()
         asked = [kafka.TopicPartition(topic, number) for topic, number in parts]
+        if not asked:
+            return {}
         found = self._asked(lambda: self._group_consumer().committed(asked, timeout=PATIENCE_SECONDS))
-        return {(item.topic, item.partition): item.offset if item.offset >= 0 else None for item in found}
+        return {(item.topic, item.partition): (item.offset, item.metadata or "") for item in found if item.offset >= 0}
+
+    def groups(self) -> list[str]:
+        """Every consumer group that the cluster knows."""
+        answer = self._asked(lambda: self._admin_client().list_consumer_groups(request_timeout=PATIENCE_SECONDS))
+        return [item.group_id for item in self._asked(answer.result).valid]
 
     def commit(self, offsets: Mapping[Part, int]) -> None:
         """Write offsets into the consumer group, without ever having subscribed."""

@@ -73,7 +73,8 @@ def _checkpoint(
     output: Output, stream: str | None, module: str | None, config: str | None, choice: RunLogChoice
 ) -> int:
     from ematix_flow.cli.commands.stream import show_findings
-    from ematix_flow.engine.streams.checkup import is_damaged, judge
+    from ematix_flow.engine.streams.checkup import judge
+    from ematix_flow.engine.streams.findings import is_damaged
     from ematix_flow.engine.streams.inspection import look
     from ematix_flow.engine.streams.standing import standing
 

@@ -18,9 +18,11 @@ from ematix_flow.cli.stream_choice import chosen, declared, stream_options
 from ematix_flow.foundation.errors import FlowError
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.streams.checkup import Finding
+    from ematix_flow.declare.streams.spec import StreamSpec
+    from ematix_flow.engine.streams.findings import Finding
     from ematix_flow.engine.streams.rewind import Plan
     from ematix_flow.engine.streams.standing import Standing
+    from ematix_flow.runlog.protocol import RunLog
 
 _HERE = "ematix_flow.cli.commands.stream"
 _HEADER = ("STREAM", "STATUS", "SINCE", "ROWS", "ROWS/S", "BATCH", "LAG", "DEAD", "BEHIND", "RESTARTS")
@@ -146,17 +148,23 @@ def rewind_command(output: Output, name: str, to: str, preview: bool, yes: bool,
 
 @click.command("repair", cls=FlowCommand)
 @click.argument("name")
+@click.option("--to-batch", type=click.IntRange(min=0), metavar="N",
+              help="begin a new checkpoint where batch N ended; what came after it is read again")  # fmt: skip
 @click.option("--yes", is_flag=True, help="also what may double rows, or forgets what was learned")
 @stream_options
 @run_log_options
 @click.pass_obj
-def repair_command(output: Output, name: str, yes: bool, module: str | None, config: str | None,
+def repair_command(output: Output, name: str, to_batch: int | None, yes: bool, module: str | None, config: str | None,
                    run_log_choice: RunLogChoice) -> int:  # fmt: skip
     """Do what is safe about a damaged checkpoint of a stream that does not run; `flow doctor checkpoint` only looks."""
-    from ematix_flow.engine.streams.checkup import is_damaged, repair
+    from ematix_flow.engine.streams.checkup import repair
+    from ematix_flow.engine.streams.findings import is_damaged
 
     spec = chosen(name, module, config)
     run_log = run_log_choice.for_changing()
+    if to_batch is not None:
+        _begin_behind(output, spec, to_batch, run_log, yes=yes)
+        return exit_codes.OK
     try:
         made = repair(spec, confirmed=yes, run_log=run_log)
     finally:
@@ -173,6 +181,16 @@ def repair_command(output: Output, name: str, yes: bool, module: str | None, con
             output.talk("there is nothing to repair")
         show_findings(output, made.findings)
     return exit_codes.RUN_FAILED if is_damaged(made.findings) else exit_codes.OK
+
+
+def _begin_behind(output: Output, spec: StreamSpec, batch: int, run_log: RunLog, *, yes: bool) -> None:
+    from ematix_flow.engine.streams import rewind
+
+    try:
+        made = rewind.rewind(spec, rewind.behind(spec, batch), confirmed=yes, run_log=run_log)
+    finally:
+        run_log.close()
+    _show_plan(output, made, said=made.start, done=True)
 
 
 def show_findings(output: Output, findings: Any) -> None:
@@ -218,7 +236,7 @@ def _row(item: Standing) -> tuple[str, ...]:
         "-" if never else f"{item.rows_per_second:,.0f}",
         "-" if never else f"{item.batch_seconds:.1f} s",
         _lag(item.lag_rows, item.lag_seconds),
-        f"{item.dead_letters:,}",
+        "-" if item.dlq_depth is None else f"{item.dlq_depth:,}",
         f"{item.targets_behind:,}",
         f"{item.restarts:,}",
     )
@@ -238,8 +256,8 @@ def _details(item: Standing) -> list[str]:
             f"{item.rows:,} in {item.batches:,} batches, {item.rows_per_second:,.0f} rows/s" if item.since else "",
         ),
         ("batch", f"{item.batch_seconds:.1f} s" if item.batches else ""),
-        ("dead", f"{item.dead_letters:,} messages: flow dlq list {item.name}" if item.dead_letters else ""),
-        ("behind", f"{item.targets_behind:,} micro-batches" if item.targets_behind else ""),
+        ("dead", _dead(item)),
+        ("behind", f"{item.targets_behind:,} micro-batches that targets have missed" if item.targets_behind else ""),
         ("restarts", _restarts(item)),
         ("replay", item.last_replay or ""),
         ("error", item.error or ""),
@@ -251,11 +269,20 @@ def _details(item: Standing) -> list[str]:
     return lines
 
 
+def _dead(item: Standing) -> str:
+    if not item.dead_letters and not item.dlq_depth:
+        return ""
+    there = f"{item.dlq_depth:,} letters are there, " if item.dlq_depth is not None else ""
+    look = f": flow dlq list {item.name}" if item.dlq_depth else ""
+    return f"{there}{item.dead_letters:,} messages were set aside by this run{look}"
+
+
 def _restarts(item: Standing) -> str:
     if not item.restarts:
         return ""
-    why = f", the last one after: {item.events[-1].get('error')}" if item.events else ""
-    return f"{item.restarts:,}{why}"
+    why = f", the last one after: {item.restart_after}" if item.restart_after else ""
+    before = f"\nflow runs show {item.restart_of}" if item.restart_of else ""
+    return f"{item.restarts:,}{why}{before}"
 
 
 def _lag(rows: int | None, seconds: float | None) -> str:

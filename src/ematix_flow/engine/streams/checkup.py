@@ -2,44 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.stream import Lost
-from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
+from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine import lease
+from ematix_flow.engine.streams.findings import DAMAGED, OK, TO_DO, Finding, anew, reaches, tokens
 from ematix_flow.engine.streams.folder import StreamFolder, new_generation
-from ematix_flow.engine.streams.inspection import Log, Look, generations, look
+from ematix_flow.engine.streams.inspection import Log, Look, look
 from ematix_flow.engine.streams.standing import recorded
+from ematix_flow.engine.streams.tokens import generations
 from ematix_flow.families.lake.place import explained, remove, rename
 from ematix_flow.foundation.errors import FlowError
 
 if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog
 
-OK, TO_DO, DAMAGED = "ok", "to do", "damaged"
 REMOVE, ASIDE, GENERATION, FINISH = "remove", "aside", "generation", "finish"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of a check-up."""
-
-    about: str
-    status: str
-    says: str
-    next: str | None = None
-
-    def to_dict(self) -> dict[str, str | None]:
-        """Ready for JSON."""
-        return asdict(self)
-
-
-def is_damaged(findings: Sequence[Finding]) -> bool:
-    """Whether the stream should not be started as it is."""
-    return any(item.status == DAMAGED for item in findings)
 
 
 def judge(seen: Look) -> list[Finding]:
@@ -49,7 +31,16 @@ def judge(seen: Look) -> list[Finding]:
     running = f", and {seen.holder} works with it" if seen.holder else ""
     found = [Finding("folder", OK, f"{seen.root}{running}"), generation(seen)]
     found += [one_log("offset log", seen.offsets, seen), one_log("commit log", seen.commits, seen)]
-    found += [order(seen), *tokens(seen), retention(seen), schema(seen), *spools(seen), *backlogs(seen), *drafts(seen)]
+    found += [
+        order(seen),
+        *tokens(seen),
+        *reaches(seen),
+        retention(seen),
+        schema(seen),
+        *spools(seen),
+        *backlogs(seen),
+        *drafts(seen),
+    ]
     return found
 
 
@@ -75,18 +66,18 @@ def one_log(name: str, log: Log, seen: Look) -> Finding:
         return Finding(name, OK, "empty")
     if log.bad == [log.last]:
         repairable = any(log is item for item, _ in _half_written(seen))
-        cure = f"flow stream repair {seen.pipeline}" if repairable else _anew(seen)
+        cure = f"flow stream repair {seen.pipeline}" if repairable else anew(seen)
         return Finding(name, DAMAGED, f"its last entry, {log.last}, {log.entries[log.bad[0]]}", cure)
     if log.bad:
         listed = ", ".join(f"{number} {log.entries[number]}" for number in log.bad[:3])
         in_use = any(number >= (log.last or 0) - 1 for number in log.bad)
         if in_use:
-            return Finding(name, DAMAGED, f"entry {listed}", _anew(seen))
+            return Finding(name, DAMAGED, f"entry {listed}", anew(seen))
         return Finding(name, TO_DO, f"entry {listed}", "Spark needs the last two only: nothing but a look at the disk")
     if log.missing:
         shown = ", ".join(map(str, log.missing[:5])) + (" …" if len(log.missing) > 5 else "")
         if (log.last or 0) - 1 in log.missing:
-            return Finding(name, DAMAGED, f"entry {shown} is missing", _anew(seen))
+            return Finding(name, DAMAGED, f"entry {shown} is missing", anew(seen))
         return Finding(
             name, TO_DO, f"entry {shown} is missing", "Spark needs the last two only: see who removes files there"
         )
@@ -99,44 +90,13 @@ def order(seen: Look) -> Finding:
     if planned is None and done is None:
         return Finding("order", OK, "nothing was planned yet")
     if planned is None or (done is not None and done > planned):
-        return Finding("order", DAMAGED, f"batch {done} is committed and was never planned", _anew(seen))
+        return Finding("order", DAMAGED, f"batch {done} is committed and was never planned", anew(seen))
     open_ = planned - done if done is not None else planned + 1
     if open_ == 0:
         return Finding("order", OK, f"batch {planned} is the last, and committed")
     if open_ == 1:
         return Finding("order", OK, f"batch {planned} is planned and not committed: the next start does it again")
-    return Finding(
-        "order", DAMAGED, f"{open_} batches are planned and not committed, and there can be one", _anew(seen)
-    )
-
-
-def tokens(seen: Look) -> Iterator[Finding]:
-    """The target has the last batch that is committed, and at most the one behind it."""
-    for name, token in seen.tokens.items():
-        about = f"token of {name}"
-        if isinstance(token, str):
-            yield Finding(about, TO_DO, f"cannot be asked: {token}", "look again when the target answers")
-        elif seen.commits.last is not None:
-            yield agreement(about, token, seen.commits.last, seen, waiting=_waiting(seen, name))
-
-
-def agreement(about: str, token: int | None, committed: int, seen: Look, *, waiting: int) -> Finding:
-    """A token is the number of its batch and one."""
-    if token is None:
-        says = f"none, though batch {committed} is committed: is the target new, or was it emptied?"
-        return Finding(about, TO_DO, says, f"flow stream rewind {seen.pipeline} --to earliest --preview")
-    batch = token - 1
-    if batch == committed:
-        return Finding(about, OK, f"batch {batch}, as committed")
-    if batch == committed + 1:
-        return Finding(about, OK, f"batch {batch}, one ahead: the next start sees that it is written")
-    if batch > committed:
-        says = f"batch {batch}, and the checkpoint is at {committed}: it is older than the target, and would lose rows"
-        return Finding(about, DAMAGED, says, _anew(seen))
-    if waiting:
-        return Finding(about, OK, f"batch {batch}; {waiting} more wait for it")
-    says = f"batch {batch}, and batch {committed} is committed: the target is older than the checkpoint"
-    return Finding(about, DAMAGED, says, _anew(seen))
+    return Finding("order", DAMAGED, f"{open_} batches are planned and not committed, and there can be one", anew(seen))
 
 
 def retention(seen: Look) -> Finding:
@@ -177,7 +137,10 @@ def backlogs(seen: Look) -> Iterator[Finding]:
         yield Finding("backlog", OK, "no target is behind")
     for name, count in seen.behind.items():
         yield Finding(
-            "backlog", TO_DO, f"{name} has {count} micro-batch(es) to catch up", "it gets them with the next batch"
+            "backlog",
+            TO_DO,
+            f"{name} has {count} micro-batch(es) to catch up",
+            "it gets them when the stream runs and it answers",
         )
 
 
@@ -188,20 +151,10 @@ def drafts(seen: Look) -> Iterator[Finding]:
         yield Finding("leftovers", TO_DO, f"{count} draft(s) of files", f"flow stream repair {seen.pipeline}")
 
 
-def _anew(seen: Look) -> str:
-    return f"begin a new checkpoint where it is safe: flow stream rewind {seen.pipeline} --to <moment> --preview"
-
-
 def _gap(item: Lost) -> str:
     rows = f"{item.rows:,} message(s)" if item.rows is not None else "messages"
     kept = f", kept from {item.first_kept} on" if item.first_kept else ", all of it is gone"
     return f"{rows} of {item.part} from {item.first_wanted}{kept}"
-
-
-def _waiting(seen: Look, target: str) -> int:
-    """The backlog writes a target's name as a folder can be called."""
-    plain = "".join(letter if letter.isalnum() or letter in "._-" else "_" for letter in target)
-    return seen.behind.get(plain, 0)
 
 
 # Repairs -------------------------------------------------------------------------------------------------------------
@@ -273,9 +226,15 @@ def _half_written(seen: Look) -> Iterator[tuple[Log, Step]]:
     if last is None or offsets.bad != [last] or (done is not None and done >= last) or seen.note_problem is not None:
         return
     # The batch is planned anew, and may be another one: a target that has a batch of this number would pass it over.
-    if all(token is None or (isinstance(token, int) and token <= last) for token in seen.tokens.values()):
+    if all(token is None or (isinstance(token, int) and token <= last) for token in _sequences(seen)):
         says = f"remove the half-written plan of batch {last}: no target has any of it"
         yield offsets, Step(REMOVE, says, _entry("offsets", last))
+
+
+def _sequences(seen: Look) -> Iterator[int | str | None]:
+    yield from seen.tokens.values()
+    for reach in seen.reaches.values():
+        yield reach if isinstance(reach, str) else None if reach.batch is None else reach.batch + 1
 
 
 def _leftovers(seen: Look) -> Iterator[Step]:
@@ -297,12 +256,12 @@ def _generation(seen: Look, known: Mapping[str, Mapping[str, int]]) -> Iterator[
 
 def remembered(seen: Look, known: Mapping[str, Mapping[str, int]]) -> str | None:
     """The generation that the targets remember, where exactly one has got as far as the checkpoint."""
-    done = seen.commits.last
+    done = -1 if seen.commits.last is None else seen.commits.last
     fitting = {
         generation
         for sequences in known.values()
         for generation, sequence in sequences.items()
-        if done is not None and sequence - 1 in (done, done + 1)
+        if sequence - 1 in (done, done + 1)
     }
     return fitting.pop() if len(fitting) == 1 else None
 
@@ -320,9 +279,8 @@ def _entry(log: str, number: int) -> tuple[str, str]:
 def _known(spec: StreamSpec) -> dict[str, Mapping[str, int]]:
     found: dict[str, Mapping[str, int]] = {}
     for target in spec.targets:
-        if isinstance(target, TableTarget):
-            with suppress(FlowError):  # a target that does not answer knows nothing
-                found[target.name] = generations(spec, target)
+        with suppress(FlowError):  # a target that does not answer knows nothing
+            found[target.name] = generations(spec, StreamFolder.of(spec), target)
     return found
 
 

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from ematix_flow.backends.catalog import backend_for
-from ematix_flow.config.resolve import resolve
-from ematix_flow.contract.backend import BatchSink
 from ematix_flow.contract.stream import Lost, StreamRead, StreamSource
-from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.folder import NOTE, StreamFolder
 from ematix_flow.engine.streams.opening import source_of
+from ematix_flow.engine.streams.tokens import Reach, of_others, of_tables
 from ematix_flow.families.lake.place import LakePath
-from ematix_flow.families.lake.sink import LakeSink
 from ematix_flow.families.spool.segments import Segment
-from ematix_flow.families.sql.meta import COMMITS
-from ematix_flow.families.sql.sink import SqlSink
-from ematix_flow.foundation.errors import FlowError, MissingTable
+from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
-
-_REPLAY = ".replay-"
 
 
 @dataclass(frozen=True)
@@ -74,6 +68,9 @@ class Look:
     schema_problem: str | None = None
     has_schema: bool = False
     tokens: Mapping[str, int | str | None] = field(default_factory=dict)
+    """Of tables, which have every micro-batch."""
+    reaches: Mapping[str, Reach | str] = field(default_factory=dict)
+    """Of those who have only some: transactions, and dead letters."""
     lost: Sequence[Lost] | str = ()
     behind: Mapping[str, int] = field(default_factory=dict)
     behind_drafts: tuple[str, ...] = ()
@@ -90,7 +87,7 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
     note, problem = _note(folder)
     generation = str(note["generation"]) if note.get("generation") else None
     offsets, commits = _log(folder.spark / "offsets", least=3), _log(folder.spark / "commits", least=2)
-    behind, drafts = backlog(folder)
+    behind, drafts = backlog(spec, folder)
     with _opened(spec, folder) as source:
         return Look(
             spec.name,
@@ -102,7 +99,8 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
             commits=commits,
             schema_problem=_schema(folder),
             has_schema=folder.learned().path.exists(),
-            tokens=_tokens(spec, generation) if generation and offsets.entries else {},
+            tokens=of_tables(spec, generation) if generation and offsets.entries else {},
+            reaches=of_others(spec, folder, generation) if generation and offsets.entries else {},
             lost=_lost(source, folder, commits),
             behind=behind,
             behind_drafts=drafts,
@@ -185,72 +183,12 @@ def _schema(folder: StreamFolder) -> str | None:
     return None if isinstance(found, dict) and "fields" in found else "is no schema"
 
 
-def backlog(folder: StreamFolder) -> tuple[dict[str, int], tuple[str, ...]]:
+def backlog(spec: StreamSpec, folder: StreamFolder) -> tuple[dict[str, int], tuple[str, ...]]:
     """Micro-batches that wait for a target, and drafts of some."""
-    root = folder.root / "behind"
-    targets = [item for item in root.iterdir() if item.is_dir()] if root.is_dir() else []
-    counted = {item.name: sum(one.name.isdigit() for one in item.iterdir()) for item in targets}
+    kept = Backlog(folder.root / "behind")
+    targets = [item for item in kept.root.iterdir() if item.is_dir()] if kept.root.is_dir() else []
     drafts = [f"behind/{item.name}/{one.name}" for item in targets for one in item.iterdir() if one.name[0] == "."]
-    return {name: count for name, count in counted.items() if count}, tuple(sorted(drafts))
-
-
-def _tokens(spec: StreamSpec, generation: str) -> dict[str, int | str | None]:
-    """The last token of each target that keeps some, or why it cannot be asked; brokers keep none."""
-    found: dict[str, int | str | None] = {}
-    for target in spec.targets:
-        if isinstance(target, TableTarget):
-            try:
-                found[target.name] = last_token(spec, target, generation)
-            except FlowError as error:
-                found[target.name] = mask(error.what)
-    return found
-
-
-def last_token(spec: StreamSpec, target: TableTarget, generation: str) -> int | None:
-    """The sequence of the writer's last commit: the micro-batch's number and one; None where there is none."""
-    sink, writer = _sink(target), spec.writer(target, generation)
-    if not isinstance(sink, LakeSink):
-        return _commits(sink, writer).get(writer)
-    state = sink.state.read(writer)
-    if state is None:
-        return None
-    # One that was announced may have been published by a process that could not say so any more.
-    under_way = state.pending.sequence if state.pending is not None and state.pending.counts is not None else 0
-    return max(state.sequence, under_way) or None
-
-
-def generations(spec: StreamSpec, target: TableTarget) -> dict[str, int]:
-    """Generations that a database knows of this stream and target, each with its last sequence."""
-    before, after = f"{spec.name}@", f"::{target.name}"
-    known = {
-        writer[len(before) : -len(after)]: sequence
-        for writer, sequence in _commits(_sink(target), f"{before}%{after}").items()
-        if writer.startswith(before) and writer.endswith(after)
-    }
-    return {generation: sequence for generation, sequence in known.items() if _REPLAY not in generation}
-
-
-def _sink(target: TableTarget) -> BatchSink:
-    connection = resolve(target.connection).connection
-    maker = backend_for(connection).batch_sink
-    if maker is None:
-        raise AssertionError(f"{target.name} is no table")
-    return maker(connection)
-
-
-def _commits(sink: BatchSink, writers: str) -> dict[str, int]:
-    """The last sequence of each writer whose name is like this; a name may match more, which callers look through."""
-    if not isinstance(sink, SqlSink):
-        return {}
-    d = sink.dialect
-    name = d.relation(d.meta_schema, COMMITS.name)
-    like = f"writer LIKE {d.text_literal(writers)}"
-    try:
-        with closing(sink.connect()) as session:
-            found = session.rows(f"SELECT writer, MAX({d.quote('sequence')}) FROM {name} WHERE {like} GROUP BY writer")
-    except MissingTable:
-        return {}
-    return {str(writer): int(sequence) for writer, sequence in found}
+    return kept.counted([target.name for target in spec.targets]), tuple(sorted(drafts))
 
 
 def _lost(asked: tuple[StreamSource, StreamRead] | str, folder: StreamFolder, commits: Log) -> Sequence[Lost] | str:

@@ -83,6 +83,19 @@ class Destination:
         )
 
 
+def behind(spec: StreamSpec, batch: int) -> Destination:
+    """Where a micro-batch ended, as the offset log has it: what came after it is read again."""
+    folder = StreamFolder.of(spec)
+    ends = folder.ends(batch)
+    if not ends or not ends[0]:
+        last = folder.last_planned()
+        raise PlanError(
+            f"the offset log of {spec.name} has no batch {batch}",
+            hint=f"the last one is {last}, and Spark keeps a hundred" if last is not None else "it has none at all",
+        )
+    return Destination(offsets=ends[0])
+
+
 @dataclass(frozen=True)
 class Step:
     """What happens to one part of the source."""
@@ -131,7 +144,7 @@ def plan(spec: StreamSpec, to: Destination) -> Plan:
     finally:
         source.close()
     concerns, notes = consequences(
-        spec, steps, waiting=backlog(folder)[0], forward=to.word == LATEST, half_done=folder.has_open_batch()
+        spec, steps, waiting=backlog(spec, folder)[0], forward=to.word == LATEST, half_done=folder.has_open_batch()
     )
     return Plan(spec.name, start, steps, concerns, notes, offsets=there)
 

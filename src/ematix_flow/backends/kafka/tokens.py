@@ -1,0 +1,46 @@
+"""The tokens of transactions, asked for without disturbing whoever sends: offsets of a group, each with its batch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.backends.kafka.client import KafkaClient, Part, parts_of
+from ematix_flow.backends.kafka.transactions import Token
+from ematix_flow.contract.stream import Offsets
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KafkaConnection
+
+
+def group_of_tokens(group: str | None, writer: str) -> str:
+    """Of its own: whoever else writes into a group would wipe out the tokens beside its offsets."""
+    return f"{group or 'ematix-flow'}/{writer}"
+
+
+def last_sent(connection: KafkaConnection, group: str, writer: str, ends: Offsets) -> dict[Part, tuple[int, int]]:
+    """The last batch of a writer in each partition of its source, and the offset it came up to.
+
+    Brokers forget the offsets of a group in which nothing happens (`offsets.retention.minutes`): no token is no proof.
+    """
+    client = KafkaClient(connection, group_of_tokens(group, writer))
+    try:
+        noted = client.committed_with_notes(parts_of(ends))
+    finally:
+        client.close()
+    tokens = {part: (Token.read(note), offset) for part, (offset, note) in noted.items()}
+    return {
+        part: (token.batch, offset)
+        for part, (token, offset) in tokens.items()
+        if token is not None and token.writer == writer
+    }
+
+
+def token_groups(connection: KafkaConnection, group: str) -> list[str]:
+    """The writers whose tokens the cluster keeps for streams that read with this group."""
+    client = KafkaClient(connection)
+    try:
+        names = client.groups()
+    finally:
+        client.close()
+    before = group_of_tokens(group, "")
+    return [name.removeprefix(before) for name in names if name.startswith(before)]

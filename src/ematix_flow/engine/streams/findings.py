@@ -1,0 +1,110 @@
+"""One line of a check-up, and whether targets and dead letters agree with the checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+from ematix_flow.engine.streams.inspection import Look
+from ematix_flow.engine.streams.tokens import LETTERS
+
+OK, TO_DO, DAMAGED = "ok", "to do", "damaged"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of a check-up."""
+
+    about: str
+    status: str
+    says: str
+    next: str | None = None
+
+    def to_dict(self) -> dict[str, str | None]:
+        """Ready for JSON."""
+        return asdict(self)
+
+
+def is_damaged(findings: Sequence[Finding]) -> bool:
+    """Whether the stream should not be started as it is."""
+    return any(item.status == DAMAGED for item in findings)
+
+
+def tokens(seen: Look) -> Iterator[Finding]:
+    """The target has the last batch that is committed, and at most the one behind it."""
+    for name, token in seen.tokens.items():
+        about = f"token of {name}"
+        if isinstance(token, str):
+            yield Finding(about, TO_DO, f"cannot be asked: {token}", "look again when the target answers")
+        elif seen.commits.last is not None:
+            yield agreement(about, token, seen.commits.last, seen, waiting=seen.behind.get(name, 0))
+
+
+def agreement(about: str, token: int | None, committed: int, seen: Look, *, waiting: int) -> Finding:
+    """A token is the number of its batch and one."""
+    if token is None:
+        says = f"none, though batch {committed} is committed: is the target new, or was it emptied?"
+        return Finding(about, TO_DO, says, f"flow stream rewind {seen.pipeline} --to earliest --preview")
+    batch = token - 1
+    if batch == committed:
+        return Finding(about, OK, f"batch {batch}, as committed")
+    if batch == committed + 1:
+        return Finding(about, OK, f"batch {batch}, one ahead: the next start sees that it is written")
+    if batch > committed:
+        says = f"batch {batch}, and the checkpoint is at {committed}: it is older than the target, and would lose rows"
+        return Finding(about, DAMAGED, says, _newer(seen))
+    if waiting:
+        return Finding(about, OK, f"batch {batch}; {waiting} more wait for it")
+    says = f"batch {batch}, and batch {committed} is committed: the target is older than the checkpoint"
+    has_end = seen.offsets.entries.get(batch, "") is None
+    cure = f"read again what it lost: flow stream repair {seen.pipeline} --to-batch {batch}" if has_end else anew(seen)
+    return Finding(about, DAMAGED, says, cure)
+
+
+def reaches(seen: Look) -> Iterator[Finding]:
+    """Transactions and dead letters hear of some micro-batches only, and of none that was never planned."""
+    planned = -1 if seen.offsets.last is None else seen.offsets.last
+    for name, reach in seen.reaches.items():
+        about = f"token of {name}" if name != LETTERS else name
+        if isinstance(reach, str):
+            yield Finding(about, TO_DO, f"cannot be asked: {reach}", "look again when it answers")
+        elif reach.batch is not None and reach.batch > planned:
+            says = f"batch {reach.batch}, and the checkpoint is at {planned}: it is older, and would lose rows"
+            yield Finding(about, DAMAGED, says, _newer(seen))
+        elif reach.strays:
+            says = f"batch {reach.batch} was sent up to {'; '.join(reach.strays)}: the checkpoint was changed"
+            yield Finding(about, DAMAGED, says, anew(seen))
+        elif reach.batch is None and name != LETTERS:
+            yield _no_token(about, seen)
+        else:
+            yield Finding(about, OK, "none yet" if reach.batch is None else f"batch {reach.batch} is the newest")
+
+
+def _no_token(about: str, seen: Look) -> Finding:
+    """Brokers forget the offsets of a group that nobody uses, after a week unless they are told otherwise."""
+    says = "none is kept: the stream has sent nothing yet, or stood longer than the broker's offsets.retention.minutes"
+    if not _is_open(seen):
+        return Finding(about, OK, says)
+    cure = "the open batch is sent by the next start; if it was sent before, its messages come twice"
+    return Finding(about, TO_DO, says, cure)
+
+
+def _is_open(seen: Look) -> bool:
+    planned, done = seen.offsets.last, seen.commits.last
+    return planned is not None and (done is None or planned > done)
+
+
+def anew(seen: Look) -> str:
+    """Behind the last batch that both logs know, if there is one; its targets have it, and what follows comes again."""
+    known = [number for number, wrong in seen.commits.entries.items() if wrong is None]
+    safe = max((number for number in known if seen.offsets.entries.get(number, "") is None), default=None)
+    if safe is not None:
+        return f"begin a new checkpoint where batch {safe} ended: flow stream repair {seen.pipeline} --to-batch {safe}"
+    return f"begin a new checkpoint where it is safe: flow stream rewind {seen.pipeline} --to <moment> --preview"
+
+
+def _newer(seen: Look) -> str:
+    return (
+        f"bring the newer checkpoint back, or begin where the last run stood, whose record has its offsets: "
+        f"flow runs list -p {seen.pipeline}, flow stream rewind {seen.pipeline} --to <offsets> --preview"
+    )
