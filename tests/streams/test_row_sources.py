@@ -5,10 +5,11 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -339,6 +340,33 @@ def test_commits_that_the_log_dropped_stop_the_stream(tmp_path: Path) -> None:
         PlanError, match=r"no longer keeps messages that orders has not read \(raw.orders: .* kept from 5 on"
     ):
         go(restart_on_error=True)
+
+
+def test_the_last_row_of_a_key_in_a_delta_table_wins(tmp_path: Path) -> None:
+    root, shop = str(tmp_path / "lake"), tmp_path / "shop.db"
+    lake = DeltaLocalConnection("lake", path=root)
+
+    def append(**values: str) -> None:
+        rows = pa.table({"id": list(values), "v": list(values.values())})
+        write_deltalake(f"{root}/raw/orders", rows, mode="append")
+
+    def go() -> list[Any]:
+        run_streaming_pipeline(
+            name="orders", source=lake, source_query="raw.orders", target=SQLiteConnection("shop", path=str(shop)),
+            target_table=("main", "orders"), mode="merge", keys=["id"], checkpoint=str(tmp_path / "checkpoint"),
+            once=True,
+        )  # fmt: skip
+        with closing(sqlite3.connect(shop)) as connection:
+            return list(connection.execute("SELECT * FROM orders ORDER BY id"))
+
+    for number in range(4):
+        append(a=f"a{number}", b=f"b{number}")
+    append(b="b4")
+    assert go() == [("a", "a3"), ("b", "b4")]
+    append(a="a5")
+    append(a="a6", b="b6")
+    append(b="b7")
+    assert go() == [("a", "a6"), ("b", "b7")]
 
 
 def test_changes_are_read_from_the_change_feed_and_stop_a_plain_stream(spark: Any, stream: Any, tmp_path: Path) -> None:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.delta.origins import Span, marked, of_changes, with_commits
 from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
 from ematix_flow.families.lake.errors import translating
 from ematix_flow.families.lake.session import on_sail
-from ematix_flow.foundation.errors import ConfigError, PlanError, Unsupported
+from ematix_flow.foundation.errors import ConfigError, PlanError, RunFailed, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,6 +36,7 @@ class DeltaStream:
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
         self._source = DeltaSource(connection)
+        self._started: StreamRead | None = None
 
     def check(self, read: StreamRead) -> None:
         """The table must be there, and the place to begin at one."""
@@ -52,11 +54,18 @@ class DeltaStream:
         if read.max_rows is not None:
             options["maxFilesPerTrigger"] = str(_files_of(table, read.max_rows))
         # A commit that only moved rows into other files is passed over by Delta itself; other changes stop the stream.
-        return spark.readStream.format("delta").options(**options).load(table.location)
+        self._started = read
+        frame = spark.readStream.format("delta").options(**options).load(table.location)
+        return frame if _wants_changes(read) else marked(frame)
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """The rows of a micro-batch."""
-        return frame
+        """The rows of a micro-batch, with the commits that they come from."""
+        read = self._started
+        if read is None:
+            raise RunFailed("the stream was not started")
+        if _wants_changes(read):
+            return of_changes(frame, _name(read))
+        return with_commits(frame, self._table(read), _name(read), Span.planned(read.checkpoint))
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
         """Nobody keeps count but the checkpoint."""

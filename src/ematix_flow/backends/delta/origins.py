@@ -1,0 +1,119 @@
+"""Which commit brought a row of a stream, in the form that messages of brokers have.
+
+Delta streams rows without their commits, but a task knows which file it reads, and the log which commit added it. Files of
+the table as it was when the stream began are ordered by the time they were written.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.families.lake.homes import home_of
+from ematix_flow.families.lake.session import active, quote, text
+from ematix_flow.families.messages.decode import SOURCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_FILE, _BLOCK, _NAME, _VERSION, _AT = "_flow_file", "_flow_block", "_flow_name", "_flow_version", "_flow_at"
+_MARKS = (f"input_file_name() AS {_FILE}", f"input_file_block_start() AS {_BLOCK}")
+# A task reads blocks of at least some megabytes one after the other, and counts its rows in 33 bits.
+_PLACE = f"shiftleft({_BLOCK} DIV 1048576, 33) + (monotonically_increasing_id() & 8589934591)"
+_LAST_PART = "substring_index({}, '/', -1)"
+_MOST_COMMITS = 1_000
+"""Commits of one micro-batch that are looked at; where there are more, the time of their files has to do."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """The versions of a micro-batch, as its checkpoint knows them."""
+
+    first: int = 0
+    last: int = -1
+    has_beginning: bool = True
+    """Whether rows of the table as it was at first may be among them."""
+
+    @classmethod
+    def planned(cls, checkpoint: str) -> Span:
+        """Of the micro-batch that was planned last."""
+        folder = home_of(checkpoint) / "spark" / "offsets"
+        numbers = sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit()) if folder.is_dir() else []
+        if not numbers:
+            return cls()
+        ends = [
+            json.loads((folder / str(number)).read_text(encoding="utf-8").splitlines()[2]) for number in numbers[-2:]
+        ]
+        before: dict[str, Any] = ends[0] if len(ends) > 1 else {}
+        return cls(
+            int(before.get("reservoirVersion", 0)),
+            int(ends[-1]["reservoirVersion"]),
+            not before or bool(before.get("isStartingVersion")),
+        )
+
+
+def marked(frame: DataFrame) -> DataFrame:
+    """A stream with the file of each row, which is known only while it is read."""
+    return frame.selectExpr("*", *_MARKS)
+
+
+def with_commits(rows: DataFrame, table: DeltaTable, name: str, span: Span) -> DataFrame:
+    """Marked rows with `_source`: the commit is the offset, and the file with the place in it the message's id."""
+    kept = [column for column in rows.columns if column not in (_FILE, _BLOCK)]
+    file = _LAST_PART.format(_FILE)
+    placed = rows.selectExpr("*", f"{file} AS {_NAME}", f"concat({file}, ':', lpad({_PLACE}, 20, '0')) AS _flow_id")
+    placed = placed.join(_of_commits(table, span).hint("broadcast"), _NAME, "left")
+    at = f"{_AT}_commit"
+    if span.has_beginning:
+        placed, at = placed.join(_at_first(table), _NAME, "left"), f"coalesce({at}, {_AT}_file)"
+    return placed.selectExpr(*map(quote, kept), _source(name, _VERSION, "_flow_id", f"timestamp_millis({at})"))
+
+
+def of_changes(rows: DataFrame, name: str) -> DataFrame:
+    """Rows of a change feed with `_source`; what a row became comes after what it was."""
+    is_old = "_change_type IN ('delete', 'update_preimage')"
+    what = f"CASE WHEN {is_old} THEN NULL ELSE _change_type END"
+    return rows.selectExpr("*", _source(name, "_commit_version", what, "_commit_timestamp"))
+
+
+def _of_commits(table: DeltaTable, span: Span) -> DataFrame:
+    """The files that the commits of a micro-batch added; later commits have later times, whatever their clocks say."""
+    found: dict[str, tuple[str, int, int]] = {}
+    at = 0
+    wanted = [version for version in sorted(table.versions(span.first)) if version <= span.last]
+    for version in wanted[-_MOST_COMMITS:]:
+        actions = table.actions_of(version)
+        told = next((one["commitInfo"].get("timestamp") for one in actions if "commitInfo" in one), None)
+        at = max(at + 1, int(told or 0))
+        for action in actions:
+            if action.get("add", {}).get("dataChange"):
+                file = str(action["add"]["path"]).rpartition("/")[2]
+                found[file] = (file, version, at)
+    columns = f"{_NAME} STRING, {_VERSION} BIGINT, {_AT}_commit BIGINT"
+    return active().createDataFrame(list(found.values()), columns)
+
+
+def _at_first(table: DeltaTable) -> DataFrame:
+    """When the files of the table were written, each of them once."""
+    from pyspark.sql import DataFrame
+
+    spark: Any = active()
+    log = spark._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(spark._jsparkSession, table.location)
+    files = DataFrame(log.unsafeVolatileSnapshot().allFiles().toDF(), spark)
+    named = files.selectExpr(f"{_LAST_PART.format('path')} AS {_NAME}", f"modificationTime AS {_AT}_file")
+    return named.groupBy(_NAME).agg({f"{_AT}_file": "max"}).toDF(_NAME, f"{_AT}_file")
+
+
+def _source(name: str, version: str, message_id: str, at: str) -> str:
+    parts = {
+        "topic": text(name),
+        "partition": "CAST(NULL AS INT)",
+        "offset": version,
+        "key": "CAST(NULL AS BINARY)",
+        "headers": "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)",
+        "message_id": message_id,
+        "timestamp": at,
+    }
+    return f"named_struct({', '.join(f'{part!r}, {value}' for part, value in parts.items())}) AS {SOURCE}"
