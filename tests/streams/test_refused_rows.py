@@ -185,5 +185,5 @@ def test_of_two_rows_with_one_key_the_second_is_refused() -> None:
 
 
 def test_a_batch_with_too_many_refused_rows_is_given_up() -> None:
-    with pytest.raises(DataError, match="more rows of this batch than can be told apart in 400 tries"):
+    with pytest.raises(DataError, match="more rows of this batch are refused than can be told apart in 400 tries"):
         refused_rows(range(0, 300, 3), Table(*range(0, 300, 3)))

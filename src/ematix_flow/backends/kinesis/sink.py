@@ -40,6 +40,10 @@ class KinesisSink:
         """Refuse a service that does not answer, and a stream that is not there."""
         Kinesis(Access.of(self._connection)).ask()
 
+    def most_bytes(self, place: str, *, exactly_once: bool = False) -> int:
+        """What a message may weigh, beside a partition key that is as long as can be."""
+        return _LARGEST - _LONGEST_KEY
+
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
         """Every task sends its rows and waits until each was taken; rows sent."""
         work = staging(_sender(Access.of(self._connection), job, os.getpid()), _translate)

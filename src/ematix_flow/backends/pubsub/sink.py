@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 2_000
 _SECONDS = 60.0
+_LARGEST, _FRAME = 10_000_000, 1_024
 
 Outgoing = tuple[bytes, str, dict[str, str]]
 """Data, ordering key, attributes."""
@@ -41,6 +42,10 @@ class PubSubSink:
             ask_topic(Address.of(self._connection), place)
         except PermissionDenied:  # who may only publish may not ask; the first message tells
             return
+
+    def most_bytes(self, place: str, *, exactly_once: bool = False) -> int:
+        """What a message may weigh, beside the id that we give it and the frame that it travels in."""
+        return _LARGEST - _FRAME
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
         """Every task sends its rows and waits for the service; rows sent."""

@@ -13,6 +13,7 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets
 from ematix_flow.declare.streams.spec import BrokerTarget, StreamSpec
 from ematix_flow.engine.streams.dead_letters import DeadLetters
+from ematix_flow.engine.streams.encoding import FALLIBLE, marked
 from ematix_flow.engine.streams.fitting import WRONG
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.tables import HIDDEN
@@ -84,39 +85,40 @@ class BrokerTargetWriter:
             raise MissingColumn(
                 f"message_key_column names {key!r}, which the rows do not have", hint=did_you_mean(key, rows.columns)
             )
-        whole = rows
-        if self.exactly_once:
-            if HIDDEN not in rows.columns:
-                raise PlanError(
-                    "exactly-once delivery needs to know which message each row comes from, and the transform joins or "
-                    "aggregates rows",
-                    hint='make each row of one message, or say delivery="at_least_once"',
-                )
-            rows = rows.selectExpr("*", "_source.topic AS _flow_topic", "_source.partition AS _flow_partition")
-        messages = self._light_enough(self._encoded(rows, whole.columns, dead), open_until, dead)
-        return Fitted(messages.withColumnsRenamed({"_flow_topic": "topic", "_flow_partition": "partition"}), whole)
-
-    def _encoded(self, rows: DataFrame, names: Sequence[str], dead: DeadLetters | None) -> DataFrame:
-        """The messages; where some may be set aside, with the rows that they are made of."""
-        carried: tuple[str, ...] = _ORIGIN if self.exactly_once else ()
-        if dead is not None:
-            rows = rows.selectExpr("*", f"struct({', '.join(map(quote, names))}) AS {_WHOLE}")
-            carried = (*carried, _WHOLE)
-        return encode(
-            rows, self.payload, key_column=self.target.key_column, columns=[one for one in names if one not in CARRIED],
-            carried=carried, subject=subject_of(self._topic, self.registry), registry=self.registry,
-        )  # fmt: skip
-
-    def _light_enough(self, messages: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> DataFrame:
-        """The messages that are not larger than the broker takes; without dead letters it says so itself."""
+        if self.exactly_once and HIDDEN not in rows.columns:
+            raise PlanError(
+                "exactly-once delivery needs to know which message each row comes from, and the transform joins or "
+                "aggregates rows",
+                hint='make each row of one message, or say delivery="at_least_once"',
+            )
         if dead is None:
-            return messages
+            return Fitted(self._encoded(rows), rows)
+        if self.payload in FALLIBLE:
+            judged = marked(rows, self._encoded, open_until)
+            rows = dead.split(judged, WRONG, stage=STAGE, target=self.name) if judged is not None else rows
+        return Fitted(self._light_enough(rows, open_until, dead), rows)
+
+    def _encoded(self, rows: DataFrame, *, also: Sequence[str] = ()) -> DataFrame:
+        """The messages of rows, with some of their columns as they are."""
+        columns = [name for name in rows.columns if name not in (*CARRIED, *also)]
+        if self.exactly_once:
+            rows = rows.selectExpr("*", "_source.topic AS _flow_topic", "_source.partition AS _flow_partition")
+            also = (*also, *_ORIGIN)
+        messages = encode(
+            rows, self.payload, key_column=self.target.key_column, columns=columns, carried=also,
+            subject=subject_of(self._topic, self.registry), registry=self.registry,
+        )  # fmt: skip
+        return messages.withColumnsRenamed({"_flow_topic": "topic", "_flow_partition": "partition"})
+
+    def _light_enough(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters) -> DataFrame:
+        """The messages that are not larger than the broker takes; the rows of the others are set aside."""
         if self._most_bytes is None:
-            return messages.drop(_WHOLE)
+            return self._encoded(rows)
         weight = f"{_LENGTH.format('key')} + {_LENGTH.format('value')} + {_HEADERS}"
         most = text(f" bytes, and {self.name} takes {self._most_bytes}")
         test = f"CASE WHEN {weight} > {self._most_bytes} THEN concat('the message has ', {weight}, {most}) END"
-        judged = messages.selectExpr("*", f"{test} AS {WRONG}").persist()
+        whole = rows.selectExpr("*", f"struct({', '.join(map(quote, rows.columns))}) AS {_WHOLE}")
+        judged = self._encoded(whole, also=(_WHOLE,)).selectExpr("*", f"{test} AS {WRONG}").persist()
         open_until.callback(judged.unpersist)
         heavy = judged.where(f"{WRONG} IS NOT NULL").selectExpr(f"{_WHOLE}.*", WRONG)
         dead.split(heavy, WRONG, stage=STAGE, target=self.name)

@@ -53,12 +53,12 @@ class Culling:
         numbered = self._kept(rows.selectExpr("*", f"monotonically_increasing_id() AS {ROW}"))
         refused: dict[int, str] = {}
         while True:
-            found = self._found(number, numbered.join(_as_frame(numbered, refused), ROW, "left_anti"))
+            found = self._found(number, numbered.join(as_frame(numbered, refused), ROW, "left_anti"))
             refused |= found
             # Behind a row that goes, an earlier one of its key comes to light, which nobody has tried yet.
             if not found or not self.table.keys:
                 break
-        return numbered.join(_as_frame(numbered, refused), ROW, "left").drop(ROW) if refused else None
+        return numbered.join(as_frame(numbered, refused), ROW, "left").drop(ROW) if refused else None
 
     def _found(self, number: int, rows: DataFrame) -> dict[int, str]:
         job = self.table.rehearsal(number)
@@ -101,11 +101,11 @@ class OneStage:
 
     def __call__(self, last: int, without: Collection[int]) -> FlowError | None:
         dialect, names = self.sink.dialect, self.job.shape.declared.column_names
-        part = narrowed(self.stage, dialect, names, _up_to(dialect.quote(ROW), last, without))
+        part = narrowed(self.stage, dialect, names, up_to(dialect.quote(ROW), last, without))
         try:
             self.sink.publish(self.job, part, self.opening)
         except Exception as exc:
-            return _refusal_of(exc)
+            return refusal_of(exc)
         return None
 
     def close(self) -> None:
@@ -125,10 +125,10 @@ class ManyStages:
         sink = self.table.sink
         opening = sink.begin(self.job)
         try:
-            stage = sink.stage(self.job, self.frame.where(_up_to(ROW, last, without)).drop(ROW))
+            stage = sink.stage(self.job, self.frame.where(up_to(ROW, last, without)).drop(ROW))
             sink.publish(self.job, stage, opening)
         except Exception as exc:
-            return _refusal_of(exc)
+            return refusal_of(exc)
         finally:
             sink.settle(self.job, opening, None, None)
         return None
@@ -147,9 +147,9 @@ def refused_rows(ids: Sequence[int], trial: Trial) -> dict[int, str]:
         tries += 1
         if tries > trial.most_tries:
             raise DataError(
-                f"the table refuses more rows of this batch than can be told apart in {trial.most_tries} tries, "
+                f"more rows of this batch are refused than can be told apart in {trial.most_tries} tries, "
                 f"the first of them: {next(iter(refused.values()), '')}",
-                hint="correct the rows or the table's constraints; nothing was written",
+                hint="correct the rows, or what refuses them; nothing of the batch was written there",
             )
         return trial(ids[count - 1], refused)
 
@@ -168,12 +168,13 @@ def refused_rows(ids: Sequence[int], trial: Trial) -> dict[int, str]:
     return refused
 
 
-def _up_to(row: str, last: int, without: Collection[int]) -> str:
+def up_to(row: str, last: int, without: Collection[int]) -> str:
+    """The condition for the rows of a try."""
     left_out = f" AND {row} NOT IN ({', '.join(map(str, without))})" if without else ""
     return f"{row} <= {last}{left_out}"
 
 
-def _refusal_of(exc: Exception) -> FlowError:
+def refusal_of(exc: Exception) -> FlowError:
     """The error, when the rows are its reason."""
     found = bad_row(exc)
     if found is None:
@@ -181,6 +182,7 @@ def _refusal_of(exc: Exception) -> FlowError:
     return found
 
 
-def _as_frame(numbered: DataFrame, refused: Mapping[int, str]) -> DataFrame:
+def as_frame(numbered: DataFrame, refused: Mapping[int, str]) -> DataFrame:
+    """The numbers of refused rows, and why they are."""
     made = numbered.sparkSession.createDataFrame(list(refused.items()), f"{ROW} BIGINT, {WRONG} STRING")
     return made.hint("broadcast")

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.families.carry import carried_error
+from ematix_flow.foundation.errors import BadValue, FlowError
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import DataType
@@ -194,15 +197,25 @@ def writer(descriptors: bytes, name: str) -> Callable[[pa.Array], pa.Array]:
         import pyarrow as pa
 
         made = message_class(descriptors, name)
-        written = []
-        for row in column.to_pylist():
-            message = made()
-            if row is not None:
-                _fill(message, row)
-            written.append(None if row is None else message.SerializeToString(deterministic=True))
+        try:
+            written = [None if row is None else _written(made(), row) for row in column.to_pylist()]
+        except (ValueError, TypeError, OverflowError) as exc:  # text that is none, a moment that no calendar has
+            raise carried_error(exc, _unwritable) from exc
         return pa.array(written, type=pa.binary())
 
     return write
+
+
+def _unwritable(exc: Exception) -> FlowError:
+    return BadValue(
+        f"a row cannot be written as Protobuf: {exc}", hint="look at its values; SQL can make others of them"
+    )
+
+
+def _written(message: Any, row: dict[str, Any]) -> bytes:
+    _fill(message, row)
+    made: bytes = message.SerializeToString(deterministic=True)
+    return made
 
 
 def _fill(message: Any, row: dict[str, Any]) -> None:
