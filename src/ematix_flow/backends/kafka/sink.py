@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.kafka.client import KafkaClient, Part, load
 from ematix_flow.backends.kafka.errors import missing_topic, recognised
 from ematix_flow.backends.kafka.security import Access
+from ematix_flow.backends.kafka.tokens import group_of_tokens
 from ematix_flow.backends.kafka.transactions import ANSWER, Delivery, delivering, parts_sent
 from ematix_flow.contract.stream import BrokerJob
 from ematix_flow.families.carry import unpack
 from ematix_flow.families.lake.staging import watched
+from ematix_flow.families.message_ids import HEADER_BYTES, with_ids
 from ematix_flow.foundation.errors import PlanError, RunFailed
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class KafkaSink:
         from pyspark.sql.functions import count, lit
 
         seen = Observation()
-        rows = watched(frame.selectExpr(*MESSAGE)).observe(seen, count(lit(1)).alias("rows"))
+        rows = watched(with_ids(frame.selectExpr(*MESSAGE), job)).observe(seen, count(lit(1)).alias("rows"))
         options = {**Access.of(self._connection).for_spark(), "topic": job.place, "kafka.acks": "all"}
         options["kafka.batch.size"] = str(self._batch_size(job.place))
         _let_writes_be_observed(rows.sparkSession)
@@ -98,8 +100,7 @@ class KafkaSink:
             writer=job.writer,
             batch=job.batch,
             place=job.place,
-            # Of its own: whoever else writes into a group would wipe out the tokens beside its offsets.
-            group=f"{job.group or 'ematix-flow'}/{job.writer}",
+            group=group_of_tokens(job.group, job.writer),
             ends=job.ends,
             attempt=secrets.token_hex(6),
             driver=os.getpid(),
@@ -119,7 +120,13 @@ class KafkaSink:
     def most_bytes(self, place: str, *, exactly_once: bool = False) -> int | None:
         """What key, value and headers of a message may weigh together; None when this login may not ask."""
         most = self._largest(place)
-        return None if most is None else min(most, _LARGEST_OF_OURS if exactly_once else _LARGEST_OF_SPARK) - _FRAME
+        if most is None:
+            return None
+        return (
+            min(most, _LARGEST_OF_OURS) - _FRAME
+            if exactly_once
+            else min(most, _LARGEST_OF_SPARK) - _FRAME - HEADER_BYTES
+        )
 
     def parts_taken(self, job: BrokerJob) -> list[Part]:
         """The partitions of the source whose rows of this batch were sent by an earlier try, which is shut out."""
