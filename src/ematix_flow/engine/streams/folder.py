@@ -6,8 +6,8 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -16,15 +16,18 @@ from typing import Any
 from ematix_flow.config.resolve import known_names, resolve
 from ematix_flow.declare.connections.lakes import BucketConnection
 from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.families import locks
 from ematix_flow.families.checkpoints import last_planned
 from ematix_flow.families.lake.homes import bucket_in, home_of, introduce
 from ematix_flow.families.lake.place import LakePath, make_folder, read_if_there, rename, write_atomically
 from ematix_flow.families.lake.s3.bucket import Bucket
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import ConfigError, FlowError, LeaseLost, RunFailed
+from ematix_flow.foundation.errors import ConfigError, FlowError, LeaseHeld, LeaseLost, RunFailed
 
 VARIABLE = "EMATIX_FLOW_CHECKPOINTS"
 NOTE = "flow.json"
+_PATIENCE_SECONDS = 5.0
+"""Who was told to end may need a moment."""
 _STRANGE = re.compile(r"[^\w.-]")
 _OF_A_GENERATION = ("spark", "arrivals", "behind")
 """What begins anew with a generation; the learned schema, dead letters and spools stay."""
@@ -83,6 +86,24 @@ class StreamFolder:
                 f"{self.root / NOTE} is gone, though the checkpoint beside it has begun",
                 hint="flow doctor checkpoint NAME says what is left, and flow stream repair NAME brings it back",
             )
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Have it alone among the processes that see this disk, also when no run log can be asked for a lease."""
+        if not isinstance(self.root, Path):  # a bucket has the lease alone
+            yield
+            return
+        handle = locks.take(self.root / "lock", self._in_use, seconds=_PATIENCE_SECONDS)
+        try:
+            yield
+        finally:
+            os.close(handle)
+
+    def _in_use(self) -> LeaseHeld:
+        return LeaseHeld(
+            f"another process works with the checkpoint in {self.root}",
+            hint="one at a time: end the other one (flow stream stop NAME), or wait for it",
+        )
 
     def note(self) -> Mapping[str, Any]:
         """What the folder says of itself: generation, and after a rewind where to start."""

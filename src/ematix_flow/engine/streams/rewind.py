@@ -151,7 +151,7 @@ def plan(spec: StreamSpec, to: Destination) -> Plan:
 
 def rewind(spec: StreamSpec, to: Destination, *, confirmed: bool, run_log: RunLog | None) -> Plan:
     """Do it, while nobody else runs the stream."""
-    with lease.held(run_log, spec.name):
+    with lease.held(run_log, spec.name), StreamFolder.of(spec).taken():
         made = plan(spec, to)
         if made.concerns and not confirmed:
             raise PlanError(

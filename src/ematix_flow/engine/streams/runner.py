@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine import lease, spark_errors
 from ematix_flow.engine.streams.catching import CatchingUp
+from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.gate import Gate, Stopping
 from ematix_flow.engine.streams.history import StreamHistory
 from ematix_flow.engine.streams.inspection import damage
@@ -91,6 +92,7 @@ def run(
     with (
         _signals(stop) as caught,
         lease.held(run_log, spec.name, LEASE) as holding,
+        StreamFolder.of(spec).taken(),
         serving(metrics, port),
         StreamHistory.kept(run_log, spec, metrics) as history,
         listening(run_log, history.has, stop),
@@ -130,12 +132,19 @@ def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None
     # Of a source written in Python, Spark drains no more than a batch that it does again.
     is_repeated = run.once and opened.folder.has_open_batch()
     query = opened.start()
+
+    def look() -> None:
+        if run.lease.is_lost:
+            query.stop()
+            run.lease.check()
+        catching.while_quiet()
+
     if not run.drains:
         watching.began()
-    _wait(query, run.stop, catching.while_quiet)
+    _wait(query, run.stop, look)
     if is_repeated and not run.stop.is_set() and query.exception() is None:
         query = opened.start()
-        _wait(query, run.stop, catching.while_quiet)
+        _wait(query, run.stop, look)
     if run.stop.is_set():
         gate.close()
         query.stop()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 
+from ematix_flow.families import locks
 from ematix_flow.families.lake.homes import home_of
 from ematix_flow.families.lake.place import LakePath, explained, read_if_there, safe_name
 from ematix_flow.families.lake.s3.path import S3Path
@@ -41,22 +41,15 @@ class Folder:
         return {"root": self.root, "_lock": None}
 
     def take(self, seconds: float = LOCK_SECONDS) -> None:
-        """Have it alone; a process that was killed lets go by itself, its children a moment later."""
-        if self._lock is not None:
-            return
-        with explained(self.root):
-            self.root.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.root / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-        deadline = time.monotonic() + seconds
-        while not _locked(handle):
-            if time.monotonic() > deadline:
-                os.close(handle)
-                raise LeaseHeld(
-                    f"another process still fills the spool {self.root}",
-                    hint="one stream at a time reads a queue into it: end the other one, or wait for it",
-                )
-            time.sleep(0.05)
-        self._lock = handle
+        """Have it alone."""
+        if self._lock is None:
+            self._lock = locks.take(self.root / "lock", self._in_use, seconds=seconds)
+
+    def _in_use(self) -> LeaseHeld:
+        return LeaseHeld(
+            f"another process still fills the spool {self.root}",
+            hint="one stream at a time reads a queue into it: end the other one, or wait for it",
+        )
 
     def leave(self) -> None:
         """Let others have it."""
@@ -173,15 +166,3 @@ class BucketFolder(Folder):
 
     def sync(self) -> None:
         """Every write is there for good."""
-
-
-def _locked(handle: int) -> bool:
-    try:
-        import fcntl
-    except ImportError:  # Windows has none; the stream's own lease keeps others away
-        return True
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
