@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ import pyarrow.parquet
 import pytest
 
 from ematix_flow import ObjectStoreLocalConnection, Source, SQLiteConnection, run_streaming_pipeline
+from ematix_flow.backends.files.arrivals import ArrivalsReader, Watched
+from ematix_flow.backends.files.watching import Folder
 from ematix_flow.foundation.errors import BadValue, DeclarationError, DriftError, PlanError
 from tests.full import when_full
 
@@ -173,3 +176,16 @@ def test_read_options_of_lines_are_heard_or_refused(tmp_path: Path) -> None:
     assert inbox.rows() == [{"id": 1, "late": None}, {"id": 2, "late": "x"}]
     with pytest.raises(DeclarationError, match="batch_size"):
         inbox.drain(source=Source(inbox.source, "events", json_read_options={"batch_size": 10}))
+
+
+@pytest.mark.parametrize("file_format", ["csv", "json_lines", "parquet"])
+def test_a_batch_has_no_more_rows_than_it_may(tmp_path: Path, file_format: str) -> None:
+    """Lines are counted with the one that a header may be."""
+    inbox = Inbox(tmp_path, file_format)
+    for number, size in enumerate((4, 4, 30, 4, 4)):
+        inbox.put(f"{number}", [{"id": one} for one in range(size)], at=1_750_000_000 + number)
+    folder = Folder(inbox.folder / "events", file_format, is_ours=False)
+    reader = ArrivalsReader(Watched(folder, tmp_path / "ledger", is_new=True, max_rows=12))
+    ends = [reader.initialOffset(), *(reader.latestOffset() for _ in range(4))]
+    batches = [[name for part in reader.partitions(*span) for (name,) in reader.read(part)] for span in pairwise(ends)]
+    assert [[Path(name).stem for name in names] for names in batches] == [["0", "1"], ["2"], ["3", "4"], []]

@@ -36,6 +36,8 @@ class Watched:
     """Files that are older than this moment count as read."""
     most: int = 1000
     """Files of one batch; without a limit where everything that is there is drained at once."""
+    max_rows: int | None = None
+    """Rows of one batch, unless its only file has more; one whose rows cannot be counted is a batch by itself."""
     drains: bool = False
 
 
@@ -128,7 +130,7 @@ class ArrivalsReader(DataSourceStreamReader):
             ledger = self._opened()
             new = self._watched.folder.arrived(ledger.seen, wait=self._watched.drains)
             if new:
-                some = new if self._watched.drains else new[: self._watched.most]
+                some = new if self._watched.drains else self._bounded(new)
                 ledger.add([item.name for item in some])
             return {_BATCH: ledger.last}
         except Exception as exc:
@@ -160,6 +162,19 @@ class ArrivalsReader(DataSourceStreamReader):
                 ledger.add([item.name for item in self._unwanted()])
             self._ledger = ledger
         return self._ledger
+
+    def _bounded(self, new: Sequence[Arrived]) -> Sequence[Arrived]:
+        """As many of the oldest as one batch may have."""
+        some, most = new[: self._watched.most], self._watched.max_rows
+        if most is None:
+            return some
+        total = 0
+        for number, item in enumerate(some):
+            rows = self._watched.folder.rows_in(item)
+            total += most if rows is None else rows
+            if number and total > most:
+                return some[:number]
+        return some
 
     def _unwanted(self) -> list[Arrived]:
         since = self._watched.since

@@ -98,6 +98,7 @@ class FilesStream:
             ledger=home / _ARRIVALS,
             is_new=last_planned(read.checkpoint) is None,
             since=_since(read.start),
+            max_rows=read.max_rows,
             drains=bool(read.options.get("drain")),
         )
         label = f"flow_arrivals_{uuid.uuid4().hex}"

@@ -28,6 +28,8 @@ _UNFINISHED = (
     ".writing",
     ".swp",
 )
+_PACKED = (".gz", ".gzip", ".bz2", ".zst", ".zstd", ".lz4", ".snappy", ".deflate", ".xz")
+_CHUNK = 1024 * 1024
 _PARQUET_ENDS = (b"PAR1", b"PARE")
 _SHORTEST_PARQUET = 12
 _PAUSE = 0.2
@@ -61,7 +63,8 @@ class Folder:
             new = [item for item in self.present() if item.name not in seen]
             whole = [item for item in new if self._is_whole(item)]
             if not wait or len(whole) == len(new) or time.monotonic() > until:
-                return sorted(whole, key=lambda item: (item.modified, item.name))
+                # As rows are ordered by their files, whose times Spark knows in milliseconds.
+                return sorted(whole, key=lambda item: (int(item.modified * 1000), item.name))
             time.sleep(_PAUSE)
 
     def present(self) -> list[Arrived]:
@@ -70,6 +73,17 @@ class Folder:
             return list(self._batches())
         found = self._objects(self.path) if isinstance(self.path, S3Path) else self._files(self.path)
         return [item for item in found if self._is_meant(item.name)]
+
+    def rows_in(self, item: Arrived) -> int | None:
+        """How many rows a file has at most, where that can be told without reading it as Spark does."""
+        if self.is_ours or isinstance(self.path, S3Path):
+            return None
+        file = self._file(item.name)
+        with explained(file):
+            if self.file_format == "parquet":
+                return _rows_of_parquet(file)
+            is_plain = file.suffix.lower() not in _PACKED
+            return _lines_of(file) if is_plain and self.file_format in ("csv", "json_lines") else None
 
     def _batches(self) -> Iterator[Arrived]:
         """Batches by the run that loaded them: one that was written anew holds no other rows."""
@@ -153,3 +167,14 @@ def _tail(path: Path, most: int) -> bytes:
             return file.read()
     except OSError:
         return b""
+
+
+def _rows_of_parquet(path: Path) -> int:
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(path).num_rows)
+
+
+def _lines_of(path: Path) -> int:
+    with path.open("rb") as file:
+        return 1 + sum(chunk.count(b"\n") for chunk in iter(lambda: file.read(_CHUNK), b""))
