@@ -71,6 +71,8 @@ def guarantees() -> str:
 
 def _of_streams() -> list[str]:
     """What a stream promises, source by target."""
+    from proofs import BEYOND, PROOFS
+
     from ematix_flow.backends.catalog import all_backends
     from ematix_flow.contract.delivery import MEANINGS, short, stream_delivery
 
@@ -79,8 +81,7 @@ def _of_streams() -> list[str]:
     head = [
         "\n## Streams\n\n",
         "A micro-batch is read again after any crash, and a target that has it already does not take it twice: its token is\n",
-        "the stream, the generation of its checkpoint and the number of the micro-batch. `tests/contract/test_stream_*`,\n",
-        "`tests/crash/test_kill_streams.py` and the tests of each broker prove the cells.\n\n",
+        "the stream, the generation of its checkpoint and the number of the micro-batch.\n\n",
         f"| from ↓ to → | {' | '.join(one.title for one in targets)} |\n",
         f"| --- |{' :-: |' * len(targets)}\n",
     ]
@@ -88,7 +89,11 @@ def _of_streams() -> list[str]:
         f"| {source.title} | {' | '.join(short(stream_delivery(source, target)) for target in targets)} |\n"
         for source in sources
     ]
-    return [*head, *rows, "\n", *(f"- **{sign}**: {meaning}\n" for sign, meaning in MEANINGS.items())]
+    meanings = [f"- **{word}**: {meaning}\n" for word, meaning in MEANINGS.items()]
+    beyond = ["\n### Beyond the table\n\n", BEYOND]
+    shown = [f"| {word} | `{test}` | {what} |\n" for word, tests in PROOFS.items() for test, what in tests]
+    proofs = ["\n### Proofs\n\n", "| word | test | shows |\n| --- | --- | --- |\n", *shown]
+    return [*head, *rows, "\n", *meanings, *beyond, *proofs]
 
 
 PAGES = {"cli.md": command_line, "backends/README.md": backends, "guarantees.md": guarantees}

@@ -105,6 +105,14 @@ def test_the_files_of_a_page_are_streams(texts: list[str], monkeypatch: pytest.M
         assert [spec.sources, spec.targets] != [(), ()]
 
 
+def test_the_tests_that_prove_the_guarantees_are_there() -> None:
+    page = (ROOT / "docs" / "guarantees.md").read_text(encoding="utf-8")
+    named = set(re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", page))
+    assert len(named) > 10
+    missing = [(file, test) for file, test in named if f"def {test}(" not in (ROOT / file).read_text(encoding="utf-8")]
+    assert missing == []
+
+
 def test_the_generated_pages_are_fresh() -> None:
     done = subprocess.run(
         [sys.executable, "scripts/docs.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False,

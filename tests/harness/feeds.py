@@ -12,9 +12,11 @@ import pytest
 
 from ematix_flow import (
     DeltaLocalConnection,
+    DeltaS3Connection,
     KafkaConnection,
     KinesisConnection,
     ObjectStoreLocalConnection,
+    ObjectStoreS3Connection,
     PubSubConnection,
     RabbitMQConnection,
 )
@@ -181,9 +183,28 @@ class FilesFeed(Feed):
 
     def send(self, documents: Sequence[Document]) -> None:
         self._number += 1
-        (self._folder / self.query / f"{self._number}.jsonl").write_text(
-            "".join(f"{json.dumps(one)}\n" for one in documents)
-        )
+        (self._folder / self.query / f"{self._number}.jsonl").write_text(_lines(documents))
+
+
+def _lines(documents: Sequence[Document]) -> str:
+    return "".join(f"{json.dumps(one)}\n" for one in documents)
+
+
+class FilesS3Feed(Feed):
+    query = "incoming"
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
+        from tests.harness.buckets import TestBucket
+
+        self._bucket, self._number = TestBucket.at(request.getfixturevalue("s3_url"), "feed"), 0
+
+    @property
+    def connection(self) -> Any:
+        return ObjectStoreS3Connection("events", format="json_lines", **self._bucket.fields)
+
+    def send(self, documents: Sequence[Document]) -> None:
+        self._number += 1
+        self._bucket.put(f"{self.query}/{self._number}.jsonl", _lines(documents).encode())
 
 
 class DeltaFeed(Feed):
@@ -198,17 +219,42 @@ class DeltaFeed(Feed):
         return DeltaLocalConnection("events", path=str(self._folder))
 
     def send(self, documents: Sequence[Document]) -> None:
-        import pyarrow as pa
-        from deltalake import write_deltalake
-
-        fields = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
         path = self._folder / "public" / "incoming"
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_deltalake(str(path), pa.Table.from_pylist(list(documents), fields), mode="append")
+        _append(str(path), documents)
+
+
+class DeltaS3Feed(Feed):
+    query = "public.incoming"
+
+    def __init__(self, request: pytest.FixtureRequest, folder: Path) -> None:
+        from tests.harness.buckets import TestBucket
+
+        self._bucket = TestBucket.at(request.getfixturevalue("s3_url"), "feed")
+        self.send([])
+
+    @property
+    def connection(self) -> Any:
+        return DeltaS3Connection("events", **self._bucket.fields)
+
+    def send(self, documents: Sequence[Document]) -> None:
+        from tests.services.object_stores import PLACE
+
+        address = f"s3://{PLACE}/{self._bucket.prefix}/public/incoming"
+        _append(address, documents, storage_options=self._bucket.storage_options)
+
+
+def _append(address: str, documents: Sequence[Document], **options: Any) -> None:
+    import pyarrow as pa
+    from deltalake import write_deltalake
+
+    fields = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64())])
+    write_deltalake(address, pa.Table.from_pylist(list(documents), fields), mode="append", **options)
 
 
 FEEDS: dict[str, type[Feed]] = {
     "kafka": KafkaFeed, "rabbitmq": RabbitFeed, "pubsub": PubSubFeed, "kinesis": KinesisFeed, "files": FilesFeed,
-    "delta": DeltaFeed,
+    "files_s3": FilesS3Feed, "delta": DeltaFeed, "delta_s3": DeltaS3Feed,
 }  # fmt: skip
+"""One for each backend that streams can read; every backend with a stream source has one (test_stream_pairs.py)."""
 BROKERS = tuple(name for name, kind in FEEDS.items() if issubclass(kind, Broker))

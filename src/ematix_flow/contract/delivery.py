@@ -11,8 +11,9 @@ MEANINGS = {
     "again, because it never heard the acknowledgement, is another message",
     "exactly": 'exactly once for readers that read committed messages only, with `delivery="exactly_once"`: each input '
     "partition has a transaction of its own that carries the offsets; at least once otherwise",
-    "at least": "at least once. After a crash the messages of one micro-batch may be sent again; each carries the same "
-    "message id as the first time",
+    "at least": "at least once. After a crash the messages of one micro-batch may be sent again, each with the id that it "
+    "had the first time, so that readers can drop it: the header `ematix-message-id` of Kafka, the property `message_id` of "
+    "RabbitMQ, the attribute `ematix-message-id` of Pub/Sub. A record of Kinesis has no place for one",
 }
 _SHORT = {EFFECTIVELY_ONCE: "once", EXACTLY_ONCE: "exactly", AT_LEAST_ONCE: "at least"}
 
