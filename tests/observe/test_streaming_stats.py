@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections import deque
 from datetime import datetime, timezone
+from pathlib import Path
 
 import pytest
 
-from ematix_flow.observe.metrics.streaming import StreamMetrics, serving
+from ematix_flow.observe.metrics.streaming import COUNTERS, GAUGES, PER_PART, StreamMetrics, serving
 from ematix_flow.observe.metrics.streaming_stats import Sample
 from ematix_flow.run_log import InMemoryRunLog
 from ematix_flow.streaming_stats import StreamingStatsRecorder, make_streaming_run_id, scrape_counters, summarize_window
@@ -84,3 +86,9 @@ def test_ids_name_the_stream_and_the_second() -> None:
     made = make_streaming_run_id("orders", datetime(2026, 1, 31, 10, 0, tzinfo=timezone.utc))
     assert made.startswith("orders-stream-20260131T100000-")
     assert len(made.rpartition("-")[2]) == 8
+
+
+def test_the_page_lists_every_figure_of_a_stream() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+    listed = dict(re.findall(r"^\| `ematix_streaming_(\w+)` \|.*\| ([^|]+) \|$", page, re.MULTILINE))
+    assert listed == {**COUNTERS, **GAUGES, **PER_PART}

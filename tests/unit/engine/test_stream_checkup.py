@@ -109,6 +109,9 @@ def test_a_damaged_plan_of_a_batch_that_is_done_needs_a_new_checkpoint() -> None
 def test_a_target_that_was_put_back_is_given_again_what_it_lost() -> None:
     (line,) = [item for item in judge(replace(HEALTHY, tokens={"main.orders": 4})) if item.status == DAMAGED]
     assert str(line.next).endswith("flow stream repair orders --to-batch 3")
+    folder = replace(HEALTHY, tokens={"main.orders": 4}, can_begin_behind_batches=False)
+    (line,) = [item for item in judge(folder) if item.status == DAMAGED]
+    assert "flow stream rewind orders" in str(line.next)
 
 
 def test_a_half_written_commit_is_taken_away_with_its_checksum() -> None:

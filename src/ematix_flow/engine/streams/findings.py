@@ -56,7 +56,7 @@ def agreement(about: str, token: int | None, committed: int, seen: Look, *, wait
     if waiting:
         return Finding(about, OK, f"batch {batch}; {waiting} more wait for it")
     says = f"batch {batch}, and batch {committed} is committed: the target is older than the checkpoint"
-    has_end = seen.offsets.entries.get(batch, "") is None
+    has_end = seen.can_begin_behind_batches and seen.offsets.entries.get(batch, "") is None
     cure = f"read again what it lost: flow stream repair {seen.pipeline} --to-batch {batch}" if has_end else anew(seen)
     return Finding(about, DAMAGED, says, cure)
 
@@ -98,7 +98,7 @@ def anew(seen: Look) -> str:
     """Behind the last batch that both logs know, if there is one; its targets have it, and what follows comes again."""
     known = [number for number, wrong in seen.commits.entries.items() if wrong is None]
     safe = max((number for number in known if seen.offsets.entries.get(number, "") is None), default=None)
-    if safe is not None:
+    if safe is not None and seen.can_begin_behind_batches:
         return f"begin a new checkpoint where batch {safe} ended: flow stream repair {seen.pipeline} --to-batch {safe}"
     return f"begin a new checkpoint where it is safe: flow stream rewind {seen.pipeline} --to <moment> --preview"
 

@@ -15,6 +15,7 @@ from ematix_flow.engine.streams.opening import source_of
 from ematix_flow.engine.streams.tokens import Reach, of_others, of_tables
 from ematix_flow.families.lake.place import LakePath
 from ematix_flow.families.spool.segments import Segment
+from ematix_flow.families.spool.source import SpoolSource
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 
@@ -77,6 +78,8 @@ class Look:
     spools: tuple[Spooled, ...] = ()
     holder: str | None = None
     """Who runs the stream at this moment."""
+    can_begin_behind_batches: bool = True
+    """Whether the source takes the offsets of the checkpoint as a beginning, as Kafka and Kinesis do."""
 
 
 def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
@@ -106,7 +109,13 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
             behind_drafts=drafts,
             spools=tuple(_spools(source, folder)),
             holder=holder,
+            can_begin_behind_batches=not isinstance(source, str) and _takes_offsets(source[0]),
         )
+
+
+def _takes_offsets(source: StreamSource) -> bool:
+    """Lakes begin at versions and moments, and queues have no past."""
+    return source.envelopes and not isinstance(source, SpoolSource)
 
 
 @contextmanager
