@@ -97,7 +97,6 @@ QUICK = {
     "streams/test_bad_batches.py": ("a_micro_batch_that_no_target", "a_lease_that_is_lost"),
     "streams/test_refused_rows.py": ("rows_that_break_a_constraint", "the_search", "of_two_rows", "a_batch_with"),
     "streams/test_new_files.py": ("a_column_that_comes_later", "lines_that_cannot"),
-    "streams/test_figures.py": ("the_depth", "late_rows"),
     "streams/test_queue_registries.py": (),
     "e2e/test_spec_streams.py": ("the_printed_file", "the_printed_command", "sql_joins", "every_streaming_sample"),
     "e2e/test_spec_functions.py": (),
