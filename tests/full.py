@@ -88,7 +88,6 @@ QUICK = {
     "streams/test_spool.py": ("everything_arrives", "killed_at_every_step", "a_drain", "a_broker_that_goes", "what_no_queue"),
     "streams/test_rabbitmq.py": ("everything_arrives", "a_wrong_password", "a_missing_queue", "the_manifest", "sent_rows_are"),
     "streams/test_operations.py": ("a_stream_that_was_drained", "the_commands_look", "every_life"),
-    "streams/test_figures.py": ("lag_is_told", "a_queue_tells", "the_depth", "late_rows"),
     "streams/test_rewinds.py": ("a_rewind_reads_again", "offsets_of_kafka"),
     "streams/test_checkups.py": ("a_half_written_commit", "a_lost_generation_is_found_again_in_a_lake[kept", "transactions"),
     "streams/test_replays.py": ("a_replay_takes",),
