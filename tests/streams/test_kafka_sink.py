@@ -62,6 +62,14 @@ def test_rows_arrive_with_keys_and_headers_and_are_counted(kafka: Kafka, spark: 
     assert KafkaSink(scram(kafka)).send(job(topic), messages(spark, 0)) == 0
 
 
+def test_sending_leaves_files_as_they_are_read(kafka: Kafka, spark: Any, tmp_path: Path) -> None:
+    """What Kafka's writer needs of the session is no concern of others: a row still knows its file."""
+    spark.conf.unset("spark.sql.sources.useV1SourceList")
+    KafkaSink(everybody(kafka)).send(job(new_topic(kafka)), messages(spark, 1))
+    (tmp_path / "one.txt").write_text("a line\n")
+    assert spark.read.text(f"file:{tmp_path}").selectExpr("_metadata.file_name").collect()[0][0] == "one.txt"
+
+
 def test_a_batch_that_is_sent_again_at_least_once_carries_the_same_ids(kafka: Kafka, spark: Any) -> None:
     """Also in another order; and messages that are equal are not the same one."""
     topic, sink = new_topic(kafka), KafkaSink(everybody(kafka))

@@ -157,8 +157,11 @@ class KafkaSink:
 
 
 def _let_writes_be_observed(spark: SparkSession) -> None:
-    """Spark's older way to write Kafka, which it prefers, never tells what was observed, and whoever asks waits for ever."""
-    older = [name for name in str(spark.conf.get(_OLDER_WAY, "kafka")).split(",") if name != "kafka"]
+    """Spark's older way to write Kafka, which it prefers, never tells what was observed, and whoever asks waits for ever.
+
+    Files are still read in the older way, which alone knows the name of a row's file.
+    """
+    older = [name for name in str(spark.conf.get(_OLDER_WAY)).split(",") if name != "kafka"]
     spark.conf.set(_OLDER_WAY, ",".join(older))
 
 
