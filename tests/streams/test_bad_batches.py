@@ -214,6 +214,21 @@ def test_bad_rows_that_are_caught_up_with_count_for_their_own_micro_batch(place:
     assert n(place.folder) == [1, 2]
 
 
+def test_the_database_of_the_letters_may_be_down_while_there_are_none(place: Place) -> None:
+    place.put("1", {"n": 1, "d": 1})
+    there = SQLiteConnection("other", path=str(place.blocked / "other.db"))
+    first = Target(connection=there, table=("main", "numbers"))
+    local = ObjectStoreLocalConnection("local", path=str(place.folder / "local"), format="csv")
+    targets = (first, Target(connection=local, prefix="raw/n"))
+    with pytest.raises(FlowError, match="behind"):
+        place.run(FIRST, *targets, continue_on_target_failure=True)
+    assert len(list((place.folder / "local" / "raw").rglob("*.csv"))) == 1
+    place.blocked.unlink()
+    place.blocked.mkdir()
+    place.run(FIRST, *targets, continue_on_target_failure=True)
+    assert (place.blocked / "other.db").exists()
+
+
 def test_a_row_that_two_targets_refuse_is_one_bad_row(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1}, {"n": 2, "d": None})
     targets = [Target(connection=shop(place.folder), table=table, mode="append") for table in (Strict, Stricter)]

@@ -52,11 +52,8 @@ class BrokerTargetWriter:
     sink: BrokerSink = field(init=False)
     registry: Registry | None = field(init=False)
     payload: str = field(init=False)
-    _open_batch: int | None = field(init=False)
-    """What an earlier process began and did not finish."""
 
     def __post_init__(self) -> None:
-        self._open_batch = self.folder.last_planned() if self.folder.has_open_batch() else None
         connection = resolve(self.target.connection).connection
         backend = backend_for(connection)
         if backend.broker_sink is None:
@@ -133,7 +130,7 @@ class BrokerTargetWriter:
     def taken(self, number: int) -> Taken:
         """Brokers take a message twice, except in transactions."""
         ask: Callable[[BrokerJob], Collection[tuple[str, int]]] | None = getattr(self.sink, "parts_taken", None)
-        if not self.exactly_once or ask is None or number != self._open_batch:
+        if not self.exactly_once or ask is None:
             return NOTHING
         return Taken(parts=frozenset(ask(self._job(number))))
 

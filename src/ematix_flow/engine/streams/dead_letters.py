@@ -59,6 +59,9 @@ _NO_SOURCE = (
 class Graveyard(Protocol):
     """Where the records go: a table, a topic, or the source's own broker."""
 
+    open_batch: int | None
+    """The micro-batch that an earlier process began and did not finish, and may have left records of."""
+
     def forget(self, number: int, having: Having, target: str | None) -> None:
         """Drop what an earlier try of a micro-batch left here, of one target or of all, and no target holds on to."""
 
@@ -89,6 +92,10 @@ class DeadLetters:
     def apart(self) -> DeadLetters:
         """For rows of another micro-batch, which do not count against the one at work."""
         return DeadLetters(self.spec, self.store)
+
+    def is_done_again(self, number: int) -> bool:
+        """Whether an earlier try of the micro-batch may have left letters."""
+        return self.store is not None and self.store.open_batch == number
 
     def total(self) -> int:
         """How many messages the micro-batch has, good and bad."""

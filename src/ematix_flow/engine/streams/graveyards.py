@@ -38,6 +38,7 @@ class TableGraveyard:
 
     table: TableWriter
     letters: Letters
+    open_batch: int | None
 
     @classmethod
     def at(cls, spec: StreamSpec, folder: StreamFolder, generation: str) -> TableGraveyard:
@@ -46,7 +47,7 @@ class TableGraveyard:
         load = LoadSpec(RECORDS, connection, Merge(_KEYS, _TOLD, _TOLD))
         target = TableTarget("dead letters", connection, load, mode="merge")
         own = replace(spec, on_drift="evolve")  # whatever the stream's tables may do, this one is ours
-        return cls(TableWriter(own, target, generation, folder.since()), Letters.of(spec))
+        return cls(TableWriter(own, target, generation, folder.since()), Letters.of(spec), open_batch_of(folder))
 
     def forget(self, number: int, having: Having, target: str | None) -> None:
         """Of this generation alone: after a rewind the numbers begin anew. What a person has parked stays."""
@@ -88,6 +89,7 @@ class TopicGraveyard:
     topic: str
     writer: str
     stream: str
+    open_batch: int | None
 
     def forget(self, number: int, having: Having, target: str | None) -> None:
         """What was sent is sent."""
@@ -112,6 +114,7 @@ class BrokerGraveyard:
     source: SpoolSource
     read: StreamRead
     generation: str
+    open_batch: int | None
     _positions: dict[int, set[int]] = field(default_factory=dict)
     """Of the micro-batch at work."""
 
@@ -146,7 +149,7 @@ def graveyard_of(
         if not isinstance(source, SpoolSource):
             raise ConfigError('dlq_store="broker" is for RabbitMQ and Pub/Sub', where=spec.where)
         source.check_refused_are_kept(read)
-        return BrokerGraveyard(source, read, generation)
+        return BrokerGraveyard(source, read, generation, open_batch_of(folder))
     topic = topic_of_records(spec)
     if bad.store == "topic" and topic is None:
         raise ConfigError('dlq_store="topic" needs a Kafka source and dead_letter_topic=', where=spec.where)
@@ -155,5 +158,11 @@ def graveyard_of(
         maker = backend_for(there).broker_sink
         if maker is None:
             raise AssertionError("Kafka takes messages")
-        return TopicGraveyard(maker(there), topic, f"{spec.name}@{generation}::dead letters", spec.name)
+        writer = f"{spec.name}@{generation}::dead letters"
+        return TopicGraveyard(maker(there), topic, writer, spec.name, open_batch_of(folder))
     return TableGraveyard.at(spec, folder, generation)
+
+
+def open_batch_of(folder: StreamFolder) -> int | None:
+    """The micro-batch that the next start does again; asked before the query runs."""
+    return folder.last_planned() if folder.has_open_batch() else None

@@ -70,8 +70,6 @@ class MicroBatch:
     backlog: Backlog
     gate: Gate
     still_ours: Callable[[], None]
-    may_repeat: bool = True
-    """Whether the next micro-batch may be one that an earlier process left unfinished; only the first one can be."""
     counts: Counts = field(default_factory=Counts)
     failure: FlowError | None = None
     _is_new: bool = field(default=False, init=False)
@@ -88,7 +86,6 @@ class MicroBatch:
             except Exception as exc:
                 self.failure = spark_errors.translate(exc).at(self.spec.where)
                 raise self.failure from exc
-            self.may_repeat = False
             self.counts.batches += 1
             self.counts.batch_seconds = time.monotonic() - began
 
@@ -152,7 +149,7 @@ class MicroBatch:
         if self.dead_letters is None:
             return
         having = None
-        if self.may_repeat:
+        if self.dead_letters.is_done_again(number):
             having = {target.name: self._taken(target, number, given.get(target.name)) for target in self.targets}
         self.still_ours()
         self.counts.bad += self.dead_letters.settle(number, having)

@@ -174,6 +174,7 @@ class Returned:
     targets: Sequence[TargetWriter]
     generation: str
     failed: set[str] = field(default_factory=set)
+    open_batch: int | None = None
 
     def __post_init__(self) -> None:
         self._name()
@@ -256,7 +257,6 @@ class Replaying:
             backlog=Backlog(self.folder.root / "replays"),  # of its own: what targets missed is the stream's to give
             gate=Gate(),
             still_ours=lambda: None,
-            may_repeat=False,  # the token of a group says whether it was done
         )
         work(messages(spark, group), 0)
         return back.good
