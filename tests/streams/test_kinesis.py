@@ -171,6 +171,27 @@ def test_a_stream_begins_where_it_is_told(spark: Any, timed: Service, tmp_path: 
         source.check(reading(tmp_path, start="tomorrow"))
 
 
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+def test_the_first_batch_of_all_is_the_same_when_it_is_done_again(
+    spark: Any, timed: Service, tmp_path: Path, start: str
+) -> None:
+    """Spark asks anew where it begins, and `latest` would be another moment by then."""
+    source, read = KinesisSource(timed.connection), reading(tmp_path, start=start)
+    frame = source.frame(spark, read)
+    time.sleep(1.1)
+    timed.send(range(10))
+
+    def dies(*_: Any) -> None:
+        raise RuntimeError("before anything was written")
+
+    place = str(Path(read.checkpoint, "spark"))
+    query = frame.writeStream.foreachBatch(dies).option("checkpointLocation", place).trigger(availableNow=True).start()
+    with pytest.raises(Exception, match="before anything was written"):
+        query.awaitTermination()
+    time.sleep(0.1)
+    assert numbers(drained(spark, source, read)) == list(range(10))
+
+
 def test_a_micro_batch_is_bounded_and_nothing_is_left_out(service: Service) -> None:
     service.send(range(100))
     reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), max_rows=20))

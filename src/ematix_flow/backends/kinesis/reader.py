@@ -35,6 +35,8 @@ class Settings:
     max_rows: int | None = None
     drains: bool = False
     """Whether one batch takes everything that is there."""
+    reached: Standing | None = None
+    """Where the last micro-batch ends that was ever planned; the first of all begins at `start` whenever it is done."""
 
 
 class Part(InputPartition):
@@ -64,7 +66,7 @@ class KinesisReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, str]:  # noqa: N802
         """As far as one look goes."""
         try:
-            standing = self._standing or self._settings.start
+            standing = self._standing or self._settings.reached or self._settings.start
             self._standing = self._drained(standing) if self._settings.drains else self._looked(standing)
             return self._standing.told()
         except Exception as exc:

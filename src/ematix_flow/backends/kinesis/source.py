@@ -15,7 +15,7 @@ from ematix_flow.backends.kinesis.shards import FLOOR, Position, Standing
 from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
 from ematix_flow.families.checkpoints import last_planned
 from ematix_flow.families.lake.homes import home_of
-from ematix_flow.families.lake.place import read_if_there
+from ematix_flow.families.lake.place import read_if_there, write_atomically
 from ematix_flow.foundation.errors import PlanError, RunFailed
 
 if TYPE_CHECKING:
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import KinesisConnection
 
 _USABLE = ("ACTIVE", "UPDATING")
+_FIRST = "kinesis_start.json"
+"""Among the files of Spark's checkpoint, so that a new one has none of it."""
 
 
 class KinesisSource:
@@ -48,8 +50,10 @@ class KinesisSource:
 
         kept = last_planned(read.checkpoint)
         self._refuse_loss(read)
-        start = Standing.of(kept) if kept else _beginning(read.start)
-        settings = Settings(self._client(read).access, start, read.max_rows, bool(read.options.get("drain")))
+        settings = Settings(
+            self._client(read).access, _begun(read, is_new=not kept), read.max_rows, bool(read.options.get("drain")),
+            reached=Standing.of(kept) if kept else None,
+        )  # fmt: skip
         name = f"flow_kinesis_{uuid.uuid4().hex}"
         spark.dataSource.register(data_source(name, settings))
         return spark.readStream.format(name).load()
@@ -109,6 +113,18 @@ def _last_done(checkpoint: str) -> Mapping[str, Any] | None:
     lines = (kept or "").splitlines()
     found: Mapping[str, Any] | None = json.loads(lines[2]) if len(lines) > 2 and lines[2] != "-" else None
     return found
+
+
+def _begun(read: StreamRead, *, is_new: bool) -> Standing:
+    """Where the first micro-batch begins, also when it is done again: it is noted, because a word means another place then."""
+    note = home_of(read.checkpoint) / "spark" / _FIRST
+    kept = None if is_new else read_if_there(note)
+    if kept is not None:
+        return Standing.of(json.loads(kept))
+    start = _beginning(read.start)
+    if is_new:
+        write_atomically(note, json.dumps(start.told()))
+    return start
 
 
 def _beginning(start: str) -> Standing:
