@@ -1,4 +1,4 @@
-"""Every source with every target: a stream dies behind its publish, before its checkpoint knows, and is started again.
+"""Every source with every target: a stream dies before its publish, then behind it, and is started again each time.
 
 How often a row is there then is what docs/guarantees.md promises of the pair, neither less nor more.
 """
@@ -92,19 +92,24 @@ def pair(source: str, target: str, request: pytest.FixtureRequest, tmp_path: Pat
     return made
 
 
-def die_behind_publish(name: str, **_: Any) -> None:
+def dying(at: str) -> Callable[..., None]:
     """In place of the kill that tests/crash arms here: the process lives on, and what it leaves is the same."""
-    if name == "after_publish":
-        raise RuntimeError("it died behind its publish")
+
+    def point(name: str, **_: Any) -> None:
+        if name == at:
+            raise RuntimeError(f"it died at {at}")
+
+    return point
 
 
-def twice(pair: Pair, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Counter[int]:
-    """What is there when the first try died, and the second had to find out what it had done."""
+def three_tries(pair: Pair, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Counter[int]:
+    """What is there when the first try had done nothing yet, and the third had to find out what the second did."""
     pair.feed.send(DOCUMENTS)
-    with monkeypatch.context() as patch:
-        patch.setattr(fault, "point", die_behind_publish)
-        with pytest.raises(FlowError, match="it died behind its publish"):
-            pair.drain(**options)
+    for point in ("before_publish", "after_publish"):
+        with monkeypatch.context() as patch:
+            patch.setattr(fault, "point", dying(point))
+            with pytest.raises(FlowError, match=f"it died at {point}"):
+                pair.drain(**options)
     pair.drain(**options)
     return pair.found()
 
@@ -112,7 +117,7 @@ def twice(pair: Pair, monkeypatch: pytest.MonkeyPatch, **options: Any) -> Counte
 @pytest.mark.parametrize(("source", "target", "word"), pairs(lambda *_: True))
 def test_a_pair_does_what_its_word_says(pair: Pair, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"delivery": "exactly_once"} if word == "exactly" else {}
-    assert twice(pair, monkeypatch, **asked) == Counter({one["id"]: TIMES[word] for one in DOCUMENTS})
+    assert three_tries(pair, monkeypatch, **asked) == Counter({one["id"]: TIMES[word] for one in DOCUMENTS})
 
 
 def is_exact(source: Backend, target: Backend) -> bool:
@@ -123,7 +128,7 @@ def is_exact(source: Backend, target: Backend) -> bool:
 def test_exactly_once_is_at_least_once_unless_it_is_asked_for(
     pair: Pair, word: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert twice(pair, monkeypatch) == Counter({one["id"]: TIMES["at least"] for one in DOCUMENTS})
+    assert three_tries(pair, monkeypatch) == Counter({one["id"]: TIMES["at least"] for one in DOCUMENTS})
 
 
 @pytest.mark.parametrize(
