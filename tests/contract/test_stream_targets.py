@@ -115,6 +115,13 @@ def test_the_last_message_about_a_key_counts(harness: Harness, kafka: Kafka, top
     stream(table, mode="merge")
     found = {row["id"]: row["customer"] for row in harness.rows(table.spec())}
     assert found == {1: "last", 2: "changed", 3: "c3"}
+    skewed = [("ahead", 2_000_000_000_000), ("behind", 1_000_000_000_000)]  # clocks of two senders
+    send(
+        kafka, topic,
+        [{"value": json.dumps(document(1, customer=who)).encode(), "key": b"1", "timestamp": at} for who, at in skewed],
+    )  # fmt: skip
+    stream(table, mode="merge")
+    assert {row["id"]: row["customer"] for row in harness.rows(table.spec())}[1] == "behind"
 
 
 @pytest.mark.offers("merge")

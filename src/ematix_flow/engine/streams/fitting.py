@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WRONG = "_flow_wrong"
+_LAST, _TOPIC, _PARTITION = "_flow_last", "_flow_topic", "_flow_partition"
 
 
 def fitted(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFrame:
@@ -38,12 +39,22 @@ def judged(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFram
 
 
 def last_of_each(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """The last message of each key: a stream may tell several things about a key in one micro-batch."""
+    """The last message of each key: a stream may tell several things about a key in one micro-batch.
+
+    Within a partition it is the one that was read last, whatever the clocks of its senders said; clocks decide between
+    partitions only, where nothing else can.
+    """
     from pyspark.sql import functions as f
 
-    order = f.expr("struct(_source.timestamp, _source.partition, _source.offset, _source.message_id)")
+    place = "struct(_source.offset, length(_source.message_id), _source.message_id)"
+    parts = [f.expr("_source.topic").alias(_TOPIC), f.expr("_source.partition").alias(_PARTITION)]
     whole = f.struct(*map(quote, rows.columns))
-    return rows.groupBy(*map(quote, keys)).agg(f.max_by(whole, order).alias("last")).select("last.*")
+    named = [f.col(quote(name)) for name in keys]
+    of_parts = rows.groupBy(*named, *parts).agg(f.max_by(whole, f.expr(place)).alias(_LAST))
+    order = f.expr(
+        f"struct({_LAST}._source.timestamp, {_PARTITION}, {_LAST}._source.offset, {_LAST}._source.message_id)"
+    )
+    return of_parts.groupBy(*named).agg(f.max_by(_LAST, order).alias(_LAST)).select(f"{_LAST}.*")
 
 
 def _tests(column: Column, cast: Cast) -> list[str]:
