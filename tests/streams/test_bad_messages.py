@@ -47,7 +47,7 @@ def letters(spec: Any) -> list[tuple[int, str, str | None]]:
 def test_a_message_that_is_too_large_for_the_topic_is_set_aside(kafka: Kafka, delivery: str) -> None:
     source, topic = new_topic(kafka), new_topic(kafka, **{"max.message.bytes": "2000"})
     send(
-        kafka, source, [{"value": json.dumps({"n": n, "t": "x" * size})} for n, size in ((1, 5), (2, 9000), (3, 1800))]
+        kafka, source, [{"value": json.dumps({"n": n, "t": "x" * size})} for n, size in ((1, 5), (2, 9000), (3, 1200))]
     )
     spec = declared(
         name="copy", source=everybody(kafka), source_query=source, target=everybody(kafka), target_topic=topic,

@@ -173,6 +173,8 @@ def test_targets_share_one_read_and_one_that_fails_catches_up(place: Place) -> N
     assert record.extras["errors_total"] == 2  # the target, and so the stream
     blocked.unlink()
     assert place.drain(**fanned).total_rows == 0
+    record = default_run_log().list_runs(pipeline=place.name)[0][0]
+    assert (record.status, record.extras["rows_written_total"], record.extras["targets_behind"]) == ("succeeded", 3, 0)
     assert place.numbers() == [1, 2, 3]
     files = list(blocked.rglob("*.csv"))
     assert sorted(line.split(",")[0] for path in files for line in path.read_text().splitlines()[1:]) == ["1", "2", "3"]

@@ -150,9 +150,11 @@ def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None
         query.stop()
     watching.settle(query)
     _raise_failure(query, opened)
-    watching.ended()
-    if run.drains and not run.stop.is_set():
-        catching.finish()
+    try:
+        if run.drains and not run.stop.is_set():
+            catching.finish()
+    finally:
+        watching.ended()
 
 
 def _wait(query: Any, stop: threading.Event, meanwhile: Callable[[], None]) -> None:
