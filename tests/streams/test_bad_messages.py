@@ -27,7 +27,7 @@ from tests.full import when_full
 from tests.services.kafka import Kafka
 from tests.streams.kafka_session import everybody
 from tests.streams.kafka_topics import everything, new_topic, send
-from tests.streams.operated import GOOD, declared, orders, rows, run
+from tests.streams.operated import GOOD, declared, orders, rows, run, shop
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 FIRST = "SELECT n, CAST(10 / d AS BIGINT) AS v FROM source"
@@ -122,6 +122,30 @@ def _send_first_partition(spec: Any, source: str) -> None:
             assert target.write(0, target.fit(sent, open_until, None), lambda: None) == 2
     finally:
         opened.close()
+
+
+def test_a_target_that_comes_back_gets_what_it_missed_before_the_next_micro_batch(kafka: Kafka, tmp_path: Path) -> None:
+    source = new_topic(kafka)
+    lake = ObjectStoreLocalConnection("lake", path=str(tmp_path / "lake"), format="csv")
+    blocked = tmp_path / "lake" / STATE_FOLDER / "locks"
+    blocked.parent.mkdir(parents=True)
+    blocked.write_text("not a folder")
+    spec = declared(
+        name="copy", source=everybody(kafka), source_query=source, continue_on_target_failure=True,
+        targets=[Target(connection=lake, prefix="raw/n"), Target(connection=shop(tmp_path), table=("main", "numbers"))],
+    )  # fmt: skip
+    opened = open_stream(spec, Gate(), still_ours=lambda: None, once=True)
+    try:
+        for number in (1, 2):
+            send(kafka, source, [{"value": json.dumps({"n": number})}])
+            assert opened.start().awaitTermination(120)
+            assert opened.work.counts.behind["raw/n"] == 2 - number
+            blocked.unlink(missing_ok=True)
+    finally:
+        opened.close()
+    assert rows(tmp_path, "SELECT n FROM numbers") == [(1,), (2,)]
+    files = sorted((tmp_path / "lake" / "raw").rglob("*.csv"), key=lambda file: file.stat().st_mtime)
+    assert [file.read_text().splitlines()[1].split(",")[0] for file in files] == ["1", "2"]
 
 
 def test_a_letter_that_was_parked_stays_so_when_its_message_is_read_again(

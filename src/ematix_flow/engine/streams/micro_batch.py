@@ -197,7 +197,8 @@ class MicroBatch:
             given = target.fit(self.backlog.read(target, old), open_until, dead)
             if dead is not None:
                 self.counts.bad += dead.settle(old, {target.name: target.taken(old)}, target=target.name)
-            self.counts.written += self._written(target, old, given, open_until, dead)
+            # The rows of the micro-batch at work, which `_staged` asks about, were not read by anybody yet.
+            self.counts.written += self._written(target, old, given, open_until, dead, self.still_ours)
         self.backlog.done(target, old)
 
     def _write(
@@ -207,7 +208,7 @@ class MicroBatch:
             if isinstance(given, FlowError):
                 raise given
             self._is_new = False
-            self.counts.written += self._written(target, number, given, open_until, self.dead_letters)
+            self.counts.written += self._written(target, number, given, open_until, self.dead_letters, self._staged)
             if self._is_new:
                 self._count_read(number)
         except Exception as exc:
@@ -216,13 +217,12 @@ class MicroBatch:
             self.backlog.add(target, number, rows, error)
             self.counts.behind[target.name] = len(self.backlog.waiting(target))
 
-    def _written(
-        self, target: TargetWriter, number: int, given: Fitted, open_until: ExitStack, dead: DeadLetters | None
-    ) -> int:
+    def _written(self, target: TargetWriter, number: int, given: Fitted, open_until: ExitStack,
+                 dead: DeadLetters | None, staged: Callable[[], None]) -> int:  # fmt: skip
         """Publish; rows that the target refuses are looked for, and set aside, where the stream is told to."""
         for _ in range(_MOST_CULLS):
             try:
-                return target.write(number, given, self._staged)
+                return target.write(number, given, staged)
             except Exception as exc:
                 error = bad_row(exc)
                 left = target.cull(number, given, error, open_until, dead) if dead and error else None
@@ -230,7 +230,7 @@ class MicroBatch:
                     raise
                 given = left
             self.counts.bad += dead.settle(number)
-        return target.write(number, given, self._staged)
+        return target.write(number, given, staged)
 
     def _count_read(self, number: int) -> None:
         """Once somebody has read the rows: before, the answer would be waited for."""
