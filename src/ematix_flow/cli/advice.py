@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from ematix_flow.cli.module import Loaded
 from ematix_flow.cli.names import name_of
 from ematix_flow.cli.steps import doing
@@ -22,7 +20,7 @@ from ematix_flow.foundation.errors import (
 )
 
 SHORT_ID = 8
-_RANDOM = re.compile(r"[0-9a-f]{8}-?[0-9a-f]{4}")
+_OF_A_STREAM = "-stream-"
 # From here on the publish may have happened, and only the target knows.
 _AFTER_STAGE = ("publish", "settle")
 
@@ -79,7 +77,7 @@ def short(run_id: str) -> str:
     >>> short("0b6c8a52-9c1d-4f0e-8a35-5f6b0f2f7c11"), short("orders-stream-20260131T100000-1f2e3d4c")
     ('0b6c8a52', 'orders-stream-20260131T100000-1f2e3d4c')
     """
-    return run_id[:SHORT_ID] if _RANDOM.match(run_id) else run_id
+    return run_id if _OF_A_STREAM in run_id else run_id[:SHORT_ID]
 
 
 def _connections(error: FlowError, spec: PipelineSpec) -> str:

@@ -24,7 +24,7 @@ def test_every_second_belongs_to_the_step_that_was_last_heard_of() -> None:
         time.sleep(TICK)
     told = seconds_of(clock)
     assert list(told) == ["plan", "stage", "publish"]
-    assert told["stage"] == pytest.approx(2 * TICK, abs=TICK * 0.8)
+    assert all(told[step] >= times * TICK * 0.99 for step, times in (("plan", 1), ("stage", 2), ("publish", 1)))
     assert sum(told.values()) == pytest.approx(clock.elapsed(), abs=0.02)
 
 

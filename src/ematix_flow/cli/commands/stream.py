@@ -273,7 +273,7 @@ def _dead(item: Standing) -> str:
     if not item.dead_letters and not item.dlq_depth:
         return ""
     there = f"{item.dlq_depth:,} letters are there, " if item.dlq_depth is not None else ""
-    look = f": flow dlq list {item.name}" if item.dlq_depth else ""
+    look = "" if item.dlq_depth == 0 else f": flow dlq list {item.name}"
     return f"{there}{item.dead_letters:,} messages were set aside by this run{look}"
 
 
