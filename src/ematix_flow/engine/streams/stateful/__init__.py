@@ -1,0 +1,1 @@
+"""Streams that remember: windows, sessions and joins as folds over micro-batches."""
