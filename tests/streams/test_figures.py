@@ -12,11 +12,9 @@ import pytest
 from ematix_flow import RabbitMQConnection
 from ematix_flow.backends.rabbitmq.source import RabbitMQSource
 from ematix_flow.contract.stream import StreamRead
-from ematix_flow.engine.session import spark_session
 from ematix_flow.engine.streams import desk, runner
 from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.engine.streams.standing import standing
-from ematix_flow.engine.streams.watching import tell_figures
 from ematix_flow.families.spool import segments
 from ematix_flow.families.spool.receiver import Message
 from ematix_flow.families.spool.segments import Segment
@@ -97,22 +95,3 @@ def test_a_stream_without_dead_letters_tells_no_depth(events: Events, run_log: S
     run(events.spec(), run_log)
     assert standing(run_log, "events").dlq_depth is None
     assert "dlq_depth" not in StreamMetrics("events").told()
-
-
-def test_late_rows_are_counted_as_spark_tells_of_them(tmp_path: Path) -> None:
-    """By a query of Spark's own: our streams have no windows yet, and its words are what matters here."""
-    spark, incoming = spark_session({"delta", "s3a", "kafka", "avro"}), tmp_path / "incoming"
-    incoming.mkdir()
-    metrics = StreamMetrics("windows")
-    for number, minute in enumerate((10, 30, 50, 1)):
-        (incoming / f"{number}.json").write_text(json.dumps({"at": f"2026-01-31T10:{minute:02d}:00Z"}))
-        rows = spark.readStream.schema("at TIMESTAMP").json(f"file:{incoming}").withWatermark("at", "1 minute")
-        query = (
-            rows.groupBy("at").count().writeStream.outputMode("append").format("noop")
-            .option("checkpointLocation", f"file:{tmp_path / 'kept'}").trigger(availableNow=True).start()
-        )  # fmt: skip
-        query.awaitTermination()
-        for progress in query.recentProgress:
-            tell_figures(json.loads(progress.json), metrics)
-    assert metrics.values["late_rows_dropped_total"] == 1
-    assert metrics.values["watermark_delay_seconds"] > 0

@@ -43,6 +43,12 @@ class StreamRead:
     max_rows: int | None = None
     """The most rows of one micro-batch, where the source can tell."""
     options: Mapping[str, Any] = field(default_factory=dict)
+    number: int = 0
+    """Which of the stream's sources it is: its line in the offset log."""
+
+    def own(self, name: str) -> str:
+        """The name of what the source keeps below the checkpoint, apart from what others keep there."""
+        return f"{name}-{self.number}" if self.number else name
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from ematix_flow.families.lake.homes import home_of
 from ematix_flow.foundation.errors import RunFailed
 
 
-def last_planned(checkpoint: str) -> Mapping[str, Any] | None:
-    """Where the last micro-batch that was ever planned ends in the stream's source; None for a new stream.
+def last_planned(checkpoint: str, source: int = 0) -> Mapping[str, Any] | None:
+    """Where the last micro-batch that was ever planned ends in one of the stream's sources; None for a new stream.
 
     >>> last_planned("/there/is/no/such/folder") is None
     True
@@ -23,8 +23,8 @@ def last_planned(checkpoint: str) -> Mapping[str, Any] | None:
             path = folder / str(number)
             try:
                 lines = path.read_text(encoding="utf-8").splitlines()
-                if len(lines) > 2:
-                    found: Mapping[str, Any] = json.loads(lines[2]) if lines[2] != "-" else {}
+                if len(lines) > source + 2:
+                    found: Mapping[str, Any] = json.loads(lines[source + 2]) if lines[source + 2] != "-" else {}
                     return found
             except ValueError:
                 raise RunFailed(

@@ -88,7 +88,10 @@ SAID: dict[str, tuple[dict[str, Any], Any]] = {
     "lookups": (SQL, {"c": Lookup(WAREHOUSE, "customers", "public", 60_000), "d": Lookup("named", query="SELECT 1")}),
     "udfs": (SQL, ["@twice"]),
     "aggregate_udfs": (SQL, ["@Total"]),
-    "window": (BASE, Window("hopping", COUNT, 60_000, 30_000, group_by=("id",), late_data="dlq")),
+    "window": (
+        {**BASE, "transform_on_error": "dlq"},
+        Window("hopping", COUNT, 60_000, 30_000, group_by=("id",), late_data="dlq"),
+    ),
     "join": (
         {"name": "x", "sources": [Source(KAFKA, "a"), Source(KAFKA, "b")], **TO_TABLE, "state_store": STATE},
         Join("a", "b", ("id",), ("a_id",), kind="left_outer", min_delta_ms=-5, max_delta_ms=5),

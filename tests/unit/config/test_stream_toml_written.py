@@ -193,7 +193,11 @@ aggregations = st.one_of(
 )
 windows = st.one_of(
     st.builds(lambda one, size: Window("tumbling", [one], size), aggregations, numbers),
-    st.builds(lambda one, size: Window("hopping", [one], size + 1, size, late_data="dlq"), aggregations, numbers),
+    st.builds(
+        lambda one, size: Window("hopping", [one], size + 1, size, late_data="reopen", allowed_lateness_ms=size),
+        aggregations,
+        numbers,
+    ),
     st.builds(lambda one, size: Window("tumbling", [one], size, late_data="reopen", allowed_lateness_ms=size),
               aggregations, numbers),
 )  # fmt: skip

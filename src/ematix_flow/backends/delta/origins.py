@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.contract.stream import StreamRead
 from ematix_flow.families.lake.homes import home_of
 from ematix_flow.families.lake.session import active, quote, text
 from ematix_flow.families.messages.decode import SOURCE
@@ -37,19 +38,18 @@ class Span:
     """Whether rows of the table as it was at first may be among them."""
 
     @classmethod
-    def planned(cls, checkpoint: str) -> Span:
+    def planned(cls, read: StreamRead) -> Span:
         """Of the micro-batch that was planned last."""
-        folder = home_of(checkpoint) / "spark" / "offsets"
+        folder = home_of(read.checkpoint) / "spark" / "offsets"
         numbers = sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit()) if folder.is_dir() else []
         if not numbers:
             return cls()
-        ends = [
-            json.loads((folder / str(number)).read_text(encoding="utf-8").splitlines()[2]) for number in numbers[-2:]
-        ]
+        lines = [(folder / str(one)).read_text(encoding="utf-8").splitlines()[read.number + 2] for one in numbers[-2:]]
+        ends = [json.loads(line) if line != "-" else {} for line in lines]  # a source beside another may have none yet
         before: dict[str, Any] = ends[0] if len(ends) > 1 else {}
         return cls(
             int(before.get("reservoirVersion", 0)),
-            int(ends[-1]["reservoirVersion"]),
+            int(ends[-1].get("reservoirVersion", -1)),
             not before or bool(before.get("isStartingVersion")),
         )
 

@@ -65,7 +65,7 @@ class DeltaStream:
             raise RunFailed("the stream was not started")
         if _wants_changes(read):
             return of_changes(frame, _name(read))
-        return with_commits(frame, self._table(read), _name(read), Span.planned(read.checkpoint))
+        return with_commits(frame, self._table(read), _name(read), Span.planned(read))
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
         """Nobody keeps count but the checkpoint."""

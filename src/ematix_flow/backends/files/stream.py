@@ -92,11 +92,13 @@ class FilesStream:
         self._place.meet(spark)
         path, layout = self._where(read)
         home = home_of(read.checkpoint)
-        self._reading = _Reading(path, layout, KnownColumns(home / _SCHEMA, read.options.get("fields")), read.options)
+        self._reading = _Reading(
+            path, layout, KnownColumns(home / read.own(_SCHEMA), read.options.get("fields")), read.options
+        )
         watched = Watched(
             folder=self._folder(read),
-            ledger=home / _ARRIVALS,
-            is_new=last_planned(read.checkpoint) is None,
+            ledger=home / read.own(_ARRIVALS),
+            is_new=last_planned(read.checkpoint, read.number) is None,
             since=_since(read.start),
             max_rows=read.max_rows,
             drains=bool(read.options.get("drain")),
@@ -176,7 +178,7 @@ class FilesStream:
         """How long the oldest file waits that was not given out; how many rows are in it only reading would tell."""
         from ematix_flow.backends.files.arrivals import Ledger
 
-        ledger = Ledger(home_of(read.checkpoint) / _ARRIVALS)
+        ledger = Ledger(home_of(read.checkpoint) / read.own(_ARRIVALS))
         ledger.load()
         since = _since(json.dumps(dict(end))) if "since" in end else None  # where a stream is to begin
         present = self._folder(read).present()

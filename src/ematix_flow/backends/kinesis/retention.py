@@ -15,7 +15,7 @@ from typing import Any
 
 from ematix_flow.backends.kinesis.client import Kinesis
 from ematix_flow.backends.kinesis.shards import Position, Standing
-from ematix_flow.contract.stream import Lost
+from ematix_flow.contract.stream import Lost, StreamRead
 from ematix_flow.families.lake.homes import home_of
 from ematix_flow.families.lake.place import LakePath, read_if_there, write_atomically
 
@@ -32,9 +32,9 @@ class Ends:
     path: LakePath
 
     @classmethod
-    def beside(cls, checkpoint: str) -> Ends:
-        """Those of one stream."""
-        return cls(home_of(checkpoint) / _NOTE)
+    def beside(cls, read: StreamRead) -> Ends:
+        """Those of one source of a stream."""
+        return cls(home_of(read.checkpoint) / read.own(_NOTE))
 
     def seen(self, shard: str, position: Position) -> float | None:
         """When nothing followed this position for the last time, as far as anybody knows."""

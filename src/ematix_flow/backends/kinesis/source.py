@@ -48,7 +48,7 @@ class KinesisSource:
         """A streaming frame of envelopes."""
         from ematix_flow.backends.kinesis.reader import Settings, data_source
 
-        kept = last_planned(read.checkpoint)
+        kept = last_planned(read.checkpoint, read.number)
         self._refuse_loss(read)
         settings = Settings(
             self._client(read).access, _begun(read, is_new=not kept), read.max_rows, bool(read.options.get("drain")),
@@ -72,16 +72,16 @@ class KinesisSource:
             made.append(PartitionLag(f"{client.access.stream}-{shard}", 0 if is_there else None, got.behind_ms / 1000))
             if is_there:
                 at_end[shard] = standing.at(shard)
-        Ends.beside(read.checkpoint).note(at_end)
+        Ends.beside(read).note(at_end)
         return made
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
         """Shards of which records behind a position are gone, or may be."""
-        return lost(self._client(read), Standing.of(end), Ends.beside(read.checkpoint))
+        return lost(self._client(read), Standing.of(end), Ends.beside(read))
 
     def _refuse_loss(self, read: StreamRead) -> None:
         """Asked for what follows a record that expired, Kinesis begins with the oldest one it has, and says nothing."""
-        done = _last_done(read.checkpoint)
+        done = _last_done(read)
         gone = self.lost(read, done) if done is not None else ()
         if gone:
             said = "; ".join(
@@ -104,20 +104,20 @@ class KinesisSource:
         return Kinesis(Access.of(self._connection, read.query))
 
 
-def _last_done(checkpoint: str) -> Mapping[str, Any] | None:
+def _last_done(read: StreamRead) -> Mapping[str, Any] | None:
     """Where the last micro-batch ends that is in the targets: the one after it is read again."""
-    spark = home_of(checkpoint) / "spark"
+    spark, line = home_of(read.checkpoint) / "spark", read.number + 2
     commits = spark / "commits"
     done = [int(item.name) for item in commits.iterdir() if item.name.isdigit()] if commits.is_dir() else []
     kept = read_if_there(spark / "offsets" / str(max(done))) if done else None
     lines = (kept or "").splitlines()
-    found: Mapping[str, Any] | None = json.loads(lines[2]) if len(lines) > 2 and lines[2] != "-" else None
+    found: Mapping[str, Any] | None = json.loads(lines[line]) if len(lines) > line and lines[line] != "-" else None
     return found
 
 
 def _begun(read: StreamRead, *, is_new: bool) -> Standing:
     """Where the first micro-batch begins, also when it is done again: it is noted, because a word means another place then."""
-    note = home_of(read.checkpoint) / "spark" / _FIRST
+    note = home_of(read.checkpoint) / "spark" / read.own(_FIRST)
     kept = None if is_new else read_if_there(note)
     if kept is not None:
         return Standing.of(json.loads(kept))

@@ -188,7 +188,8 @@ def _build(options: StreamOptions, where: Location | None) -> StreamSpec:
     targets = stream_targets(said, options, where)
     rules.check_delivery(options)
     rules.check_transform(options)
-    rules.check_processing(options, sources, targets, where)
+    bad = _bad_rows(options, sources)
+    rules.check_processing(options, sources, targets, bad, where)
     return StreamSpec(
         name=rules.stream_name(options.name),
         sources=sources,
@@ -198,7 +199,7 @@ def _build(options: StreamOptions, where: Location | None) -> StreamSpec:
         lookups=dict(options.lookups or {}),
         udfs=several(options.udfs),
         aggregate_udfs=several(options.aggregate_udfs),
-        bad_rows=_bad_rows(options, sources),
+        bad_rows=bad,
         delivery=rules.choice(options, "delivery", DELIVERIES) or "auto",
         payload=rules.choice(options, "payload", PAYLOADS),
         fields=rules.message_fields(options.fields),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.streams.parts import Lookup
 from ematix_flow.declare.streams.placement import BROKERS, DELTA, FILES, QUEUES, kind_of
-from ematix_flow.declare.streams.spec import EXACTLY_ONCE, BrokerTarget, StreamTarget
+from ematix_flow.declare.streams.spec import DLQ, EXACTLY_ONCE, BadRows, BrokerTarget, StreamTarget
 from ematix_flow.declare.udfs import functions_of
 from ematix_flow.foundation.errors import DeclarationError, WrongType
 from ematix_flow.foundation.location import Location
@@ -230,7 +230,11 @@ def _check_lookups(lookups: Any) -> None:
 
 
 def check_processing(
-    options: StreamOptions, sources: Sequence[Source], targets: Sequence[StreamTarget], where: Location | None
+    options: StreamOptions,
+    sources: Sequence[Source],
+    targets: Sequence[StreamTarget],
+    bad: BadRows,
+    where: Location | None,
 ) -> None:
     """Windows, joins and change data exclude each other and ask for other parts."""
     together = [name for name in ("window", "join", "cdc") if getattr(options, name) is not None]
@@ -240,6 +244,12 @@ def check_processing(
         _check_join(options, sources)
     if options.cdc is not None:
         _check_cdc(targets)
+    if options.window is not None and options.window.late_data == DLQ and bad.policy != DLQ:
+        raise DeclarationError(
+            'late_data="dlq" makes dead letters of late rows, and this stream keeps none',
+            hint='add transform_on_error="dlq"',
+            keyword="window",
+        )
     _check_state(options, where)
     _check_unused(options, where)
 

@@ -81,12 +81,17 @@ class DeadLetters:
     _aside: list[DataFrame] = field(default_factory=list, init=False)
     _kept: int = field(default=0, init=False)
     """How many of these are kept already."""
-    _decoded: DataFrame | None = field(default=None, init=False)
+    _decoded: list[DataFrame] = field(default_factory=list, init=False)
+    """Of every source."""
     _total: int | None = field(default=None, init=False)
 
+    def begin(self) -> None:
+        """A micro-batch, or a new try of one."""
+        self._aside, self._decoded, self._total, self._kept, self.letters = [], [], None, 0, 0
+
     def aside(self, rows: DataFrame, *, stage: str) -> DataFrame:
-        """The rows without those that say what is wrong with them."""
-        self._aside, self._decoded, self._total, self._kept, self.letters = [], rows, None, 0, 0
+        """The rows of a source without those that say what is wrong with them."""
+        self._decoded.append(rows)
         return self.split(rows, "_error", stage=stage) if "_error" in rows.columns else rows
 
     def apart(self) -> DeadLetters:
@@ -100,9 +105,9 @@ class DeadLetters:
     def total(self) -> int:
         """How many messages the micro-batch has, good and bad."""
         if self._total is None:
-            if self._decoded is None:
+            if not self._decoded:
                 raise AssertionError("nothing was decoded yet")
-            self._total = self._decoded.count()
+            self._total = sum(rows.count() for rows in self._decoded)
         return self._total
 
     def split(self, rows: DataFrame, column: str, *, stage: str, target: str | None = None) -> DataFrame:
@@ -156,7 +161,7 @@ class DeadLetters:
 
     def _brake(self, number: int) -> None:
         most = self.spec.bad_rows.max_fraction
-        if most is None or self._decoded is None:
+        if most is None or not self._decoded:
             return
         bad, total = _distinct(self._aside).select(_PLACE).distinct().count(), self.total()
         if bad > most * total:

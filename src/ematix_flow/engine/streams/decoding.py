@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
@@ -36,6 +37,8 @@ class Decoder:
     """Reads envelopes, and learns what their payloads hold; rows of a lake stay as they are."""
 
     how: Decoding | None
+    columns: Sequence[str] | None = field(default=None, init=False)
+    """Those of the source itself, where several share a frame."""
     _rows: DataFrame | None = field(default=None, init=False)
     _given: DataFrame | None = field(default=None, init=False)
     """The rows that were handed out; whoever keeps them keeps this very frame."""
@@ -86,6 +89,10 @@ class Decoder:
             return False
         heard = self._heard("unlearned")
         return bool(heard) if heard is not None else not self._rows.where(f"{ERROR} LIKE '{NOT_LEARNED}%'").isEmpty()
+
+    def leave(self) -> None:
+        """Nobody reads the rows of this micro-batch, nor asks about them."""
+        self.is_watched, self._watch, self._given = False, None, None
 
     def learn(self) -> bool:
         """Learn what they need; False where nobody can teach it."""
@@ -168,17 +175,18 @@ def _with_raw(rows: DataFrame) -> DataFrame:
     return rows.selectExpr(*kept, f"{f'coalesce({RAW}, {made})' if RAW in rows.columns else made} AS {RAW}")
 
 
-def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder) -> Decoder:
-    """The decoder of a stream, which lives as long as it."""
+def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder, number: int = 0) -> Decoder:
+    """The decoder of one source of a stream, which lives as long as it."""
+    learned = folder.learned(number)
     if not source.envelopes:
-        how = Decoding("json", spec.fields, None, folder.learned()) if isinstance(source, LineSource) else None
+        how = Decoding("json", spec.fields, None, learned) if isinstance(source, LineSource) else None
         return LakeDecoder(how, cast(LakeSource, source), spec.bad_rows.policy != FAIL)
-    connection = resolve(spec.sources[0].connection).connection
+    connection = resolve(spec.sources[number].connection).connection
     registry = registry_of(connection, find=lambda name: resolve(name).connection)
-    return Decoder(Decoding(payload_of(spec), spec.fields, registry, folder.learned()))
+    return Decoder(Decoding(payload_of(spec, number), spec.fields, registry, learned))
 
 
-def payload_of(spec: StreamSpec) -> str:
-    """How the messages of a stream are written."""
-    there = resolve(spec.sources[0].connection).connection
+def payload_of(spec: StreamSpec, number: int = 0) -> str:
+    """How the messages of a source are written."""
+    there = resolve(spec.sources[number].connection).connection
     return spec.payload or getattr(there, "payload_format", None) or "json"

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,7 +29,7 @@ NOTE = "flow.json"
 _PATIENCE_SECONDS = 5.0
 """Who was told to end may need a moment."""
 _STRANGE = re.compile(r"[^\w.-]")
-_OF_A_GENERATION = ("spark", "arrivals", "behind")
+_OF_A_GENERATION = ("spark", "arrivals", "arrivals-1", "behind", "state", "ticks")
 """What begins anew with a generation; the learned schema, dead letters and spools stay."""
 
 
@@ -125,17 +125,19 @@ class StreamFolder:
         """A number that is larger for every later generation, also for one that began in an empty folder."""
         return int(self.note().get("since") or 0)
 
-    def start_at(self) -> str | None:
-        """Where a rewind wants the stream to begin; None once it has begun, and for all others."""
+    def start_at(self, source: int = 0) -> str | None:
+        """Where a rewind wants a source of the stream to begin; None once it has begun, and for all others."""
         try:
             kept = self.note().get("start")
             has_begun = kept is None or last_planned(str(self.root)) is not None
         except RunFailed:  # told when the stream starts
             return None
-        return None if has_begun else str(kept)
+        if has_begun:
+            return None
+        return str(kept[source] if isinstance(kept, list) else kept)
 
-    def begin_anew(self, start: str, at: datetime) -> LakePath:
-        """A new generation that begins there; where the old checkpoint is now.
+    def begin_anew(self, start: str | Sequence[str], at: datetime) -> LakePath:
+        """A new generation that begins there, source by source where there are several; where the old checkpoint is now.
 
         The note is the decision: whoever dies behind it leaves the rest to the next start.
         """
@@ -147,7 +149,7 @@ class StreamFolder:
             with suppress(RunFailed):
                 before = self.since()
         decided = {
-            "generation": new_generation(), "since": _later_than(before), "start": start, "aside": str(aside),
+            "generation": new_generation(), "since": _later_than(before), "start": start if isinstance(start, str) else list(start), "aside": str(aside),
         }  # fmt: skip
         write_atomically(self.root / NOTE, json.dumps(decided))
         self._put_aside(aside)
@@ -190,9 +192,9 @@ class StreamFolder:
         planned, done = self.last_planned(), self.last_committed()
         return planned is not None and (done is None or planned > done)
 
-    def learned(self) -> SchemaFile:
-        """The schema of the payload, as it was learned."""
-        return SchemaFile(self.root / "schema.json")
+    def learned(self, source: int = 0) -> SchemaFile:
+        """The schema of a source's payload, as it was learned."""
+        return SchemaFile(self.root / (f"schema-{source}.json" if source else "schema.json"))
 
     def _read(self, name: str) -> Mapping[str, Any]:
         path = self.root / name

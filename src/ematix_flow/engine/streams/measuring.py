@@ -33,6 +33,8 @@ class Measuring:
         """After a micro-batch, or when there was none; `reached` is the last that is done."""
         self._rarely("lag", LAG_SECONDS, lambda: self._lag(reached))
         self._rarely("depth", _DEPTH_SECONDS_WHEN_BAD if has_new_letters else DEPTH_SECONDS, self._depth)
+        if self._opened.fold is not None:
+            self._rarely("size of the state", LAG_SECONDS, self._size)
 
     def at_once(self, reached: int) -> None:
         """When the stream starts, and when it ends."""
@@ -60,6 +62,11 @@ class Measuring:
             if end is not None
             for item in source.lag(read, end)
         ]
+
+    def _size(self) -> None:
+        fold = self._opened.fold
+        if fold is not None and fold.last is not None:
+            self._metrics.set("state_bytes", fold.keeper.size(fold.last.parts))
 
     def _depth(self) -> None:
         if keeps_letters(self._opened.spec):

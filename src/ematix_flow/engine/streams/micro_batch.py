@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.engine import spark_errors
@@ -14,6 +14,7 @@ from ematix_flow.engine.statement_words import bad_row
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.dead_letters import DeadLetters
 from ematix_flow.engine.streams.decoding import Decoder
+from ematix_flow.engine.streams.feeding import of_source
 from ematix_flow.engine.streams.gate import Gate, Stopping
 from ematix_flow.engine.streams.taken import EVERYTHING, NOTHING, Taken
 from ematix_flow.engine.streams.targets import Fitted, TargetWriter
@@ -58,18 +59,40 @@ class Counts:
     behind: dict[str, int] = field(default_factory=dict)
 
 
+class Processing(Protocol):
+    """What is done with rows beyond SQL: windows, joins, change data."""
+
+    is_a_stage: bool
+    """Whether rows are read, and may be objected to, before any of it is kept."""
+
+    def apply(
+        self,
+        given: Sequence[DataFrame],
+        number: int,
+        open_until: ExitStack,
+        dead: DeadLetters | None,
+        staged: Callable[[], None],
+    ) -> DataFrame | None:
+        """What the targets get of the rows of every source, None for nothing."""
+
+    def pass_by(self, number: int) -> None:
+        """There is a micro-batch of which nobody understood anything."""
+
+
 @dataclass
 class MicroBatch:
     """What Spark calls with every micro-batch."""
 
     spec: StreamSpec
-    decoder: Decoder
+    decoders: Sequence[Decoder]
+    """One for every source."""
     transform: Transform | None
     targets: Sequence[TargetWriter]
     dead_letters: DeadLetters | None
     backlog: Backlog
     gate: Gate
     still_ours: Callable[[], None]
+    processing: Processing | None = None
     counts: Counts = field(default_factory=Counts)
     failure: FlowError | None = None
     _is_new: bool = field(default=False, init=False)
@@ -109,20 +132,33 @@ class MicroBatch:
     @property
     def _can_watch(self) -> bool:
         """Whether a stage is filled before anything is published, and shows what was not understood."""
-        return self.spec.bad_rows.policy == FAIL and all(target.has_stage for target in self.targets)
+        if self.spec.bad_rows.policy != FAIL:
+            return False
+        if self.processing is not None and self.processing.is_a_stage:
+            return True
+        return all(target.has_stage for target in self.targets)
 
     def _once(self, frame: DataFrame, number: int, *, watched: bool) -> None:
         with ExitStack() as open_until:
-            rows = self._decoded(frame, open_until, watched=watched)
+            read = [self._decoded(frame, source, open_until, watched=watched) for source in range(len(self.decoders))]
             if self.dead_letters is not None:
-                rows = self.dead_letters.aside(rows, stage="decode")
-            if self._is_void(rows):
+                self.dead_letters.begin()
+                read = [self.dead_letters.aside(rows, stage="decode") for rows in read]
+            if self._is_void(read):
                 self._settle(number, {})
+                if self.processing is not None:
+                    self.processing.pass_by(number)
                 if self.dead_letters is not None and self.dead_letters.letters:
                     self._count_read(number)
                 return
             if self.transform is not None:
-                rows = self.transform.apply(rows, open_until, self.dead_letters)
+                read = [self.transform.apply(rows, open_until, self.dead_letters) for rows in read]
+            rows = self._processed(read, number, open_until)
+            if rows is None:
+                self._settle(number, {})
+                if self._is_new:
+                    self._count_read(number)
+                return
             if len(self.targets) > 1:  # they share one read
                 rows = _persisted(rows, open_until)
             behind = self._give_missed()
@@ -133,9 +169,20 @@ class MicroBatch:
             for target in self.targets:
                 self._write(target, number, rows, given[target.name], open_until)
 
-    def _is_void(self, rows: DataFrame) -> bool:
+    def _is_void(self, given: Sequence[DataFrame]) -> bool:
         """Whether bad messages are all that ever came: nobody knows a column that SQL or a table could be made of."""
-        return not self.decoder.knows_columns and rows.isEmpty()
+        return not any(decoder.knows_columns for decoder in self.decoders) and all(rows.isEmpty() for rows in given)
+
+    def _processed(self, given: Sequence[DataFrame], number: int, open_until: ExitStack) -> DataFrame | None:
+        """The rows for the targets; None where this micro-batch has none for them."""
+        if self.processing is None:
+            return given[0]
+        self._is_new = False
+        rows = self.processing.apply(given, number, open_until, self.dead_letters, self._staged)
+        if self.processing.is_a_stage and not self._is_new:  # an earlier try has read them
+            for decoder in self.decoders:
+                decoder.leave()
+        return rows
 
     def _fit(self, target: TargetWriter, rows: DataFrame, open_until: ExitStack) -> Fitted | FlowError:
         """The rows in the target's own types, or why it cannot have them now."""
@@ -167,8 +214,10 @@ class MicroBatch:
     def _staged(self) -> None:
         """Asked between stage and publish, unless the target has the micro-batch already."""
         self._is_new = True
-        if self.decoder.has_unread():
-            raise _Again(is_wiser=self.decoder.learn())
+        unread = [decoder for decoder in self.decoders if decoder.has_unread()]
+        if unread:
+            wiser = [decoder.learn() for decoder in unread]
+            raise _Again(is_wiser=all(wiser))
         self.still_ours()
 
     def _tolerated(self, exc: Exception) -> FlowError:
@@ -238,12 +287,16 @@ class MicroBatch:
             return
         dead = self.dead_letters
         # Where a row was bad, something failed that read them, and what was observed on the way is not all.
-        seen = dead.total() if dead is not None and dead.letters else self.decoder.seen()
-        if seen is not None:
-            self.counts.read[number] = seen
+        if dead is not None and dead.letters:
+            self.counts.read[number] = dead.total()
+            return
+        seen = [count for decoder in self.decoders if (count := decoder.seen()) is not None]
+        if seen:
+            self.counts.read[number] = sum(seen)
 
-    def _decoded(self, frame: DataFrame, open_until: ExitStack, *, watched: bool) -> DataFrame:
-        rows = self.decoder.rows(frame, watched=watched)
+    def _decoded(self, frame: DataFrame, source: int, open_until: ExitStack, *, watched: bool) -> DataFrame:
+        decoder = self.decoders[source]
+        rows = decoder.rows(of_source(frame, source, decoder.columns), watched=watched)
         if ERROR not in rows.columns:
             return rows
         if self.spec.bad_rows.policy != FAIL:
@@ -255,7 +308,7 @@ class MicroBatch:
             most=1000,
             hint='correct its producer, or say transform_on_error="dlq" to set such messages aside',
         )
-        waits = f" OR startswith({ERROR}, {text(NOT_LEARNED)})" if self.decoder.is_watched else ""
+        waits = f" OR startswith({ERROR}, {text(NOT_LEARNED)})" if decoder.is_watched else ""
         passes = f"{ERROR} IS NULL{waits}"
         return rows.where(f"CASE WHEN {passes} THEN true ELSE {refusal} END").drop(ERROR)
 

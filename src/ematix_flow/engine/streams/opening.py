@@ -20,10 +20,15 @@ from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.brokers import BrokerTargetWriter
 from ematix_flow.engine.streams.dead_letters import DeadLetters
 from ematix_flow.engine.streams.decoding import decoder_of
+from ematix_flow.engine.streams.feeding import together
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.graveyards import graveyard_of
 from ematix_flow.engine.streams.micro_batch import MicroBatch
+from ematix_flow.engine.streams.stateful.fold import Fold
+from ematix_flow.engine.streams.stateful.opening import fold_of
+from ematix_flow.engine.streams.stateful.ticks import FOLDER as TICKS
+from ematix_flow.engine.streams.stateful.ticks import Ticks
 from ematix_flow.engine.streams.tables import TableWriter
 from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
@@ -32,7 +37,7 @@ from ematix_flow.families.messages.decode import JARS
 from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PlanError, Unsupported
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 
@@ -46,12 +51,13 @@ class OpenStream:
     sources: list[tuple[StreamSource, StreamRead]]
     work: MicroBatch
     once: bool
+    fold: Fold | None = None
+    ticks: Ticks | None = None
 
     def start(self) -> StreamingQuery:
         """Start the query."""
-        source, read = self.sources[0]
         self.spark.conf.set("spark.sql.streaming.pollingDelay", f"{self.spec.idle_pause_ms}ms")
-        writer = source.frame(self.spark, read).writeStream.foreachBatch(self.work)
+        writer = self._frame().writeStream.foreachBatch(self.work)
         writer = writer.option("checkpointLocation", uri(self.folder.spark)).queryName(self.spec.name)
         trigger = self.spec.trigger
         if self.once or trigger == "once":
@@ -60,12 +66,20 @@ class OpenStream:
             writer = writer.trigger(processingTime=trigger)
         return writer.start()
 
+    def _frame(self) -> DataFrame:
+        frames = [source.frame(self.spark, read) for source, read in self.sources]
+        if self.ticks is None:
+            return together(frames)
+        for decoder, frame in zip(self.work.decoders, frames, strict=True):
+            decoder.columns = frame.columns
+        return together([*frames, self.ticks.frame(self.spark)])
+
     def explained(self, failure: Exception) -> FlowError | None:
         """What a failure of Spark's means here, where the source can tell."""
         if not any(source.tells_of_loss(failure) for source, _ in self.sources if hasattr(source, "tells_of_loss")):
-            explain = getattr(self.sources[0][0], "explained", None)
-            told: FlowError | None = explain(failure) if explain is not None else None
-            return told
+            explain = (getattr(source, "explained", None) for source, _ in self.sources)
+            told: list[FlowError | None] = [one(failure) for one in explain if one is not None]
+            return next((one for one in told if one is not None), None)
         last = self.folder.last_committed()
         ends = self.folder.ends(last) if last is not None else []
         lost = [
@@ -87,6 +101,8 @@ class OpenStream:
             source.close()
         if self.work.transform is not None:
             self.work.transform.close()
+        if self.fold is not None:
+            self.fold.close()
 
 
 def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None], once: bool) -> OpenStream:
@@ -107,20 +123,23 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
         still_ours()
         folder.refuse_others(generation)
 
+    fold = fold_of(spec, folder, generation)
     dead, first = None, sources[0]
     if spec.bad_rows.policy != FAIL:
         dead = DeadLetters(spec, graveyard_of(spec, folder, generation, first[0], first[1]))
     work = MicroBatch(
         spec=spec,
-        decoder=decoder_of(spec, first[0], folder),
+        decoders=[decoder_of(spec, source, folder, number) for number, (source, _, _) in enumerate(sources)],
         transform=Transform(spec) if spec.transform_sql or spec.lookups else None,
         targets=targets,
         dead_letters=dead,
         backlog=Backlog(folder.root / "behind"),
         gate=gate,
         still_ours=check_ours,
+        processing=fold,
     )
-    return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once)
+    ticks = Ticks(spec, fold, folder.root / TICKS) if fold is not None else None
+    return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once, fold, ticks)
 
 
 def engine_of(spec: StreamSpec) -> EngineWish:
@@ -138,9 +157,9 @@ def engine_of(spec: StreamSpec) -> EngineWish:
 
 
 def _refuse(spec: StreamSpec) -> None:
-    for word in spec.processing:
-        raise Unsupported(f"{spec.name}: {word}= cannot be run yet", where=spec.where)
-    if len(spec.sources) != 1:
+    if spec.cdc is not None:
+        raise Unsupported(f"{spec.name}: cdc= cannot be run yet", where=spec.where)
+    if len(spec.sources) != 1 and spec.join is None:
         raise Unsupported(f"{spec.name} has {len(spec.sources)} sources", where=spec.where, hint="a stream reads one")
 
 
@@ -153,7 +172,7 @@ def source_of(
     backend = backend_for(connection)
     if backend.stream_source is None:
         raise Unsupported(f"{backend.title} cannot be the source of a stream", where=spec.where)
-    start = folder.start_at() or spec.start
+    start = folder.start_at(number) or spec.start
     source = backend.stream_source(connection)
     options: dict[str, Any] = {"drain": True} if once else {}
     if not source.envelopes and spec.fields:
@@ -162,7 +181,13 @@ def source_of(
     if given := wanted.get(getattr(connection, "format", "")):
         options["read_options"] = given
     read = StreamRead(
-        spec.name, said.query, str(folder.root), start=start, max_rows=spec.max_rows_per_batch, options=options
+        spec.name,
+        said.query,
+        str(folder.root),
+        start=start,
+        max_rows=spec.max_rows_per_batch,
+        options=options,
+        number=number,
     )
     return source, read, backend
 

@@ -29,7 +29,7 @@ from ematix_flow.engine.streams.taken import Having
 from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
 from ematix_flow.families.messages.decode import ERROR, RAW, SOURCE, Decoding, decode
-from ematix_flow.foundation.errors import PlanError, RunFailed
+from ematix_flow.foundation.errors import PlanError, RunFailed, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -63,6 +63,12 @@ def replay(
     spec: StreamSpec, selection: Selection, *, most_attempts: int | None = None, run_log: RunLog | None = None
 ) -> Report:
     """Take the letters through the stream again; what fails once more goes back, and is parked after its last try."""
+    if spec.window is not None or spec.join is not None:
+        raise Unsupported(
+            f"{spec.name} has a {spec.processing[0]}, which a dead letter cannot be put into by hand",
+            hint=f"send the message to the source again, corrected: flow dlq show {spec.name} ID has it",
+            where=spec.where,
+        )
     letters, report = Letters.of(spec), Report()
     letters.bring_up_to_date()
     selection = letters.whole(selection)
@@ -250,7 +256,7 @@ class Replaying:
         is_written_row = group[0].payload_format == ROW
         work = MicroBatch(
             spec=spec,
-            decoder=self._decoder(spark, written=is_written_row),
+            decoders=[self._decoder(spark, written=is_written_row)],
             transform=None if is_written_row else self._transformer(),
             targets=targets,
             dead_letters=DeadLetters(spec, back),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.kafka.topics import Topics
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.declare.connections import KafkaConnection
@@ -87,13 +88,14 @@ def behind(spec: StreamSpec, batch: int) -> Destination:
     """Where a micro-batch ended, as the offset log has it: what came after it is read again."""
     folder = StreamFolder.of(spec)
     ends = folder.ends(batch)
-    if not ends or not ends[0]:
+    told = [end for end in ends[: len(spec.sources)] if end]
+    if not told:
         last = folder.last_planned()
         raise PlanError(
             f"the offset log of {spec.name} has no batch {batch}",
             hint=f"the last one is {last}, and Spark keeps a hundred" if last is not None else "it has none at all",
         )
-    return Destination(offsets=ends[0])
+    return Destination(offsets={part: at for end in told for part, at in end.items()})
 
 
 @dataclass(frozen=True)
@@ -114,14 +116,20 @@ class Plan:
     """A rewind that can be carried out."""
 
     pipeline: str
-    start: str
+    starts: tuple[str, ...]
+    """What every source is told."""
     steps: tuple[Step, ...]
     concerns: tuple[str, ...]
     """Why somebody should agree first."""
     notes: tuple[str, ...] = ()
     kept: str | None = None
     """Where the old checkpoint is, once it is done."""
-    offsets: Offsets = field(default_factory=dict)
+    offsets: tuple[Offsets, ...] = ()
+
+    @property
+    def start(self) -> str:
+        """The same in one text."""
+        return self.starts[0] if len(set(self.starts)) == 1 else ", ".join(self.starts)
 
     def to_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
@@ -135,18 +143,22 @@ class Plan:
 def plan(spec: StreamSpec, to: Destination) -> Plan:
     """From where to where, how many rows, and what that means for the targets; nothing is changed."""
     folder = StreamFolder.of(spec)
-    source, read, _ = source_of(spec, 0, folder, once=False)
-    try:
-        here = _reached(folder)
-        start, there = _beginning(spec, source, read, to, here)
-        source.check(replace(read, start=start))
-        steps = _steps(source, read, here, there)
-    finally:
-        source.close()
+    starts, ends, steps = list[str](), list[Offsets](), list[Step]()
+    for number in range(len(spec.sources)):
+        source, read, _ = source_of(spec, number, folder, once=False)
+        try:
+            here = _reached(folder, number)
+            start, there = _beginning(spec, source, read, to, here)
+            source.check(replace(read, start=start))
+            steps += _steps(source, read, here, there)
+        finally:
+            source.close()
+        starts.append(start)
+        ends.append(there)
     concerns, notes = consequences(
         spec, steps, waiting=backlog(spec, folder)[0], forward=to.word == LATEST, half_done=folder.has_open_batch()
     )
-    return Plan(spec.name, start, steps, concerns, notes, offsets=there)
+    return Plan(spec.name, tuple(starts), tuple(steps), concerns, notes, offsets=tuple(ends))
 
 
 def rewind(spec: StreamSpec, to: Destination, *, confirmed: bool, run_log: RunLog | None) -> Plan:
@@ -158,7 +170,7 @@ def rewind(spec: StreamSpec, to: Destination, *, confirmed: bool, run_log: RunLo
                 f"{spec.name} was not rewound: {'; '.join(made.concerns)}", hint="if that is meant, add --yes"
             )
         with recorded(run_log, spec.name, "rewind", lambda: made.to_dict()):
-            made = replace(made, kept=str(StreamFolder.of(spec).begin_anew(made.start, now())))
+            made = replace(made, kept=str(StreamFolder.of(spec).begin_anew(made.starts, now())))
             _tell_broker(spec, made)
     return made
 
@@ -220,9 +232,9 @@ def _beginning(
     if to.offsets is not None:
         if source.envelopes:
             source.offsets_at(read, _THE_FIRST)  # a queue, which has no past, refuses here
-        whole = completed(to.offsets, here)
+        whole = completed(_own(spec, read, to.offsets, here), here)
         return json.dumps(whole, sort_keys=True), whole
-    is_kafka = isinstance(resolve(spec.sources[0].connection).connection, KafkaConnection)
+    is_kafka = isinstance(resolve(spec.sources[read.number].connection).connection, KafkaConnection)
     if to.moment is not None:
         found = source.offsets_at(read, to.moment)
     elif to.word == EARLIEST:
@@ -234,6 +246,14 @@ def _beginning(
     if to.word == EARLIEST and not is_kafka:  # a connection to Kafka may say latest, so that the word is not enough
         return EARLIEST, found
     return json.dumps(found, sort_keys=True), found
+
+
+def _own(spec: StreamSpec, read: StreamRead, said: Offsets, here: Offsets) -> Offsets:
+    """Of offsets that were said for several sources, those of one; Kafka's are told apart by their topics."""
+    if len(spec.sources) == 1:
+        return said
+    topics = {*Topics.of(read.query).names, *here}
+    return {name: value for name, value in said.items() if name in topics}
 
 
 def completed(said: Offsets, here: Offsets) -> Offsets:
@@ -248,14 +268,14 @@ def completed(said: Offsets, here: Offsets) -> Offsets:
     return {**parts, **{name: {**parts.get(name, {}), **value} for name, value in said.items()}}
 
 
-def _reached(folder: StreamFolder) -> Offsets:
-    """Where the stream stands; a checkpoint that cannot be read, which a rewind may be the cure of, does not say."""
+def _reached(folder: StreamFolder, source: int) -> Offsets:
+    """Where a source of the stream stands; a checkpoint that cannot be read, which a rewind may be the cure of, does not say."""
     last = folder.last_committed()
     try:
         ends = folder.ends(last) if last is not None else []
     except (FlowError, ValueError):
         return {}
-    return ends[0] if ends else {}
+    return ends[source] if len(ends) > source else {}
 
 
 def _steps(source: StreamSource, read: StreamRead, here: Offsets, there: Offsets) -> tuple[Step, ...]:
@@ -320,9 +340,9 @@ def _place(name: str, names: Sequence[str], places: Mapping[str, str]) -> str | 
 
 def _tell_broker(spec: StreamSpec, made: Plan) -> None:
     """Tools that look at the group see where the stream stands now."""
-    if not isinstance(resolve(spec.sources[0].connection).connection, KafkaConnection):
-        return
-    source, read, _ = source_of(spec, 0, StreamFolder.of(spec), once=False)
-    with suppress(FlowError, ValueError, TypeError):
-        source.committed(read, made.offsets)
-    source.close()
+    for number, offsets in enumerate(made.offsets):
+        if isinstance(resolve(spec.sources[number].connection).connection, KafkaConnection):
+            source, read, _ = source_of(spec, number, StreamFolder.of(spec), once=False)
+            with suppress(FlowError, ValueError, TypeError):
+                source.committed(read, offsets)
+            source.close()

@@ -131,12 +131,16 @@ def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None
     catching.begin()
     # Of a source written in Python, Spark drains no more than a batch that it does again.
     is_repeated = run.once and opened.folder.has_open_batch()
+    if opened.ticks is not None:
+        opened.ticks.begin()
     query = opened.start()
 
     def look() -> None:
         if run.lease.is_lost:
             query.stop()
             run.lease.check()
+        if opened.ticks is not None:
+            opened.ticks.give()
         catching.while_quiet()
 
     if not run.drains:

@@ -7,13 +7,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from typing import Any
 
 from ematix_flow.engine.streams.history import StreamHistory
 from ematix_flow.engine.streams.measuring import Measuring
 from ematix_flow.engine.streams.opening import OpenStream
+from ematix_flow.engine.streams.stateful.fold import Fold
 from ematix_flow.foundation import fault
+from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.metrics.streaming import StreamMetrics
 
@@ -134,7 +135,8 @@ class Watching:
             if end:
                 source.committed(read, end)
         self._told = batch
-        self._history.reached = {"batch": batch, "offsets": ends[0] if ends else {}}
+        told = ends[: len(self._opened.sources)]
+        self._history.reached = {"batch": batch, "offsets": told[0] if len(told) == 1 else told}
 
     def _reached(self) -> int:
         """The last micro-batch that is done, also when it was an earlier life that did it."""
@@ -152,6 +154,22 @@ class Watching:
         self._add_grown("errors_total", counts.errors)
         if counts.behind:
             self._metrics.set("targets_behind", sum(counts.behind.values()))
+        if self._opened.fold is not None:
+            self._tell_state(self._opened.fold)
+
+    def _tell_state(self, fold: Fold) -> None:
+        """What a stream remembers, and how far event time has come."""
+        self._add_grown("late_rows_dropped_total", fold.told.get("late", 0))
+        self._add_grown("windows_emitted_total", fold.told.get("emitted", 0))
+        kept = fold.last
+        if kept is None:
+            return
+        self._metrics.set("state_rows", kept.rows)
+        names = [source.query for source in self._opened.spec.sources]
+        reached = {**dict(zip(names, kept.newest, strict=False)), "_global": kept.mark}
+        self._metrics.watermarks = {name: at / 1_000_000 for name, at in reached.items() if at is not None}
+        if kept.mark is not None:
+            self._metrics.set("watermark_delay_seconds", now().timestamp() - kept.mark / 1_000_000)
 
     def _add_grown(self, name: str, total: int) -> None:
         self._metrics.add(name, total - self._counted.get(name, 0))
@@ -160,13 +178,5 @@ class Watching:
 
 def tell_figures(progress: Mapping[str, Any], metrics: StreamMetrics) -> None:
     """What Spark says of a micro-batch."""
-    state = progress.get("stateOperators") or []
-    metrics.add("late_rows_dropped_total", sum(item.get("numRowsDroppedByWatermark", 0) for item in state))
-    metrics.set("state_rows", sum(item.get("numRowsTotal", 0) for item in state))
-    metrics.set("state_bytes", sum(item.get("memoryUsedBytes", 0) for item in state))
     metrics.set("batch_duration_seconds", (progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000)
     metrics.set("rows_per_second", progress.get("processedRowsPerSecond") or 0.0)
-    mark = (progress.get("eventTime") or {}).get("watermark")
-    if mark and not mark.startswith("1970"):
-        at = datetime.fromisoformat(mark.replace("Z", "+00:00"))
-        metrics.set("watermark_delay_seconds", (datetime.now(timezone.utc) - at).total_seconds())

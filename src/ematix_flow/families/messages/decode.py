@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EMPTY", "ERROR", "EVENT_TS", "JARS", "MOST_LESSONS", "NOT_LEARNED", "RAW", "SOURCE", "TOMBSTONE", "Decoding", "Forgetful",
-    "SchemaMemory", "decode", "learn",
+    "SchemaMemory", "decode", "learn", "moment_of",
 ]  # fmt: skip
 
 EVENT_TS, SOURCE, RAW, ERROR = "_event_ts", "_source", "_raw", "_error"
@@ -107,7 +107,7 @@ def _made(reading: Reading) -> _Made:
     from pyspark.sql import functions as f
 
     own = {name: column for name, column in reading.columns if name == EVENT_TS}
-    moment = {_MOMENT: _moment(own[EVENT_TS], reading.types[EVENT_TS].dataType)} if own else {}
+    moment = {_MOMENT: moment_of(own[EVENT_TS], reading.types[EVENT_TS].dataType)} if own else {}
     unreadable = "the message's _event_ts is no point in time"
     why = [reading.why, *(f.when(own[EVENT_TS].isNotNull() & moment[_MOMENT].isNull(), unreadable) for _ in own)]
     named = [(name, column) for name, column in reading.columns if name != EVENT_TS]
@@ -158,8 +158,8 @@ def _counts() -> tuple[Column, ...]:
     )
 
 
-def _moment(column: Column, kind: DataType) -> Column:
-    """The payload's own moment: a timestamp, an ISO 8601 text, or milliseconds since 1970."""
+def moment_of(column: Column, kind: DataType) -> Column:
+    """A moment as people write it: a timestamp, an ISO 8601 text, or milliseconds since 1970."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

@@ -21,7 +21,8 @@ COUNTERS = {
     "errors_total": "Failures of a target or of the stream.",
     "dlq_writes_total": "Messages set aside as dead letters.",
     "idle_iterations_total": "Times the source was asked and had nothing.",
-    "late_rows_dropped_total": "Rows that came too late for their window.",
+    "late_rows_dropped_total": "Rows that came too late for their window or their partner.",
+    "windows_emitted_total": "Rows that came out of windows and joins.",
     "restarts_total": "Restarts after an error.",
 }
 GAUGES = {
@@ -29,12 +30,13 @@ GAUGES = {
     "rows_per_second": "Rows of the last micro-batch by its time.",
     "watermark_delay_seconds": "How far the watermark lies behind the clock.",
     "state_rows": "Rows of state.",
-    "state_bytes": "Memory of the state.",
+    "state_bytes": "Bytes of state, as they are kept.",
     "targets_behind": "Micro-batches that targets have missed and will be given.",
     "dlq_depth": "Dead letters of the stream that wait, are being replayed or are parked.",
 }
 _NOT_KNOWN_AT_FIRST = ("dlq_depth",)
 """What is left out rather than said to be zero as long as nobody has counted it."""
+_WATERMARK = "watermark_seconds"
 PER_PART = {
     "lag_rows": "Messages that are there and not read yet.",
     "lag_seconds": "Age of the oldest message that is not read yet.",
@@ -49,6 +51,8 @@ class StreamMetrics:
         known = (name for name in (*COUNTERS, *GAUGES) if name not in _NOT_KNOWN_AT_FIRST)
         self.values: dict[str, float] = dict.fromkeys(known, 0.0)
         self.lag: Sequence[PartitionLag] = ()
+        self.watermarks: Mapping[str, float] = {}
+        """Of every source, and of all together as `_global`."""
 
     def add(self, name: str, amount: float = 1.0) -> None:
         """Count up."""
@@ -77,6 +81,11 @@ class StreamMetrics:
             for part, figures in lag.items():
                 if name.removeprefix("lag_") in figures:
                     gauge.add_metric([self.pipeline, part], figures[name.removeprefix("lag_")])
+            yield gauge
+        if self.watermarks:
+            gauge = GaugeMetricFamily(PREFIX + _WATERMARK, "The watermark, in seconds.", labels=["pipeline", "source"])
+            for source, at in self.watermarks.items():
+                gauge.add_metric([self.pipeline, source], at)
             yield gauge
 
     def told(self) -> Mapping[str, Any]:

@@ -15,6 +15,8 @@ class Kept:
     """What holds after a micro-batch."""
 
     number: int
+    made_by: str = ""
+    """Which operator understands the state."""
     parts: tuple[str, ...] = ()
     """The parts of the state, oldest first."""
     rows: int = 0
@@ -48,6 +50,9 @@ class Keeper(Protocol):
 
     def write(self, part: str, frame: DataFrame) -> int:
         """Write a part, in place of an earlier try; how many rows it has. Nobody sees it before a note names it."""
+
+    def size(self, parts: Sequence[str]) -> int:
+        """How many bytes these parts take."""
 
     def commit(self, kept: Kept) -> None:
         """From now on this holds, in one step; parts that it does not name are removed."""

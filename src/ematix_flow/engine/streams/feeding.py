@@ -1,0 +1,30 @@
+"""One streaming frame of all sources of a stream, and which rows of a micro-batch came from which of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+ORIGIN = "_flow_origin"
+
+
+def together(frames: Sequence[DataFrame]) -> DataFrame:
+    """All of them as one, in their order, which is that of the offset log."""
+    from pyspark.sql import functions as f
+
+    if len(frames) == 1:
+        return frames[0]
+    marked = [frame.withColumn(ORIGIN, f.lit(number)) for number, frame in enumerate(frames)]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), marked)
+
+
+def of_source(frame: DataFrame, number: int, columns: Sequence[str] | None) -> DataFrame:
+    """The rows of a micro-batch that came from one source, with its own columns where they are known."""
+    if ORIGIN not in frame.columns:
+        return frame
+    rows = frame.where(f"{ORIGIN} = {number}").drop(ORIGIN)
+    return rows.select(*columns) if columns is not None else rows

@@ -1,0 +1,201 @@
+"""A stream that remembers: each micro-batch is folded into the state once, and what comes out of it goes to the targets.
+
+State and outcome are committed in one step under the number of the micro-batch, before any target gets something. Whoever
+dies before that has changed nothing; whoever dies behind it finds the outcome again, and targets that have it say so.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.declare.streams.parts import DLQ
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.engine.streams.dead_letters import DeadLetters
+from ematix_flow.engine.streams.stateful.keeper import Keeper, Kept
+from ematix_flow.engine.streams.stateful.operator import AT, BATCH, Marks, Operator
+from ematix_flow.engine.streams.stateful.rows import IS_LATE, EventTime, Watched
+from ematix_flow.engine.streams.stateful.watermark import FUTURE, MILLISECOND, Times, advanced
+from ematix_flow.foundation import fault
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import PlanError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_log = logging.getLogger(__name__)
+_MOST_PARTS = 8
+"""Reading many small parts costs more than writing one."""
+_LATE = "_flow_late"
+_TOO_LATE = "the row came when everything that it belongs to was closed"
+STAGE = "late_data"
+
+
+@dataclass(frozen=True)
+class Manner:
+    """What the fold has to know of its operator."""
+
+    made_by: str
+    """What tells the operator from others, which do not understand its state."""
+    is_eager: bool = False
+    """Whether something may come out although the watermark does not move."""
+    refuse_crowds: Callable[[DataFrame], None] | None = None
+    most_rows: int = 0
+    """Rows of state from which on crowds are looked for."""
+    compact_ms: int = 60_000
+    forgets: bool = False
+    """Whether the state goes with the process, and is begun anew by the next."""
+
+
+@dataclass
+class Fold:
+    """The state of one stream and what its operator makes of it."""
+
+    spec: StreamSpec
+    operator: Operator
+    manner: Manner
+    keeper: Keeper
+    event_time: EventTime
+    is_a_stage: bool = True
+    told: dict[str, int] = field(default_factory=dict)
+    """What the micro-batches of this process did, for the metrics."""
+    last: Kept | None = field(default=None, init=False)
+
+    def apply(
+        self,
+        given: Sequence[DataFrame],
+        number: int,
+        open_until: ExitStack,
+        dead: DeadLetters | None,
+        staged: Callable[[], None],
+    ) -> DataFrame | None:
+        """What the targets get, None for nothing; `staged` may object before anything is kept, and is not asked about a
+        micro-batch that is kept already, whose rows nobody reads."""
+        before = self._before(number)
+        if before is None or before.number < number:
+            timed = [self.event_time.placed(frame, dead, open_until) for frame in given]
+            self.last = self._folded(timed, number, before, open_until, staged)
+        else:
+            self.last = before
+        if self.last.late is not None and dead is not None:
+            dead.split(self.keeper.read(self.last.late), _LATE, stage=STAGE)
+        return self.keeper.read(self.last.outcome) if self.last.outcome is not None else None
+
+    def pass_by(self, number: int) -> None:
+        """A micro-batch without a single row that anybody understood."""
+        before = self._before(number)
+        if before is None or before.number < number:
+            kept = before or Kept(number, made_by=self.manner.made_by, **_told(Times.of(len(self.spec.sources))))
+            self.last = replace(kept, number=number, outcome=None, late=None, told={})
+            self.keeper.commit(self.last)
+
+    def _before(self, number: int) -> Kept | None:
+        """What holds before a micro-batch, or from an earlier try of it."""
+        kept = self.last or self.keeper.kept()
+        name = self.spec.name
+        if kept is None and number > 0 and not self.manner.forgets:
+            raise self._lost(f"the state of {name} is gone, and its checkpoint is at batch {number}")
+        if kept is not None and kept.number > number:
+            raise self._lost(f"the state of {name} is that of batch {kept.number}, and its checkpoint is at {number}")
+        if kept is not None and kept.made_by != self.manner.made_by:
+            raise PlanError(
+                f"the state of {name} was made by another {self.spec.processing[0]}=",
+                hint=f"give the stream another name, or begin anew: flow stream rewind {name} --to earliest --yes",
+            )
+        return kept
+
+    def _lost(self, what: str) -> PlanError:
+        return PlanError(
+            what,
+            hint=f"bring the right one back, or begin anew: flow stream rewind {self.spec.name} --to earliest --yes",
+        )
+
+    def _folded(self, timed: Sequence[DataFrame], number: int, before: Kept | None, open_until: ExitStack,
+                staged: Callable[[], None]) -> Kept:  # fmt: skip
+        kept, at = before or Kept(-1), int(now().timestamp() * 1_000_000)
+        times = Times(kept.newest, kept.heard, kept.mark) if before else Times.of(len(timed))
+        watched = Watched(self.operator.late(times.mark) if times.mark is not None else None, at + FUTURE)
+        late, marked = self._late([watched.marked(frame) for frame in timed], number, open_until)
+        partials = self.operator.partials([watched.in_time(frame) for frame in marked], times.mark)
+        numbered = partials.selectExpr("*", f"CAST({number} AS BIGINT) AS {BATCH}")
+        part = f"{number}-state"
+        added = self.keeper.write(part, watched.added(numbered, self.operator.due(), times.mark))
+        staged()
+        seen = watched.heard()
+        if seen.ahead:
+            _log.warning("%s: %d row(s) are ahead of the clock by more than an hour, and do not move the watermark",
+                         self.spec.name, seen.ahead)  # fmt: skip
+        after = advanced(times, seen.newest, at, self.spec.watermark)
+        made = replace(
+            kept, number=number, made_by=self.manner.made_by, outcome=None, late=late, told={"late": seen.late},
+            # Without a row it is kept for its columns, as long as there is no other.
+            parts=(*kept.parts, part) if added or not kept.parts else kept.parts, rows=kept.rows + added, **_told(after),
+        )  # fmt: skip
+        made = self._outcome(made, Marks(times.mark, after.mark), (kept.due, seen.due))
+        made = self._compacted(made, at)
+        fault.point("before_fold")
+        self.keeper.commit(made)
+        fault.point("after_fold")
+        for name, count in made.told.items():
+            self.told[name] = self.told.get(name, 0) + count
+        return made
+
+    def _late(
+        self, marked: Sequence[DataFrame], number: int, open_until: ExitStack
+    ) -> tuple[str | None, Sequence[DataFrame]]:
+        """The part with the late rows, where they are dead letters: kept with the state, so that every try finds them."""
+        if self.spec.window is None or self.spec.window.late_data != DLQ:
+            return None, marked
+        rows = [frame.persist() for frame in marked]
+        for frame in rows:
+            open_until.callback(frame.unpersist)
+        part = f"{number}-late"
+        late = rows[0].where(IS_LATE).drop(AT, IS_LATE).selectExpr("*", f"'{_TOO_LATE}' AS {_LATE}")
+        return part if self.keeper.write(part, late) else None, rows
+
+    def _outcome(self, made: Kept, marks: Marks, dues: Sequence[int | None]) -> Kept:
+        """With what comes out now, and when something does next."""
+        state, due = self.state(made.parts), min((one for one in dues if one is not None), default=None)
+        if self.manner.refuse_crowds is not None and made.rows > self.manner.most_rows:
+            self.manner.refuse_crowds(state)
+        is_over = marks.after is not None and due is not None and due <= marks.after
+        if not is_over and not self.manner.is_eager:
+            return replace(made, due=due)
+        part = f"{made.number}-outcome"
+        count = self.keeper.write(part, self.operator.emitted(state, marks, made.number))
+        return replace(
+            made,
+            outcome=part if count else None,
+            told={**made.told, "emitted": count},
+            due=self._next_due(state, marks.after) if is_over else due,
+        )
+
+    def _next_due(self, state: DataFrame, mark: int | None) -> int | None:
+        when = self.operator.due()
+        (found,) = state.selectExpr(f"min(CASE WHEN {when} > {mark} THEN {when} END)").collect()[0]
+        return None if found is None else int(found)
+
+    def _compacted(self, made: Kept, at: int) -> Kept:
+        """With one part instead of many, now and then."""
+        if len(made.parts) <= _MOST_PARTS and at - made.compacted < self.manner.compact_ms * MILLISECOND:
+            return made
+        part = f"{made.number}-whole"
+        rows = self.keeper.write(part, self.operator.kept(self.state(made.parts), made.mark))
+        return replace(made, parts=(part,), rows=rows, compacted=at)
+
+    def state(self, parts: Sequence[str]) -> DataFrame:
+        """All that is remembered."""
+        frames = [self.keeper.read(part) for part in parts]
+        return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
+
+    def close(self) -> None:
+        """End what the keeper holds open."""
+        self.keeper.close()
+
+
+def _told(times: Times) -> dict[str, Any]:
+    return {"newest": times.newest, "heard": times.heard, "mark": times.mark}

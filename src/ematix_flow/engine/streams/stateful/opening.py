@@ -1,0 +1,42 @@
+"""The fold of a stream with a window or a join: its operator, and where it remembers."""
+
+from __future__ import annotations
+
+import hashlib
+
+from ematix_flow.declare.streams.parts import REOPEN
+from ematix_flow.declare.streams.spec import EXACTLY_ONCE, BrokerTarget, StreamSpec
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.stateful.fold import Fold, Manner
+from ematix_flow.engine.streams.stateful.keepers import keeper_of
+from ematix_flow.engine.streams.stateful.rows import EventTime
+from ematix_flow.foundation.errors import Unsupported
+
+_COMPACT_MS = 60_000
+
+
+def fold_of(spec: StreamSpec, folder: StreamFolder, generation: str) -> Fold | None:
+    """None for a stream that remembers nothing."""
+    said = spec.window or spec.join
+    if said is None:
+        return None
+    if spec.delivery == EXACTLY_ONCE and any(isinstance(target, BrokerTarget) for target in spec.targets):
+        raise Unsupported(
+            f'{spec.name}: delivery="exactly_once" between brokers carries the offsets of every row, and what comes out of '
+            f"{spec.processing[0]}= is made of many",
+            hint="leave delivery= out: messages are then sent at least once, each with the same id when it is sent again",
+            where=spec.where,
+        )
+    operator, refuse, most = _operator(spec)
+    manner = Manner(
+        made_by=hashlib.sha256(repr(said).encode()).hexdigest()[:16],
+        is_eager=spec.join is not None or said.late_data == REOPEN,
+        refuse_crowds=refuse,
+        most_rows=most,
+        compact_ms=spec.state_store.checkpoint_interval_ms if spec.state_store is not None else _COMPACT_MS,
+        forgets=spec.state_store is not None and spec.state_store.kind == "in_memory",
+    )
+    return Fold(spec, operator, manner, keeper_of(spec, folder, generation), EventTime(said.event_time_column))
+
+
+def _operator(spec): ...

@@ -1,0 +1,78 @@
+"""How event time goes on: a pure function of what came, when, and of the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ematix_flow.declare.streams.parts import Watermark
+
+MILLISECOND = 1_000
+"""Moments are microseconds."""
+_IDLE_AFTER_MS = 60_000
+FUTURE = 3_600_000 * MILLISECOND
+"""A row that is further ahead of the clock than this moves no watermark: one wrong clock would make all others late."""
+
+
+@dataclass(frozen=True)
+class Times:
+    """What is known of the event times of every source."""
+
+    newest: tuple[int | None, ...]
+    heard: tuple[int | None, ...]
+    """When a row of it came last, by the clock; for one that never spoke, when the stream began."""
+    mark: int | None = None
+
+    @classmethod
+    def of(cls, sources: int) -> Times:
+        """At the beginning."""
+        return cls((None,) * sources, (None,) * sources)
+
+
+def advanced(times: Times, came: Sequence[int | None], now: int, said: Watermark | None) -> Times:
+    """After a micro-batch at `now`, which brought these newest event times, None where a source was silent.
+
+    The watermark is what the slowest source has reached, less the lateness. A source that was silent for too long holds
+    nobody back; when all of them are, event time goes on as the clock does.
+
+    >>> once = advanced(Times.of(1), [5_000_000], now=10_000_000, said=Watermark(lateness_ms=1_000))
+    >>> once.mark, advanced(once, [None], now=80_000_000, said=Watermark(lateness_ms=1_000)).mark
+    (4000000, 74000000)
+    """
+    heard = tuple(now if new is not None or old is None else old for old, new in zip(times.heard, came, strict=True))
+    newest = tuple(_later(old, new) for old, new in zip(times.newest, came, strict=True))
+    reached = _reached(newest, heard, now, said)
+    return Times(newest, heard, _later(times.mark, reached))
+
+
+def _reached(newest: Sequence[int | None], heard: Sequence[int | None], now: int, said: Watermark | None) -> int | None:
+    lateness, idleness = waits(said)
+    silent = [now - (at if at is not None else now) for at in heard]
+    speaking = [at for at, quiet in zip(newest, silent, strict=True) if quiet < idleness]
+    if not speaking:
+        speaking = [at + quiet for at, quiet in zip(newest, silent, strict=True) if at is not None] or [None]
+    known = [at for at in speaking if at is not None]
+    return min(known) - lateness if len(known) == len(speaking) else None
+
+
+def wakes_at(times: Times, due: int | None, said: Watermark | None) -> int | None:
+    """When, by the clock, silence alone brings the watermark to `due`; None where it never does."""
+    if due is None:
+        return None
+    lateness, idleness = waits(said)
+    moments = []
+    for newest, heard in zip(times.newest, times.heard, strict=True):
+        if newest is not None and heard is not None:
+            moments.append(heard + max(idleness, due + lateness - newest))
+    return max(moments, default=None)
+
+
+def waits(said: Watermark | None) -> tuple[int, int]:
+    """How late a row may come, and after which silence a source is idle, in microseconds."""
+    lateness = said.lateness_ms if said is not None and said.lateness_ms is not None else 0
+    idleness = said.source_idleness_ms if said is not None and said.source_idleness_ms is not None else _IDLE_AFTER_MS
+    return lateness * MILLISECOND, idleness * MILLISECOND
+
+
+def _later(one: int | None, other: int | None) -> int | None:
+    return max((at for at in (one, other) if at is not None), default=None)
