@@ -37,6 +37,7 @@ def judge(seen: Look) -> list[Finding]:
         *reaches(seen),
         retention(seen),
         schema(seen),
+        *state(seen),
         *spools(seen),
         *backlogs(seen),
         *drafts(seen),
@@ -117,6 +118,21 @@ def schema(seen: Look) -> Finding:
         says = f"schema.json {seen.schema_problem}: it is learned anew"
         return Finding("learned schema", DAMAGED, says, f"flow stream repair {seen.pipeline} --yes")
     return Finding("learned schema", OK, "readable" if seen.has_schema else "nothing was learned")
+
+
+def state(seen: Look) -> Iterator[Finding]:
+    """What a window or a join remembers is that of the last batch, or of the one that is done again."""
+    if not seen.is_stateful or seen.offsets.last is None:
+        return
+    done = -1 if seen.commits.last is None else seen.commits.last
+    if isinstance(seen.state, str):
+        yield Finding("state", TO_DO, f"cannot be asked: {seen.state}", "look again when it answers")
+    elif seen.state is None and done >= 0:
+        yield Finding("state", DAMAGED, f"is gone, though batch {done} is committed", anew(seen))
+    elif seen.state is not None and seen.state not in (done, done + 1):
+        yield Finding("state", DAMAGED, f"batch {seen.state}, and batch {done} is committed", anew(seen))
+    else:
+        yield Finding("state", OK, "nothing is remembered yet" if seen.state is None else f"batch {seen.state}")
 
 
 def spools(seen: Look) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 from ematix_flow.contract.stream import Lost, StreamRead, StreamSource
@@ -12,6 +12,7 @@ from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.folder import NOTE, StreamFolder
 from ematix_flow.engine.streams.opening import source_of
+from ematix_flow.engine.streams.stateful.keepers import keeper_of
 from ematix_flow.engine.streams.tokens import Reach, of_others, of_tables
 from ematix_flow.families.lake.place import LakePath
 from ematix_flow.families.spool.segments import Segment
@@ -76,6 +77,9 @@ class Look:
     behind: Mapping[str, int] = field(default_factory=dict)
     behind_drafts: tuple[str, ...] = ()
     spools: tuple[Spooled, ...] = ()
+    state: int | str | None = None
+    """The micro-batch that a window or a join has folded last; None where there is none."""
+    is_stateful: bool = False
     holder: str | None = None
     """Who runs the stream at this moment."""
     can_begin_behind_batches: bool = True
@@ -91,6 +95,11 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
     generation = str(note["generation"]) if note.get("generation") else None
     offsets, commits = _log(folder.spark / "offsets", least=3), _log(folder.spark / "commits", least=2)
     behind, drafts = backlog(spec, folder)
+    tokens = of_tables(spec, generation) if generation and offsets.entries else {}
+    reaches = of_others(spec, folder, generation) if generation and offsets.entries else {}
+    is_stateful = spec.window is not None or spec.join is not None
+    if is_stateful:  # nothing comes out of most micro-batches, and tables do not hear of those
+        tokens, reaches = {}, {**reaches, **{name: _reach(token) for name, token in tokens.items()}}
     with _opened(spec, folder) as source:
         return Look(
             spec.name,
@@ -102,15 +111,33 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
             commits=commits,
             schema_problem=_schema(folder),
             has_schema=folder.learned().path.exists(),
-            tokens=of_tables(spec, generation) if generation and offsets.entries else {},
-            reaches=of_others(spec, folder, generation) if generation and offsets.entries else {},
+            tokens=tokens,
+            reaches=reaches,
             lost=_lost(source, folder, commits),
             behind=behind,
             behind_drafts=drafts,
             spools=tuple(_spools(source, folder)),
+            state=_state(spec, folder, generation) if is_stateful else None,
+            is_stateful=is_stateful,
             holder=holder,
             can_begin_behind_batches=not isinstance(source, str) and _takes_offsets(source[0]),
         )
+
+
+def _reach(token: int | str | None) -> Reach | str:
+    return token if isinstance(token, str) else Reach(None if token is None else token - 1)
+
+
+def _state(spec: StreamSpec, folder: StreamFolder, generation: str | None) -> int | str | None:
+    """The micro-batch up to which a stream remembers, or why that cannot be told."""
+    if generation is None:
+        return None
+    try:
+        with closing(keeper_of(spec, folder, generation)) as keeper:
+            kept = keeper.kept()
+    except FlowError as error:
+        return mask(error.what)
+    return kept.number if kept is not None else None
 
 
 def _takes_offsets(source: StreamSource) -> bool:

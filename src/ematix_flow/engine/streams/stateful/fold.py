@@ -43,7 +43,7 @@ class Manner:
     """What tells the operator from others, which do not understand its state."""
     is_eager: bool = False
     """Whether something may come out although the watermark does not move."""
-    refuse_crowds: Callable[[DataFrame], None] | None = None
+    refuse_crowds: Callable[[DataFrame, int | None], None] | None = None
     most_rows: int = 0
     """Rows of state from which on crowds are looked for."""
     compact_ms: int = 60_000
@@ -116,7 +116,8 @@ class Fold:
 
     def _folded(self, timed: Sequence[DataFrame], number: int, before: Kept | None, open_until: ExitStack,
                 staged: Callable[[], None]) -> Kept:  # fmt: skip
-        kept, at = before or Kept(-1), int(now().timestamp() * 1_000_000)
+        at = int(now().timestamp() * 1_000_000)
+        kept = before or Kept(-1, compacted=at)
         times = Times(kept.newest, kept.heard, kept.mark) if before else Times.of(len(timed))
         watched = Watched(self.operator.late(times.mark) if times.mark is not None else None, at + FUTURE)
         late, marked = self._late([watched.marked(frame) for frame in timed], number, open_until)
@@ -161,7 +162,7 @@ class Fold:
         """With what comes out now, and when something does next."""
         state, due = self.state(made.parts), min((one for one in dues if one is not None), default=None)
         if self.manner.refuse_crowds is not None and made.rows > self.manner.most_rows:
-            self.manner.refuse_crowds(state)
+            self.manner.refuse_crowds(state, marks.before)
         is_over = marks.after is not None and due is not None and due <= marks.after
         if not is_over and not self.manner.is_eager:
             return replace(made, due=due)
