@@ -1,0 +1,12 @@
+"""Which operator does what a stream declares."""
+
+from __future__ import annotations
+
+from ematix_flow.declare.streams.parts import Window
+from ematix_flow.engine.streams.stateful.sessions import Sessions
+from ematix_flow.engine.streams.stateful.windows import Windows
+
+
+def operator_of(window: Window) -> Windows | Sessions:
+    """The operator of a window."""
+    return Sessions(window) if window.kind == "session" else Windows(window)

@@ -1,0 +1,88 @@
+"""Tumbling and hopping windows: stretches of equal length on the epoch's grid, in UTC, from their start up to before their end.
+
+A window comes out when the watermark reaches its end. Rows that come after that are late, a row of several windows only when
+all of them are out; with `late_data="reopen"` a window stays for the allowed lateness, and its groups that late rows touch
+come out again with all their values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING
+
+from ematix_flow.engine.streams.stateful.grouping import END, START, Grouped, micros
+from ematix_flow.engine.streams.stateful.operator import AT, BATCH, Marks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_STEP = "_flow_step"
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+
+
+class Windows(Grouped):
+    """The operator; the state has one row for every window, group and micro-batch."""
+
+    @property
+    def _length(self) -> int:
+        return micros(self.spec.duration_ms)
+
+    @property
+    def _hop(self) -> int:
+        return micros(self.spec.hop_ms) or self._length
+
+    def late(self, mark: int) -> str:
+        """Whether even the last window of a row is closed for good."""
+        return f"{self._newest} + {self._length + self.lateness}L <= {mark}L"
+
+    def partials(self, rows: Sequence[DataFrame], mark: int | None) -> DataFrame:
+        """The aggregates of every window and group, without windows that are closed for good."""
+        placed = self.given(rows)
+        many = -(-self._length // self._hop)
+        if many == 1:
+            placed = placed.selectExpr("*", f"{self._newest} AS {START}")
+        else:
+            placed = placed.selectExpr("*", f"explode(sequence(0L, {many - 1}L)) AS {_STEP}")
+            placed = placed.selectExpr("*", f"{self._newest} - {_STEP} * {self._hop}L AS {START}")
+            placed = placed.where(f"{START} + {self._length}L > {AT}")
+        if mark is not None:
+            placed = placed.where(f"{START} + {self._length + self.lateness}L > {mark}L")
+        made = self.partial(placed, START)
+        return made.selectExpr(*self.keys, START, f"{START} + {self._length}L AS {END}",
+                               *(fold.name for fold in self.folds))  # fmt: skip
+
+    def emitted(self, state: DataFrame, marks: Marks, number: int) -> DataFrame:
+        """Windows that the watermark has reached, and groups of earlier ones that the micro-batch touched."""
+        closing = state.where("false") if marks.after is None else state.where(f"{END} <= {marks.after}L")
+        if marks.before is not None:
+            closing = closing.where(f"{END} + {self.lateness}L > {marks.before}L")
+        merged = self.merged(closing, START, END)
+        if marks.before is not None and self.reopens:
+            merged = merged.where(f"{END} > {marks.before}L OR {BATCH} = {number}L")
+        return self.finished(merged, *self.times(START, END))
+
+    def kept(self, state: DataFrame, mark: int | None) -> DataFrame:
+        """One row for every window and group that can still come out."""
+        alive = state if mark is None else state.where(f"{END} + {self.lateness}L > {mark}L")
+        return self.merged(alive, START, END).select(*state.columns)
+
+    def due(self) -> str:
+        """The end of the window."""
+        return END
+
+    def refuse_crowds(self, state: DataFrame, mark: int | None = None) -> None:
+        """Fail where a window that can still come out has more groups than are allowed."""
+        if not self.keys:
+            return
+        alive = state if mark is None else state.where(f"{END} + {self.lateness}L > {mark}L")
+        counted = alive.select(START, *self.keys).distinct().groupBy(START).count()
+        worst = counted.orderBy("count", START, ascending=False).limit(1).collect()
+        if worst and worst[0]["count"] > self.spec.max_groups_per_window:
+            start, count = _EPOCH + timedelta(microseconds=worst[0][START]), worst[0]["count"]
+            raise self.crowded(f"the window that starts at {start.isoformat(sep=' ')} has {count:,} groups", count)
+
+    @property
+    def _newest(self) -> str:
+        """The start of the last window that a row is in."""
+        return f"({AT} - pmod({AT}, {self._hop}L))"
