@@ -98,9 +98,7 @@ def test_whatever_comes_in_whatever_order_gives_what_it_gives_row_by_row(
     stream, oracle, clock = Stream(said), Oracle(said), Clock(lateness * MS)
     numbers = iter(range(1000))
     for number, (rows, compacts) in enumerate([*batches, ([("left", 0, (500, 0)), ("right", 1, (500, 0))], False)]):
-        given = [
-            Told(side, key, (number * step + ms) * MS + micros, next(numbers)) for side, key, (ms, micros) in rows
-        ]
+        given = [Told(side, key, (number * step + ms) * MS + micros, next(numbers)) for side, key, (ms, micros) in rows]
         marks = clock.after(given)
         out = stream.take(told(given, "left"), told(given, "right"), marks)
         found = Counter[Pair]((row.left_n, row.right_n) for row in out.collect())

@@ -29,7 +29,7 @@ NOTE = "flow.json"
 _PATIENCE_SECONDS = 5.0
 """Who was told to end may need a moment."""
 _STRANGE = re.compile(r"[^\w.-]")
-_OF_A_GENERATION = ("spark", "arrivals", "behind")
+_OF_A_GENERATION = ("spark", "arrivals", "behind", "state")
 """What begins anew with a generation; the learned schema, dead letters and spools stay."""
 
 
