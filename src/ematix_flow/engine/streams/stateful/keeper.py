@@ -15,8 +15,6 @@ class Kept:
     """What holds after a micro-batch."""
 
     number: int
-    made_by: str = ""
-    """Which operator understands the state."""
     parts: tuple[str, ...] = ()
     """The parts of the state, oldest first."""
     rows: int = 0
@@ -37,6 +35,8 @@ class Kept:
     """When the parts were last made one, by this machine's clock."""
     told: dict[str, int] = field(default_factory=dict)
     """What the micro-batch did, for the metrics."""
+    made_by: str = ""
+    """Which operator understands the state."""
 
 
 class Keeper(Protocol):

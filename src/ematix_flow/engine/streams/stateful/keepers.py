@@ -1,0 +1,128 @@
+"""Where state is kept: in a folder beside the checkpoint, in one that goes with the process, or in PostgreSQL."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.stateful.keeper import Keeper, Kept
+from ematix_flow.engine.streams.stateful.notes import kept_of, missing, named, text_of
+from ematix_flow.engine.streams.stateful.postgres_keeper import PostgresKeeper
+from ematix_flow.families.lake.place import (
+    LakePath,
+    make_folder,
+    read_if_there,
+    remove,
+    safe_name,
+    uri,
+    write_atomically,
+)
+from ematix_flow.families.lake.session import active
+from ematix_flow.families.parquet_stage import scratch_dir
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, Observation
+
+NOTE = "kept.json"
+_SCHEMA = "_schema.json"
+
+
+def keeper_of(spec: StreamSpec, folder: StreamFolder, generation: str) -> Keeper:
+    """Where a stream keeps its state: as it says, else beside its checkpoint."""
+    store = spec.state_store
+    if store is None:
+        return FolderKeeper(folder.root / "state")
+    if store.url is None:
+        return MemoryKeeper.opened()
+    return PostgresKeeper(
+        url=store.url, schema=store.schema, stream=spec.name, generation=generation, since=folder.since()
+    )
+
+
+@dataclass(frozen=True)
+class FolderKeeper:
+    """Every part is a folder of Parquet files, with its schema beside them."""
+
+    root: LakePath
+
+    def _folder(self, part: str) -> LakePath:
+        return self.root / f"part-{safe_name(part)}"
+
+    def kept(self) -> Kept | None:
+        """The last note; None before the first."""
+        text = read_if_there(self.root / NOTE)
+        return kept_of(text, str(self.root)) if text is not None else None
+
+    def read(self, part: str) -> DataFrame:
+        """The rows of a part; nobody looks into its files before."""
+        from pyspark.sql.types import StructType
+
+        folder = self._folder(part)
+        schema = read_if_there(folder / _SCHEMA)
+        if schema is None:
+            raise missing(part, str(self.root))
+        return active().read.schema(StructType.fromJson(json.loads(schema))).parquet(uri(folder))
+
+    def write(self, part: str, frame: DataFrame) -> int:
+        """One file for few rows, several for many; the schema comes last, and says that the part is whole."""
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        folder, watch = self._folder(part), Observation()
+        remove(folder)
+        make_folder(self.root)
+        rows = frame.hint("rebalance").observe(watch, f.count(f.lit(1)).alias("rows"))
+        rows.write.mode("overwrite").parquet(uri(folder))
+        write_atomically(folder / _SCHEMA, frame.schema.json())
+        counted = _heard(watch)
+        return counted if counted is not None else self.read(part).count()
+
+    def size(self, parts: Sequence[str]) -> int:
+        """How many bytes these parts take."""
+        return sum(file.stat().st_size for part in parts for file in self._folder(part).iterdir())
+
+    def commit(self, kept: Kept) -> None:
+        """The note decides; whoever dies behind it leaves parts that the next commit removes."""
+        write_atomically(self.root / NOTE, text_of(kept))
+        wanted = {NOTE, *(self._folder(part).name for part in named(kept))}
+        left: list[LakePath] = [item for item in self.root.iterdir() if item.name not in wanted]
+        for item in left:
+            if item.is_file():  # of a note that was never finished
+                item.unlink(missing_ok=True)
+            else:
+                remove(item)
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+@dataclass(frozen=True)
+class MemoryKeeper(FolderKeeper):
+    """Keeps state as long as the process lives: in a folder of its own, where Spark's tasks find it."""
+
+    open_until: ExitStack
+
+    @classmethod
+    def opened(cls) -> MemoryKeeper:
+        """A new one, which knows nothing."""
+        open_until = ExitStack()
+        return cls(scratch_dir(open_until), open_until)
+
+    def close(self) -> None:
+        """Forget everything."""
+        self.open_until.close()
+
+
+def _heard(watch: Observation) -> int | None:
+    """What was counted; None where Spark left the count out, as it does when it finds that a step gives nothing."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+    try:
+        return int(watch.get["rows"])
+    except (Py4JJavaError, KeyError):
+        return None

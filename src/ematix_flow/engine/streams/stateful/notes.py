@@ -1,0 +1,51 @@
+"""The note of what holds, as text, and which parts it names."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from ematix_flow.engine.streams.stateful.keeper import Kept
+from ematix_flow.foundation.errors import RunFailed
+
+_LISTS = ("parts", "newest", "heard")
+
+
+def text_of(kept: Kept) -> str:
+    """The note as JSON.
+
+    >>> kept_of(text_of(Kept(7, ("a", "b"), newest=(1, None))), "here").newest
+    (1, None)
+    """
+    return json.dumps(dataclasses.asdict(kept))
+
+
+def kept_of(text: str, where: str) -> Kept:
+    """The note behind a text; fields that a later version adds are passed over."""
+    try:
+        found = json.loads(text)
+        known: dict[str, Any] = {
+            field.name: tuple(found[field.name]) if field.name in _LISTS else found[field.name]
+            for field in dataclasses.fields(Kept)
+            if field.name in found
+        }
+        return Kept(**known)
+    except (ValueError, TypeError) as exc:
+        raise RunFailed(
+            f"the note of the state in {where} is damaged",
+            hint="bring it back from a backup, or begin anew: flow stream rewind NAME --to earliest",
+        ) from exc
+
+
+def named(kept: Kept) -> tuple[str, ...]:
+    """Every part that must stay."""
+    return tuple(part for part in (*kept.parts, kept.outcome, kept.late) if part is not None)
+
+
+def missing(part: str, where: str) -> RunFailed:
+    """A part that a note names, and nobody has."""
+    return RunFailed(
+        f"the state in {where} has no part {part!r}",
+        hint="bring it back from a backup, or begin anew: flow stream rewind NAME --to earliest",
+    )

@@ -1,0 +1,140 @@
+"""Rows of the state as pieces of bytes in PostgreSQL: Arrow streams of a few megabytes, written and read by Spark's tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.postgres.errors import translate
+from ematix_flow.backends.postgres.session import CONNECT_TIMEOUT_SECONDS
+from ematix_flow.engine.streams.stateful.notes import missing
+from ematix_flow.families.attempt import attempt_number
+from ematix_flow.families.carry import carried_error
+from ematix_flow.families.small_arrow import row_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+BYTES_A_PIECE = 8 * 1024 * 1024
+"""Before they are compressed."""
+_PIECES_A_TASK = 4
+_Task = Callable[[Iterable[Any]], Iterator[Any]]
+
+
+@dataclass(frozen=True, repr=False)
+class Pieces:
+    """The pieces of one stream; tasks get it with the address, password included."""
+
+    address: str
+    table: str
+    """Its full name, quoted."""
+    stream: str
+
+    def write(self, frame: DataFrame, prefix: str, version: int, *, size: int = BYTES_A_PIECE) -> list[tuple[str, int]]:
+        """Keys and rows of the pieces of all rows, of those attempts only that Spark counts."""
+        work = _guarded(self._writing(prefix, version, size))
+        outcome = frame.hint("rebalance").mapInArrow(work, "piece STRING, rows BIGINT").collect()
+        return [(row["piece"], row["rows"]) for row in outcome]
+
+    def read(self, spark: SparkSession, keys: Sequence[str], schema: StructType) -> DataFrame:
+        """The rows of these pieces, when somebody asks for them."""
+        if not keys:
+            return spark.createDataFrame([], schema)
+        tasks = -(-len(keys) // _PIECES_A_TASK)
+        return spark.range(0, len(keys), 1, tasks).mapInArrow(_guarded(self._reading(tuple(keys))), schema)
+
+    def _writing(self, prefix: str, version: int, size: int) -> _Task:
+        statement = (
+            f"INSERT INTO {self.table} (pipeline_name, group_key, state_blob, state_version, updated_at) "
+            "VALUES (%s, %s, %s, %s, now())"
+        )
+
+        def write(batches: Iterable[Any]) -> Iterator[Any]:
+            attempt = attempt_number()  # a task that is done again, or twice at once, writes under keys of its own
+            made: list[tuple[str, int]] = []
+            with ExitStack() as open_until:
+                connection: Any = None
+                for piece in cut(batches, size):
+                    connection = connection or open_until.enter_context(self._connected())
+                    key = f"{prefix}/{attempt}/{len(made):06}"
+                    connection.execute(statement, (self.stream, key.encode(), encoded(piece), version))
+                    made.append((key, piece.num_rows))
+            for key, rows in made:
+                yield row_batch({"piece": key, "rows": rows})
+
+        return write
+
+    def _reading(self, keys: Sequence[str]) -> _Task:
+        statement = f"SELECT state_blob FROM {self.table} WHERE pipeline_name = %s AND group_key = %s"
+
+        def read(numbers: Iterable[Any]) -> Iterator[Any]:
+            import pyarrow as pa
+
+            with ExitStack() as open_until:
+                connection: Any = None
+                for number in (item for batch in numbers for item in batch.column(0).to_pylist()):
+                    connection = connection or open_until.enter_context(self._connected())
+                    asked = (self.stream, keys[number].encode())
+                    found = connection.execute(statement, asked, binary=True).fetchone()
+                    if found is None:
+                        raise missing(keys[number], self.table)
+                    yield from pa.ipc.open_stream(found[0])
+
+        return read
+
+    def _connected(self) -> Any:
+        import psycopg
+
+        return psycopg.connect(
+            self.address, connect_timeout=CONNECT_TIMEOUT_SECONDS, application_name="ematix-flow", autocommit=True
+        )
+
+
+def cut(batches: Iterable[Any], size: int) -> Iterator[Any]:
+    """Tables of about this many bytes, of small batches together and of parts of large ones."""
+    import pyarrow as pa
+
+    held: list[Any] = []
+    weight = 0
+    for batch in batches:
+        for part in _parts(batch, size):
+            held.append(part)
+            weight += part.nbytes
+            if weight >= size:
+                yield pa.Table.from_batches(held)
+                held, weight = [], 0
+    if held:
+        yield pa.Table.from_batches(held)
+
+
+def _parts(batch: Any, size: int) -> Iterator[Any]:
+    if not batch.num_rows:
+        return
+    rows = max(1, batch.num_rows * size // max(batch.nbytes, 1))
+    for start in range(0, batch.num_rows, rows):
+        yield batch.slice(start, rows)
+
+
+def encoded(table: Any) -> bytes:
+    """A compressed Arrow stream, which says its own schema."""
+    import pyarrow as pa
+
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+        writer.write_table(table)
+    return bytes(out.getvalue().to_pybytes())
+
+
+def _guarded(work: _Task) -> _Task:
+    """Errors of the driver in our words; rows of the state are none of the run's, and are not counted as such."""
+
+    def run(batches: Iterable[Any]) -> Iterator[Any]:
+        try:
+            yield from work(batches)
+        except Exception as exc:
+            raise carried_error(exc, translate) from exc
+
+    return run

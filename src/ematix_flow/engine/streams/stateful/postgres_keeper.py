@@ -1,0 +1,219 @@
+"""State in PostgreSQL: two tables for all streams that name the same database and schema."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.postgres.dialect import PostgresDialect
+from ematix_flow.backends.postgres.session import connect, dsn
+from ematix_flow.declare.connections import PostgresConnection
+from ematix_flow.engine import spark_errors
+from ematix_flow.engine.streams.stateful.keeper import Kept
+from ematix_flow.engine.streams.stateful.notes import kept_of, missing, named, text_of
+from ematix_flow.engine.streams.stateful.pieces import BYTES_A_PIECE, Pieces
+from ematix_flow.families.lake.place import safe_name
+from ematix_flow.families.lake.session import active
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import ConnectionFailed, LeaseLost
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STATE, OFFSETS = "ematix_streaming_state", "ematix_streaming_offsets"
+_OURS = "flow/"
+"""How the keys of all rows begin that are written here; others in these tables are not touched."""
+_CHECKPOINT = "checkpoint"
+"""The source of the row that says how far the state has come: in micro-batches of the checkpoint, which knows the rest."""
+_DIALECT = PostgresDialect()
+_TABLES = {
+    STATE: "pipeline_name text NOT NULL, group_key bytea NOT NULL, state_blob bytea NOT NULL, "
+    "state_version bigint NOT NULL, updated_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline_name, group_key)",
+    OFFSETS: "pipeline_name text NOT NULL, source_id text NOT NULL, offset_bytes bytea NOT NULL, "
+    "state_version bigint NOT NULL, updated_at timestamptz NOT NULL DEFAULT now(), PRIMARY KEY (pipeline_name, source_id)",
+}
+
+
+@dataclass(repr=False)
+class PostgresKeeper:
+    """A part is several pieces, and a list that names them; the note names the parts.
+
+    A session lasts as long as one step: between two micro-batches there may be hours.
+    """
+
+    url: str
+    schema: str
+    stream: str
+    generation: str
+    since: int = 0
+    """A number that is larger for every later generation."""
+    bytes_a_piece: int = BYTES_A_PIECE
+    _is_ready: bool = field(default=False, init=False)
+    _version: int = field(default=0, init=False)
+    """What the next note will be the version of."""
+
+    @cached_property
+    def _connection(self) -> PostgresConnection:
+        return PostgresConnection("state_store", url=self.url)
+
+    @cached_property
+    def _pieces(self) -> Pieces:
+        return Pieces(dsn(self._connection), self._table(STATE), self.stream)
+
+    def _table(self, name: str) -> str:
+        return _DIALECT.relation(self.schema, name)
+
+    def _key(self, *names: str) -> str:
+        return _OURS + "/".join(safe_name(name) for name in (self.generation, *names))
+
+    @property
+    def _note_key(self) -> str:
+        return self._key("note")
+
+    def _list_key(self, part: str) -> str:
+        return self._key("part", part)
+
+    def kept(self) -> Kept | None:
+        """The last note of this generation; None before the first."""
+        with self._session() as session:
+            found = self._blobs(session, [self._note_key]).get(self._note_key)
+        if found is None:
+            return None
+        kept = kept_of(found, self._table(STATE))
+        self._version = kept.number + 1
+        return kept
+
+    def read(self, part: str) -> DataFrame:
+        """The rows of a part, fetched by Spark's tasks."""
+        from pyspark.sql.types import StructType
+
+        with self._session() as session:
+            found = self._blobs(session, [self._list_key(part)]).get(self._list_key(part))
+        if found is None:
+            raise missing(part, self._table(STATE))
+        listed = json.loads(found)
+        return self._pieces.read(active(), listed["pieces"], StructType.fromJson(listed["schema"]))
+
+    def write(self, part: str, frame: DataFrame) -> int:
+        """The pieces of a try have a name of their own; the list, which comes last, says which of them count."""
+        with self._session():  # the tables are there before a task asks for them
+            pass
+        try:
+            pieces = self._pieces.write(
+                frame, self._key("rows", part, secrets.token_hex(6)), self._version, size=self.bytes_a_piece
+            )
+        except Exception as exc:
+            raise spark_errors.translate(exc) from exc
+        listed = {"schema": frame.schema.jsonValue(), "pieces": [key for key, _ in pieces]}
+        with self._session() as session:
+            session.execute(self._put(self._list_key(part), json.dumps(listed), self._version))
+        return sum(rows for _, rows in pieces)
+
+    def size(self, parts: Sequence[str]) -> int:
+        """How many bytes these parts take."""
+        with self._session() as session:
+            lists = self._blobs(session, [self._list_key(part) for part in parts])
+            pieces = [key for listed in lists.values() for key in json.loads(listed)["pieces"]]
+            if not pieces:
+                return 0
+            found = session.scalar(
+                f"SELECT sum(octet_length(state_blob)) FROM {self._table(STATE)} WHERE pipeline_name = {self._name} "
+                f"AND group_key IN ({', '.join(map(_bytes, pieces))})"
+            )
+        return int(found or 0)
+
+    def commit(self, kept: Kept) -> None:
+        """Note, offset and the end of all parts that nobody names, also of earlier generations: one transaction."""
+        with self._session() as session, session.transaction():
+            self._take_over(session, kept.number)
+            session.execute(self._put(self._note_key, text_of(kept), kept.number))
+            lists = self._blobs(session, [self._list_key(part) for part in named(kept)])
+            pieces = [key for listed in lists.values() for key in json.loads(listed)["pieces"]]
+            stays = ", ".join(_bytes(key) for key in (self._note_key, *lists, *pieces))
+            session.execute(
+                f"DELETE FROM {self._table(STATE)} WHERE pipeline_name = {self._name} "
+                f"AND group_key >= {_bytes(_OURS)} AND group_key < {_bytes(_OURS[:-1] + '0')} "  # 0 follows the slash
+                f"AND group_key <> ALL (ARRAY[{stays}])"
+            )
+        self._version = kept.number + 1
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+    @property
+    def _name(self) -> str:
+        return _DIALECT.text_literal(self.stream)
+
+    def _take_over(self, session: SqlSession, number: int) -> None:
+        """Say how far this generation has come, unless a later one has begun."""
+        said = json.dumps({"generation": self.generation, "since": self.since, "batch": number})
+        mine = f"pipeline_name = {self._name} AND source_id = {_DIALECT.text_literal(_CHECKPOINT)}"
+        row = f"{self._name}, {_DIALECT.text_literal(_CHECKPOINT)}, {_bytes(said)}, {number}, now()"
+        session.execute(f"INSERT INTO {self._table(OFFSETS)} VALUES ({row}) ON CONFLICT DO NOTHING")
+        found = session.scalar(f"SELECT offset_bytes FROM {self._table(OFFSETS)} WHERE {mine} FOR UPDATE")
+        before: dict[str, Any] = json.loads(bytes(found))
+        if before["generation"] != self.generation and before["since"] > self.since:
+            raise LeaseLost(
+                f"the stream {self.stream} was begun anew while this process stood still, which keeps nothing any more",
+                hint="flow runs list shows who runs it now",
+            )
+        session.execute(
+            f"UPDATE {self._table(OFFSETS)} SET offset_bytes = {_bytes(said)}, state_version = {number}, "
+            f"updated_at = now() WHERE {mine}"
+        )
+
+    def _put(self, key: str, text: str, version: int) -> str:
+        return (
+            f"INSERT INTO {self._table(STATE)} (pipeline_name, group_key, state_blob, state_version, updated_at) "
+            f"VALUES ({self._name}, {_bytes(key)}, {_bytes(text)}, {version}, now()) "
+            "ON CONFLICT (pipeline_name, group_key) DO UPDATE SET state_blob = EXCLUDED.state_blob, "
+            "state_version = EXCLUDED.state_version, updated_at = EXCLUDED.updated_at"
+        )
+
+    def _blobs(self, session: SqlSession, keys: Sequence[str]) -> dict[str, str]:
+        """Texts by their keys, of those that are there."""
+        if not keys:
+            return {}
+        rows = session.rows(
+            f"SELECT group_key, state_blob FROM {self._table(STATE)} WHERE pipeline_name = {self._name} "
+            f"AND group_key IN ({', '.join(map(_bytes, keys))})"
+        )
+        return {bytes(key).decode(): bytes(blob).decode() for key, blob in rows}
+
+    @contextmanager
+    def _session(self) -> Iterator[SqlSession]:
+        try:
+            session = connect(self._connection)
+        except ConnectionFailed as error:
+            raise type(error)(
+                f"the state store of {self.stream} cannot be reached: {error.what}",
+                hint="check host, database, user and password in the url of state_store",
+            ) from error
+        with session:
+            if not self._is_ready:
+                self._prepare(session)
+                self._is_ready = True
+            yield session
+
+    def _prepare(self, session: SqlSession) -> None:
+        """Make what is missing, and ask for no right that is needed for that alone."""
+        for name, columns in _TABLES.items():
+            relation = self._table(name)
+            if session.scalar(f"SELECT to_regclass({_DIALECT.text_literal(relation)})") is not None:
+                continue
+            with session.transaction():  # streams that start at once would make it at once
+                session.execute(f"SELECT pg_advisory_xact_lock(hashtext({_DIALECT.text_literal(relation)}))")
+                schema = _DIALECT.quote(self.schema)
+                if session.scalar(f"SELECT to_regnamespace({_DIALECT.text_literal(schema)})") is None:
+                    session.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+                session.execute(f"CREATE TABLE IF NOT EXISTS {relation} ({columns})")
+
+
+def _bytes(text: str) -> str:
+    """A literal of bytea."""
+    return f"'\\x{text.encode().hex()}'::bytea"
