@@ -103,7 +103,9 @@ class Reader(threading.Thread):
         self.join(30)
 
 
-@pytest.mark.parametrize("name", ["windows", pytest.param("pairs", marks=when_full("a window is folded in the same way"))])
+@pytest.mark.parametrize(
+    "name", ["windows", pytest.param("pairs", marks=when_full("a window is folded in the same way"))]
+)
 def test_a_stream_that_remembers_may_be_killed_at_any_point(
     name: str, kafka: Kafka, fresh_postgres: str, tmp_path: Path
 ) -> None:

@@ -10,6 +10,9 @@ import pytest
 
 from tests import conftest as servers
 from tests.e2e.samples import CUSTOMERS, RAW_TABLES, Database, Page, open_page, set_variables
+from tests.e2e.streaming import CLEAN
+from tests.services.kafka import Kafka
+from tests.services.server import free_port
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +42,14 @@ def raw_database(postgres_url: str) -> Iterator[Database]:
 
 
 @pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The engine's session, started with all the jars that the tests need, so that it starts once."""
+def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The engine's session, started with all the jars that the tests of the module need, so that it starts once."""
     from ematix_flow.engine.session import spark_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMATIX_FLOW_LOGS_DIR", str(tmp_path_factory.mktemp("logs")))
         patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        return spark_session({"delta"})
+        return spark_session(getattr(request.module, "JARS", {"delta"}))
 
 
 @pytest.fixture
@@ -56,3 +59,18 @@ def page(
     """The document that the test module names, with the variables it mentions."""
     set_variables(monkeypatch, tmp_path, url=database.url)
     yield from open_page(request.module.DOCUMENT, monkeypatch)
+
+
+@pytest.fixture
+def reader(page: Page, kafka: Kafka, database: Database, monkeypatch: pytest.MonkeyPatch) -> Page:
+    """The document with a reader's hosts and ports in it, and his variables set."""
+    database.run(CLEAN)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.open)
+    page.values |= {
+        "localhost:9092": kafka.open,
+        "postgres://localhost/mydb": database.url,
+        "postgres://localhost/wh": database.url,
+        "postgres://localhost/ematix_state": database.url,
+        "9100": str(free_port()),
+    }
+    return page

@@ -1,7 +1,9 @@
-"""Samples of the product's documents that need state: declared as printed, and running them is refused with a sentence."""
+"""Samples of the product's documents that need state run as printed, with Kafka, and PostgreSQL for rows and state."""
 
 from __future__ import annotations
 
+import json
+from datetime import datetime, timedelta, timezone
 from typing import Annotated, Any
 
 import pytest
@@ -11,12 +13,25 @@ from ematix_flow import BigInt, Text, ematix, pk
 from ematix_flow.foundation.errors import Unsupported
 from tests.e2e import documents
 from tests.e2e.names import CHANGES, JOINS, SESSIONS, STATE, TYPED, WINDOWS
-from tests.e2e.samples import Page
+from tests.e2e.samples import Database, Page
+from tests.e2e.streaming import fill, has, stopped
+from tests.full import when_full
+from tests.services.kafka import Kafka
 
 DOCUMENT, FIRST = "readme-0.3.0.txt", "readme-0.1.2.txt"
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
 NAMES = {name: getattr(ematix_flow, name) for name in ("Window", "Aggregation", "StateStore", "run_streaming_pipeline")}
 NAMES |= {name: getattr(ematix_flow, name) for name in ("KafkaConnection", "PostgresConnection")}
+DOCUMENTS = [DOCUMENT, pytest.param(FIRST, marks=when_full("the other document prints the same stream"))]
+JARS = {"delta", "kafka", "avro", "s3a"}
+IN_THE_FIRST = {
+    WINDOWS: ("Tumbling window aggregation (count events per user per minute):", "from ematix_flow import ("),
+    SESSIONS: (
+        "Session window (per-user activity sessions, 5-minute idle gap):",
+        "from ematix_flow import StateStore # new in 39.5a",
+    ),
+    JOINS: ("Driven from typed Python via sources=[Source(...)]:", "from ematix_flow import Join, Source"),
+}
 
 
 @ematix.table(schema="public")
@@ -27,29 +42,59 @@ class CustomerMirror:
     name: Text | None
 
 
-@pytest.mark.parametrize(("sample", "word"), [(WINDOWS, "window"), (SESSIONS, "window"), (JOINS, "join")])
-def test_what_needs_state_is_declared_and_refused(page: Page, sample: str, word: str) -> None:
-    page.run(TYPED, **NAMES)
-    with pytest.raises(Unsupported, match=f"{word}= cannot be run yet"):
-        page.run(sample)
+def minutes(*given: tuple[int, str, float]) -> list[bytes]:
+    """Events of a user on a page, so many minutes after noon."""
+    noon = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
+    return [
+        json.dumps({"user_id": user, "page": page, "_event_ts": (noon + timedelta(minutes=late)).isoformat()}).encode()
+        for user, page, late in given
+    ]
 
 
-@pytest.mark.parametrize(
-    ("after", "first", "word"),
-    [
-        ("Tumbling window aggregation (count events per user per minute):", "from ematix_flow import (", "window"),
-        ("Session window (per-user activity sessions, 5-minute idle gap):",
-         "from ematix_flow import StateStore # new in 39.5a", "window"),
-        ("Driven from typed Python via sources=[Source(...)]:", "from ematix_flow import Join, Source", "join"),
-    ],
-)  # fmt: skip
-def test_what_needs_state_in_the_first_document_is_declared_and_refused(
-    page: Page, after: str, first: str, word: str
-) -> None:
-    page.run(**NAMES)
-    sample = documents.unindented(FIRST, after=after, first=first)
-    with pytest.raises(Unsupported, match=f"{word}= cannot be run yet"):
-        page.run_sample(sample)
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_events_are_counted_by_the_minute(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
+    fill(kafka, "events", minutes((7, "/a", 0.1), (7, "/b", 0.9), (8, "/a", 0.5), (7, "/c", 1.2)))
+    with stopped(has(database, "public.events_per_min", 2)):
+        run_sample(reader, document, WINDOWS)
+    told = (
+        "SELECT user_id, to_char(window_start AT TIME ZONE 'UTC', 'HH24:MI'), n FROM public.events_per_min ORDER BY 1"
+    )
+    assert database.rows(told) == [(7, "12:00", 2), (8, "12:00", 1)]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_session_ends_after_five_quiet_minutes(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
+    fill(
+        kafka, "events", minutes((7, "/start", 0), (7, "/cart", 4), (7, "/pay", 8), (8, "/start", 1), (9, "/late", 14))
+    )
+    with stopped(has(database, "public.user_sessions", 2)):
+        run_sample(reader, document, SESSIONS)
+    told = "SELECT user_id, events, entry_page, exit_page FROM public.user_sessions ORDER BY 1"
+    assert database.rows(told) == [(7, 3, "/start", "/pay"), (8, 1, "/start", "/start")]
+    assert database.rows("SELECT count(*) > 0 FROM public.ematix_streaming_state") == [(True,)]
+
+
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_orders_meet_their_payments(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
+    fill(kafka, "orders", [b'{"order_id": 1, "item": "tea"}', b'{"order_id": 2, "item": "cup"}'])
+    fill(kafka, "payments", [b'{"order_id": 2, "amount": 5}', b'{"order_id": 3, "amount": 9}'])
+    with stopped(has(database, "public.orders_with_payments", 1)):
+        run_sample(reader, document, JOINS)
+    told = "SELECT left_order_id, left_item, right_amount FROM public.orders_with_payments"
+    assert database.rows(told) == [(2, "cup", 5)]
+
+
+def run_sample(reader: Page, document: str, name: str) -> None:
+    """Of the newer document by its heading, of the first by what stands before it."""
+    reader.run(TYPED, **NAMES)
+    if document == DOCUMENT:
+        reader.run(name)
+    else:
+        after, first = IN_THE_FIRST[name]
+        reader.run_sample(documents.unindented(FIRST, after=after, first=first))
 
 
 def test_change_data_is_declared_and_refused(page: Page) -> None:

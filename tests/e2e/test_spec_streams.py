@@ -49,7 +49,6 @@ from tests.e2e.names import (
 from tests.e2e.samples import Database, Page, parsed_command
 from tests.e2e.streaming import (
     BUCKET,
-    CLEAN,
     EVENTS,
     LOADED,
     OPTIONS,
@@ -70,21 +69,10 @@ from tests.e2e.streaming import (
 from tests.full import when_full
 from tests.services.kafka import PASSWORD, USER, Kafka
 from tests.services.object_stores import S3_ACCESS
-from tests.services.server import free_port
 
 DOCUMENT, FIRST = "readme-0.3.0.txt", "readme-0.1.2.txt"
+JARS = {"delta", "kafka", "avro", "s3a"}
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The engine's session with everything that these streams need, so that it starts once."""
-    from ematix_flow.engine.session import spark_session
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("EMATIX_FLOW_LOGS_DIR", str(tmp_path_factory.mktemp("logs")))
-        patch.setenv("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-        return spark_session({"delta", "kafka", "avro", "s3a"})
 
 
 @pytest.fixture
@@ -92,20 +80,6 @@ def topics(kafka: Kafka) -> Kafka:
     """The broker, whose topic `events` holds three of them."""
     fill(kafka, "events")
     return kafka
-
-
-@pytest.fixture
-def reader(page: Page, kafka: Kafka, database: Database, monkeypatch: pytest.MonkeyPatch) -> Page:
-    """The document with a reader's hosts and ports in it, and his variables set."""
-    database.run(CLEAN)
-    monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.open)
-    page.values |= {
-        "localhost:9092": kafka.open,
-        "postgres://localhost/mydb": database.url,
-        "postgres://localhost/wh": database.url,
-        "9100": str(free_port()),
-    }
-    return page
 
 
 @pytest.fixture

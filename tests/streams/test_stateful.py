@@ -99,7 +99,8 @@ def test_late_rows_are_dropped_and_counted(incoming: Incoming, tmp_path: Path, r
     last = run_log.list_runs(pipeline="per_minute", limit=1)[0][0]
     assert last.extras["late_rows_dropped_total"] == 1
     assert last.extras["windows_emitted_total"] == 1
-    assert last.extras["state_rows"] > 0 and last.extras["state_bytes"] > 0
+    assert last.extras["state_rows"] > 0
+    assert last.extras["state_bytes"] > 0
 
 
 def test_late_rows_are_dead_letters_where_they_shall_be(incoming: Incoming, tmp_path: Path) -> None:
@@ -233,7 +234,8 @@ def test_many_micro_batches_are_one_part_after_a_while(incoming: Incoming, tmp_p
         run(spec)
     folder = StreamFolder.of(spec)
     kept = keeper_of(spec, folder, str(folder.note()["generation"])).kept()
-    assert kept is not None and len(kept.parts) < 8
+    assert kept is not None
+    assert len(kept.parts) < 8
     incoming.arrive(events(("bob", 61)))
     run(spec)
     assert rows(tmp_path, COUNTED) == [("ana", "00", 11)]
@@ -282,7 +284,9 @@ def test_sessions_go_on_from_batch_to_batch(
 
 def joined(incoming: Incoming, folder: Path, url: str, **said: Any) -> Any:
     """Orders and their payments."""
-    join = Join("orders", "payments", ("order_id",), ("order_id",), time_window_ms=60_000, kind=said.pop("kind", "inner"))
+    join = Join(
+        "orders", "payments", ("order_id",), ("order_id",), time_window_ms=60_000, kind=said.pop("kind", "inner")
+    )
     return declared(
         name="paid", sources=[Source(incoming.connection, "orders"), Source(incoming.connection, "payments")],
         target=shop(folder), target_table=("main", "paid"), join=join, watermark=NEVER,
@@ -360,4 +364,3 @@ def test_letters_of_a_window_cannot_be_replayed(incoming: Incoming, tmp_path: Pa
 
     with pytest.raises(FlowError, match="cannot be put into by hand"):
         replay(windowed(incoming, tmp_path, transform_on_error="dlq"), Selection())
-

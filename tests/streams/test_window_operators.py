@@ -88,7 +88,9 @@ def test_late_rows_are_left_out_or_open_what_has_come_out_again(
     again = 0
     for batch in batched(dice, rows, jitter=40 * SECOND, batches=6):
         before = fold.mark
-        out = told(fold.step(fold.rows(batch), max((row.at for row in batch), default=None), compact=dice.random() < 0.5))
+        out = told(
+            fold.step(fold.rows(batch), max((row.at for row in batch), default=None), compact=dice.random() < 0.5)
+        )
         expected = model.step(batch, before, fold.mark) if fold.mark is not None else set()
         assert sorted(out, key=str) == sorted(expected, key=str)
         again += before is not None and sum(item.end <= before for item in out)
@@ -196,7 +198,9 @@ def test_an_approximate_count_is_near_and_does_not_drift_when_partials_are_merge
 def test_an_exact_count_of_too_many_values_ends_the_stream(spark: Any, tmp_path: Path, sizes: tuple[int, ...]) -> None:
     users = Aggregation(agg="count_distinct", column="user", as_="users", mode="exact", max_distinct_values_per_group=3)
     fold = Fold(spark, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
-    fold.step(spark.createDataFrame([(0, "a"), (0, "b"), (0, "c"), (0, "a"), (0, None)], f"{AT} BIGINT, user STRING"), 0)
+    fold.step(
+        spark.createDataFrame([(0, "a"), (0, "b"), (0, "c"), (0, "a"), (0, None)], f"{AT} BIGINT, user STRING"), 0
+    )
     assert fold.operator.emitted(fold.state, Marks(0, FAR), 0).first()["users"] == 3
     names = iter("cdef")
     with pytest.raises(Exception, match="FLOW_ERROR") as caught:
@@ -205,7 +209,10 @@ def test_an_exact_count_of_too_many_values_ends_the_stream(spark: Any, tmp_path:
             fold.step(rows, 0, compact=True)
     error = translate(caught.value)
     assert isinstance(error, BadValue)
-    assert "count_distinct(user) AS users found 4 distinct values in one group, and max_distinct_values_per_group is 3" in str(error)
+    assert (
+        "count_distinct(user) AS users found 4 distinct values in one group, and max_distinct_values_per_group is 3"
+        in str(error)
+    )
 
 
 def test_a_column_that_is_not_there_is_named_before_spark_runs(spark: Any) -> None:
@@ -255,7 +262,9 @@ def test_a_window_with_more_groups_than_allowed_is_refused(spark: Any, tmp_path:
     fold.step(spark.createDataFrame([(10 * SECOND, who, 1) for who in "abc"], schema), 0)
     fold.operator.refuse_crowds(fold.state)
     fold.step(spark.createDataFrame([(11 * SECOND, "d", 1)], schema), 0)
-    with pytest.raises(DataError, match="the window that starts at 1970-01-01 00:00:10.00:00 has 4 groups, and") as caught:
+    with pytest.raises(
+        DataError, match="the window that starts at 1970-01-01 00:00:10.00:00 has 4 groups, and"
+    ) as caught:
         fold.operator.refuse_crowds(fold.state)
     assert "max_groups_per_window is 3" in str(caught.value)
     fold.operator.refuse_crowds(fold.state, 20 * SECOND)  # it is out by then

@@ -267,6 +267,13 @@ def make_folder(path: LakePath) -> None:
             path.mkdir(parents=True, exist_ok=True)
 
 
+def size_below(folder: LakePath) -> int:
+    """The bytes of all files in a folder and below it."""
+    if isinstance(folder, S3Path):
+        return sum(item.size for item in folder.bucket.listed(folder.prefix))
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
 def rename(path: LakePath, other: LakePath) -> None:
     """Another name for a file or a folder; in a bucket object by object."""
     if isinstance(path, S3Path) and isinstance(other, S3Path):

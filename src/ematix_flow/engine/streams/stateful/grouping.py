@@ -85,7 +85,9 @@ class Grouped:
     def times(self, start: str, end: str) -> tuple[str, str]:
         """The two columns that say when, of two moments."""
         names = (self.spec.window_start_column, self.spec.window_end_column)
-        first, last = (f"timestamp_micros({sql}) AS {quote(name)}" for sql, name in zip((start, end), names, strict=True))
+        first, last = (
+            f"timestamp_micros({sql}) AS {quote(name)}" for sql, name in zip((start, end), names, strict=True)
+        )
         return first, last
 
     def crowded(self, what: str, count: int) -> DataError:

@@ -19,6 +19,7 @@ from ematix_flow.families.lake.place import (
     read_if_there,
     remove,
     safe_name,
+    size_below,
     uri,
     write_atomically,
 )
@@ -84,7 +85,7 @@ class FolderKeeper:
 
     def size(self, parts: Sequence[str]) -> int:
         """How many bytes these parts take."""
-        return sum(file.stat().st_size for part in parts for file in self._folder(part).iterdir())
+        return sum(size_below(self._folder(part)) for part in parts)
 
     def commit(self, kept: Kept) -> None:
         """The note decides; whoever dies behind it leaves parts that the next commit removes."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDER = "ticks"
 _SCHEMA = "_flow_tick BIGINT"
+_NOBODYS = "_ticks"
 
 
 @dataclass
@@ -34,16 +35,21 @@ class Ticks:
 
     def frame(self, spark: SparkSession) -> DataFrame:
         """A source that has something whenever a tick was given."""
-        make_folder(self.folder)
+        self._prepare()
         # A tick that was removed before it was read has done its work: the micro-batch is there.
         return spark.readStream.schema(_SCHEMA).option("ignoreMissingFiles", "true").json(uri(self.folder))
 
     def begin(self) -> None:
         """Before the query starts: what an earlier process remembered may be over by now."""
-        make_folder(self.folder)
+        self._prepare()
         kept = self.fold.keeper.kept()
         if kept is not None:
             self._give(kept)
+
+    def _prepare(self) -> None:
+        """A bucket has no empty folders: something that Spark passes over lies in it."""
+        make_folder(self.folder)
+        write_atomically(self.folder / _NOBODYS, "")
 
     def give(self) -> None:
         """Asked often: a tick, when silence alone has brought the watermark to where something comes out."""
@@ -55,7 +61,8 @@ class Ticks:
         if kept.number == self._answered or not _is_time(kept, self.spec, at):
             return
         self._answered = kept.number
-        for old in self.folder.iterdir():
+        before: list[LakePath] = [item for item in self.folder.iterdir() if item.name != _NOBODYS]
+        for old in before:
             old.unlink(missing_ok=True)
         write_atomically(self.folder / f"{at}.json", f'{{"_flow_tick": {at}}}')
 
