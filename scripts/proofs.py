@@ -22,6 +22,8 @@ BEYOND = """\
   transaction and then stood still for longer sends that one micro-batch again; one that was stopped in good order has none
   to send. `flow doctor checkpoint` says which it is.
 - A target that `continue_on_target_failure` leaves behind gets what it missed later, each micro-batch under its own token.
+- A stream with a window or a join keeps the word of its pair: state and outcome of a micro-batch are committed in one step
+  before its targets get anything, and a try that follows finds both.
 - What is promised holds for one checkpoint. A rewind reads again on purpose, under a new generation: rows come twice where
   they are appended or sent, and `flow stream rewind` asks first.
 """
@@ -47,6 +49,10 @@ PROOFS = {
         (
             "tests/streams/test_pubsub.py::test_killed_at_every_step_nothing_is_lost_and_nothing_doubled",
             "the same of Pub/Sub",
+        ),
+        (
+            "tests/crash/test_kill_stateful.py::test_a_stream_that_remembers_may_be_killed_at_any_point",
+            "`kill -9` at six points of windows, and of joins with their state in PostgreSQL",
         ),
         (
             "tests/crash/test_restarts.py::test_a_stream_outlives_its_broker_and_its_database",
