@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from ematix_flow.declare.streams.parts import Join
 from ematix_flow.engine.session import spark_session
@@ -37,6 +40,17 @@ def join(**said: Any) -> Join:
 
 def frame(rows: Sequence[tuple[Any, ...]], columns: str) -> Any:
     return spark_session(JARS).createDataFrame(list(rows), columns)
+
+
+def small(rows: Sequence[str], kind: Any) -> Any:
+    """Rows that are said as JSON, in the plan itself: Spark knows that they are few."""
+    of_rows = f.from_json(f.lit(f"[{','.join(rows)}]"), t.ArrayType(kind))
+    return spark_session(JARS).range(1).select(f.inline(of_rows))
+
+
+def written(part: Any) -> Any:
+    """A part that is kept somewhere: what reads it does not compute it again."""
+    return small([row[0] for row in part.selectExpr("to_json(struct(*))").collect()], part.schema)
 
 
 @dataclass
@@ -67,20 +81,14 @@ class Stream:
         self.parts = [written(self.operator.kept(self.state, mark))]
 
 
-def written(part: Any) -> Any:
-    """A part that is kept somewhere: what reads it does not compute it again."""
-    return spark_session(JARS).createDataFrame(part.collect(), part.schema)
-
-
 def told(rows: Sequence[Told], side: str) -> Any:
-    return frame(
-        [(row.key, row.number, row.at) for row in rows if row.side == side], f"k BIGINT, n BIGINT, {AT} BIGINT"
-    )
+    given = [json.dumps({"k": row.key, "n": row.number, AT: row.at}) for row in rows if row.side == side]
+    return small(given, t.StructType.fromDDL(f"k BIGINT, n BIGINT, {AT} BIGINT"))
 
 
 _MOMENTS = st.tuples(st.integers(-14, 14), st.sampled_from((0, 0, 0, 1, -1)))
 _ROWS = st.tuples(st.sampled_from(("left", "right")), st.sampled_from((None, *range(6))), _MOMENTS)
-_BATCHES = st.lists(st.tuples(st.lists(_ROWS, max_size=24), st.booleans()), min_size=3, max_size=5)
+_BATCHES = st.lists(st.tuples(st.lists(_ROWS, max_size=24), st.booleans()), min_size=2, max_size=4)
 _TIMES = st.sampled_from(
     ({"time_window_ms": 5}, {"min_delta_ms": -2, "max_delta_ms": 7}, {"min_delta_ms": 3, "max_delta_ms": 6},
      {"min_delta_ms": -8, "max_delta_ms": -1})
@@ -105,3 +113,130 @@ def test_whatever_comes_in_whatever_order_gives_what_it_gives_row_by_row(
         assert found == oracle.batch(given, marks)
         if compacts:
             stream.compact(marks.after)
+
+
+def outcome(frame: Any) -> list[tuple[Any, ...]]:
+    return sorted(map(tuple, frame.collect()), key=str)
+
+
+def test_a_side_that_nobody_has_seen_yet_has_no_columns_and_columns_may_come_later() -> None:
+    stream = Stream(join(kind="full_outer", right_column_prefix="p_"))
+    unseen = frame([], f"_event_ts TIMESTAMP, _raw BINARY, _source STRING, {AT} BIGINT").select(AT, "_raw", "_source")
+    orders = f"k BIGINT, item STRING, {AT} BIGINT, _raw BINARY, _source STRING, _flow_x INT"
+    out = stream.take(frame([(1, "tea", 0, b"", "", 0), (2, "ink", 0, b"", "", 0)], orders), unseen, Marks(None, None))
+    assert (out.columns, outcome(out)) == (["left_k", "left_item"], [])
+    payments = frame([(1, 9.5, MS)], f"k BIGINT, amount DOUBLE, {AT} BIGINT")
+    out = stream.take(frame([], orders), payments, Marks(None, 0))
+    assert out.columns == ["left_k", "left_item", "p_k", "p_amount"]
+    assert outcome(out) == [(1, "tea", 1, 9.5)]
+    stream.compact(0)
+    wider = frame([(1, "tea", True, 2 * MS)], f"k BIGINT, item STRING, is_gift BOOLEAN, {AT} BIGINT")
+    out = stream.take(wider, frame([], f"k BIGINT, amount DOUBLE, {AT} BIGINT"), Marks(0, 5 * MS + 1))
+    assert out.columns == ["left_k", "left_item", "left_is_gift", "p_k", "p_amount"]
+    assert outcome(out) == [(1, "tea", True, 1, 9.5), (2, "ink", None, None, None)]
+
+
+def test_nothing_comes_out_as_long_as_neither_side_is_known() -> None:
+    stream, unseen = Stream(join(kind="left_outer")), frame([], f"{AT} BIGINT")
+    out = stream.take(unseen, unseen, Marks(None, None))
+    assert (out.columns, out.count()) == ([], 0)
+
+
+def test_rows_of_a_side_that_is_preserved_come_out_before_the_other_side_is_ever_seen() -> None:
+    stream = Stream(join(kind="left_outer"))
+    rows = frame([(1, 0), (None, 0)], f"k BIGINT, {AT} BIGINT")
+    out = stream.take(rows, frame([], f"{AT} BIGINT"), Marks(None, 5 * MS + 1))
+    assert (out.columns, outcome(out)) == (["left_k"], [(1,), (None,)])
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "pairs"),
+    [
+        (("BIGINT", [1, 2]), ("STRING", ["1", "x", " 2", "1.5"]), 2),
+        (("STRING", ["1", "01", "2.0"]), ("DOUBLE", [1.0, 2.0]), 3),
+        (("INT", [1, 2]), ("DOUBLE", [1.0, 2.5]), 1),
+        (("DECIMAL(10,2)", ["1.00", "2.50"]), ("STRING", ["1", "1.004", "2.5"]), 2),
+        (("TIMESTAMP", ["2026-03-01 00:00:00"]), ("STRING", ["2026-03-01T00:00:00Z", "today?"]), 1),
+        (("DATE", ["2026-03-01"]), ("TIMESTAMP", ["2026-03-01 00:00:00", "2026-03-01 01:00:00"]), 1),
+        (("STRING", ["a", None]), ("STRING", ["a", "A", None]), 1),
+    ],
+)  # fmt: skip
+def test_keys_of_different_types_are_compared_as_what_they_mean(
+    left: tuple[str, list[Any]], right: tuple[str, list[Any]], pairs: int
+) -> None:
+    rows = [
+        frame([(None if value is None else str(value),) for value in values], "k STRING").selectExpr(
+            f"CAST(k AS {kind}) AS k", f"0L AS {AT}"
+        )
+        for kind, values in (left, right)
+    ]
+    assert Stream(join()).take(*rows, Marks(None, None)).count() == pairs
+
+
+@pytest.mark.parametrize(("left", "right"), [("true", "1L"), ("map('a', 1)", "map('a', 1)")])
+def test_keys_that_cannot_be_compared_say_so(left: str, right: str) -> None:
+    one = spark_session(JARS).range(1)
+    rows = [one.selectExpr(f"{value} AS k", f"0L AS {AT}") for value in (left, right)]
+    with pytest.raises(PlanError, match="cannot be joined by k = k") as caught:
+        Stream(join()).take(*rows, Marks(None, None))
+    assert "the same type on both sides" in str(caught.value)
+
+
+def test_a_key_that_rows_do_not_have_and_a_column_that_would_be_there_twice_are_told() -> None:
+    one = spark_session(JARS).range(1)
+    rows = one.selectExpr("1 AS customer", "2 AS right_k", f"0L AS {AT}"), one.selectExpr("1 AS k", f"0L AS {AT}")
+    with pytest.raises(MissingColumn, match="the rows of 'orders' have no column 'custome'") as caught:
+        Stream(join(left_keys=("custome",))).take(*rows, Marks(None, None))
+    assert "did you mean 'customer'?" in str(caught.value)
+    with pytest.raises(PlanError, match="the column 'right_k' twice"):
+        Stream(join(left_keys=("CUSTOMER",), left_column_prefix="")).take(*rows, Marks(None, None))
+
+
+def test_rows_are_forgotten_when_nobody_can_ask_for_them_any_more() -> None:
+    rows = [(number, number * MS) for number in range(-20, 21)]
+    columns = f"k BIGINT, {AT} BIGINT"
+
+    def left_over(**said: Any) -> dict[str, int]:
+        stream = Stream(join(**said))
+        stream.take(frame(rows, columns), frame(rows, columns), Marks(None, 0))
+        stream.compact(0)
+        return {row[0]: row[1] // MS for row in stream.state.groupBy("_flow_side").agg({AT: "min"}).collect()}
+
+    assert left_over(kind="inner") == {"left": -5, "right": -5}
+    assert left_over(kind="left_outer") == {"left": -5, "right": -10}
+    assert left_over(kind="right_outer", min_delta_ms=-2, max_delta_ms=7) == {"left": -14, "right": -7}
+    assert left_over(kind="full_outer", min_delta_ms=2, max_delta_ms=7) == {"left": -14, "right": -7}
+    assert left_over(kind="inner", late_data="reopen", allowed_lateness_ms=3) == {"left": -8, "right": -8}
+
+
+def test_a_row_without_a_partner_comes_out_at_the_moment_that_is_told_and_inner_joins_wait_for_none() -> None:
+    def due(kind: str) -> list[tuple[Any, ...]]:
+        stream = Stream(join(kind=kind, late_data="reopen", allowed_lateness_ms=2))
+        rows = frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
+        stream.take(rows, rows, Marks(None, None))
+        return outcome(stream.state.selectExpr("_flow_side", stream.operator.due()))
+
+    assert due("inner") == [("left", None), ("right", None)]
+    assert due("right_outer") == [("left", None), ("right", 7 * MS + 1)]
+    stream, nothing = Stream(join(kind="left_outer")), frame([], f"k BIGINT, {AT} BIGINT")
+    assert stream.take(frame([(1, 0)], f"k BIGINT, {AT} BIGINT"), nothing, Marks(None, 5 * MS)).count() == 0
+    assert stream.take(nothing, nothing, Marks(5 * MS, 5 * MS + 1)).count() == 1
+    assert stream.take(nothing, nothing, Marks(5 * MS + 1, 6 * MS)).count() == 0
+
+
+def test_moments_at_the_end_of_time_do_no_harm() -> None:
+    far = 2**63 - 1
+    rows = frame([(1, far), (1, -far), (1, 0)], f"k BIGINT, {AT} BIGINT")
+    stream = Stream(join(kind="full_outer"))
+    assert stream.take(rows, rows, Marks(None, -far)).count() == 3
+    assert stream.take(rows.where("false"), rows.where("false"), Marks(-far, far)).count() == 0
+
+
+def test_new_rows_meet_the_state_by_their_keys(capsys: pytest.CaptureFixture[str]) -> None:
+    stream, rows = Stream(join(kind="full_outer")), frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
+    stream.take(rows, rows, Marks(None, None))
+    stream.take(rows, rows, Marks(None, 9 * MS)).explain()
+    plan = capsys.readouterr().out
+    assert plan.count("SortMergeJoin") + plan.count("HashJoin") == 4
+    assert "NestedLoop" not in plan
+    assert "Cartesian" not in plan

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
@@ -14,14 +13,13 @@ from typing import Any
 import pytest
 
 from ematix_flow import Aggregation, Join, ObjectStoreLocalConnection, Source, StateStore, Watermark, Window
-from ematix_flow.engine.streams import runner
 from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.standing import standing
 from ematix_flow.foundation.errors import FlowError, PlanError
-from ematix_flow.orchestrate.stream_wishes import stop
 from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.runlog.agenda import Action
 from tests.full import when_full
-from tests.services.server import free_port
-from tests.streams.operated import declared, eventually, metrics_at, rows, run, shop
+from tests.streams.operated import declared, eventually, rows, run, running, shop
 
 pytestmark = pytest.mark.usefixtures("every_jar", "homes")
 NOON = datetime(2026, 3, 2, 12, 0, tzinfo=timezone.utc)
@@ -133,14 +131,10 @@ def test_silence_closes_the_last_window(incoming: Incoming, tmp_path: Path, run_
     spec = windowed(incoming, tmp_path, watermark=Watermark(source_idleness_ms=500),
                     window=Window(kind="tumbling", duration_ms=1_000, group_by=("user_id",), aggregations=[COUNT]))  # fmt: skip
     incoming.arrive(events(("ana", 1.0), ("ana", 1.2)))
-    port = free_port()
-    thread = threading.Thread(target=lambda: runner.run(spec, run_log=run_log, metrics_port=port), daemon=True)
-    thread.start()
-    eventually(lambda: metrics_at(port).get("windows_emitted_total") == 1)
-    eventually(lambda: rows(tmp_path, COUNTED) == [("ana", "00", 2)])
-    stop(run_log, "per_minute", seconds=60)
-    thread.join(60)
-    assert not thread.is_alive()
+    with running(spec, run_log) as figures:
+        eventually(lambda: figures().get("windows_emitted_total") == 1)
+        run_log.enqueue(Action("cancel", "per_minute", standing(run_log, "per_minute").run_id, by="a test"))
+    assert rows(tmp_path, COUNTED) == [("ana", "00", 2)]
 
 
 def test_a_start_after_a_long_silence_closes_what_is_over(incoming: Incoming, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 NOTE = "kept.json"
 _SCHEMA = "_schema.json"
+_PATTERN = re.compile(r"[\\{}\[\]*?]")
+"""What Spark takes for a pattern in the path of what it reads."""
 
 
 def keeper_of(spec: StreamSpec, folder: StreamFolder, generation: str) -> Keeper:
@@ -67,7 +70,8 @@ class FolderKeeper:
         schema = read_if_there(folder / _SCHEMA)
         if schema is None:
             raise missing(part, str(self.root))
-        return active().read.schema(StructType.fromJson(json.loads(schema))).parquet(uri(folder))
+        literally = _PATTERN.sub(r"\\\g<0>", uri(folder))
+        return active().read.schema(StructType.fromJson(json.loads(schema))).parquet(literally)
 
     def write(self, part: str, frame: DataFrame) -> int:
         """One file for few rows, several for many; the schema comes last, and says that the part is whole."""
