@@ -85,7 +85,9 @@ class Grouped:
     def times(self, start: str, end: str) -> tuple[str, str]:
         """The two columns that say when, of two moments."""
         names = (self.spec.window_start_column, self.spec.window_end_column)
-        first, last = (f"timestamp_micros({sql}) AS {quote(name)}" for sql, name in zip((start, end), names, strict=True))
+        first, last = (
+            f"timestamp_micros({sql}) AS {quote(name)}" for sql, name in zip((start, end), names, strict=True)
+        )
         return first, last
 
     def crowded(self, what: str, count: int) -> DataError:
@@ -104,6 +106,6 @@ def micros(milliseconds: int | None) -> int:
 
 
 def _grouped(frame: DataFrame, by: Sequence[str], steps: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
-    return frame.groupBy(*by).agg(*(F.expr(step) for step in steps))
+    return frame.groupBy(*by).agg(*(expr(step) for step in steps))
