@@ -3,16 +3,40 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import pytest
+from hypothesis import strategies
+
 from ematix_flow.engine.streams.stateful.operator import AT, BATCH, Marks, Operator
+from ematix_flow.families.lake.session import settings
+from tests.streams.sql_session import spark
 from tests.streams.window_oracle import Out, Row
 
 SCHEMA = f"{AT} BIGINT, who STRING, bit BIGINT"
+SECOND = 1_000_000
+FAR = 10_000 * SECOND
+SEEDS = strategies.integers(0, 10**6)
+few = hypothesis.settings(
+    max_examples=2, deadline=None, phases=[hypothesis.Phase.explicit, hypothesis.Phase.generate],
+    suppress_health_check=list(hypothesis.HealthCheck),
+)  # fmt: skip
+"""Each example is a stream of hundreds of rows."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 Batch = Sequence[Row]
+_SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "false"}
+
+
+@pytest.fixture(scope="module")
+def small(spark: Any) -> Iterator[Any]:
+    """The session, for many jobs of a few rows."""
+    with settings(spark, _SMALL):
+        yield spark
 
 
 @dataclass
@@ -27,22 +51,23 @@ class Fold:
     number: int = -1
     late: int = 0
     parts: list[str] = field(default_factory=list)
+    schema: Any = None
+    written: int = 0
 
     def rows(self, given: Batch) -> Any:
         return self.spark.createDataFrame([(row.at, row.key, row.bit) for row in given], SCHEMA)
 
-    def step(self, rows: Any, newest: int | None, *, compact: bool = False) -> Any:
+    def step(self, rows: Any, newest: int | None, *, compact: bool = False, count: bool = False) -> list[Any]:
         """What comes out after a micro-batch."""
         self.number += 1
         before = self.mark
         if before is not None:
-            self.late += rows.where(self.operator.late(before)).count()
+            self.late += rows.where(self.operator.late(before)).count() if count else 0
             rows = rows.where(f"NOT ({self.operator.late(before)})")
         self._write(self.operator.partials([rows], before).selectExpr("*", f"{self.number}L AS {BATCH}"), "batch")
         if newest is not None:
             self.mark = newest - self.lateness if before is None else max(before, newest - self.lateness)
-        out = self.operator.emitted(self.state, Marks(before, self.mark), self.number)
-        out = self.spark.createDataFrame(out.collect(), out.schema)
+        out: list[Any] = self.operator.emitted(self.state, Marks(before, self.mark), self.number).collect()
         if compact:
             self.compact()
         return out
@@ -52,26 +77,41 @@ class Fold:
         state = self.state
         kept = self.operator.kept(state, self.mark)
         assert kept.dtypes == state.dtypes
-        self._write(kept, f"kept{len(self.parts)}")
+        self._write(kept, "kept")
         self.parts = self.parts[-1:]
+
+    def out(self) -> Any:
+        """What would come out now, if the watermark were far ahead."""
+        return self.operator.emitted(self.state, Marks(self.mark, FAR), self.number + 1)
 
     @property
     def state(self) -> Any:
-        frame = self.spark.read.parquet(self.parts[0])
-        for part in self.parts[1:]:
-            frame = frame.unionByName(self.spark.read.parquet(part))
-        return frame
+        frames = [self.spark.read.schema(self.schema).parquet(part) for part in self.parts]
+        whole = frames[0]
+        for frame in frames[1:]:
+            whole = whole.unionByName(frame)
+        return whole
 
     def _write(self, frame: Any, name: str) -> None:
-        part = str(self.folder / f"{self.number}_{name}")
+        self.written += 1
+        part = str(self.folder / f"{self.written}_{name}")
+        assert self.schema is None or frame.dtypes == [
+            (item.name, item.dataType.simpleString()) for item in self.schema
+        ]
+        self.schema = frame.schema
         frame.coalesce(1).write.parquet(part)
         self.parts.append(part)
 
 
-def told(frame: Any) -> list[Out]:
+def told(rows: Sequence[Any]) -> list[Out]:
     """What came out, of an operator with the columns of these tests."""
-    micros = frame.selectExpr("who", "unix_micros(window_start)", "unix_micros(window_end)", "n", "bits")
-    return [Out(*row) for row in micros.collect()]
+    return [
+        Out(row["who"], _moment(row["window_start"]), _moment(row["window_end"]), row["n"], row["bits"]) for row in rows
+    ]
+
+
+def _moment(local: datetime) -> int:
+    return (local.astimezone(timezone.utc) - _EPOCH) // timedelta(microseconds=1)
 
 
 def rows_of(dice: random.Random, *, keys: int, each: int, moments: Callable[[], int]) -> list[Row]:
@@ -83,5 +123,9 @@ def rows_of(dice: random.Random, *, keys: int, each: int, moments: Callable[[], 
 def batched(dice: random.Random, rows: Sequence[Row], *, jitter: int, batches: int) -> list[list[Row]]:
     """Rows in an order that is off by up to `jitter`, cut anywhere."""
     ordered = sorted(rows, key=lambda row: (row.at + dice.randint(0, jitter), dice.random()))
-    cuts = sorted(dice.randint(0, len(rows)) for _ in range(batches - 1))
+    even = len(rows) // batches
+    cuts = [number * even + dice.randint(-even // 2, even // 2) for number in range(1, batches)]
     return [ordered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+
+
+__all__ = ["FAR", "SECOND", "SEEDS", "Fold", "batched", "few", "rows_of", "small", "spark", "told"]

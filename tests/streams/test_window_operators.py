@@ -10,27 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, Phase, given, settings
-from hypothesis import strategies as st
+from hypothesis import given
 
 from ematix_flow.declare.streams.parts import Aggregation, Window
 from ematix_flow.engine.spark_errors import translate
-from ematix_flow.engine.streams.stateful.operator import AT, BATCH, Marks
+from ematix_flow.engine.streams.stateful.operator import AT, BATCH
 from ematix_flow.engine.streams.stateful.operators import operator_of
 from ematix_flow.foundation.errors import BadValue, DataError, MissingColumn, PlanError
-from tests.streams.sql_session import spark
-from tests.streams.stateful_fold import Fold, batched, rows_of, told
+from tests.streams.stateful_fold import FAR, SECOND, SEEDS, Fold, batched, few, rows_of, small, spark, told
 from tests.streams.window_oracle import WindowModel, all_windows
 
-__all__ = ["spark"]
+__all__ = ["small", "spark"]
 
-SECOND = 1_000_000
-FAR = 10_000 * SECOND
-SEEDS = st.integers(0, 10**6)
-few = settings(
-    max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate],
-    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
 KINDS = {
     "tumbling": {"duration_ms": 10_000},
     "hopping": {"duration_ms": 10_000, "hop_ms": 4_000},  # a row is in two windows or in three
@@ -39,8 +30,8 @@ COUNTS = [Aggregation(agg="count", as_="n"), Aggregation(agg="sum", column="bit"
 
 
 def window(kind: str = "tumbling", **fields: Any) -> Window:
-    given = {"aggregations": COUNTS, "group_by": ("who",), **KINDS[kind], **fields}
-    return Window(kind=kind, **given)
+    said = {"aggregations": COUNTS, "group_by": ("who",), **KINDS[kind], **fields}
+    return Window(kind=kind, **said)
 
 
 def lengths(kind: str) -> tuple[int, int]:
@@ -56,14 +47,14 @@ def around_1970(dice: random.Random) -> Any:
 @few
 @given(seed=SEEDS)
 def test_any_batching_of_the_same_rows_gives_the_same_windows(
-    spark: Any, tmp_path_factory: Any, kind: str, seed: int
+    small: Any, tmp_path_factory: Any, kind: str, seed: int
 ) -> None:
     dice = random.Random(seed)
     rows = rows_of(dice, keys=12, each=30, moments=around_1970(dice))
     lateness = dice.choice([0, 3, 20]) * SECOND
-    fold = Fold(spark, operator_of(window(kind)), tmp_path_factory.mktemp("state"), lateness)
+    fold = Fold(small, operator_of(window(kind)), tmp_path_factory.mktemp("state"), lateness)
     found = []
-    for batch in batched(dice, rows, jitter=lateness, batches=5):
+    for batch in batched(dice, rows, jitter=lateness, batches=4):
         newest = max((row.at for row in batch), default=None)
         found += told(fold.step(fold.rows(batch), newest, compact=dice.random() < 0.5))
     found += told(fold.step(fold.rows([]), FAR))
@@ -77,19 +68,21 @@ def test_any_batching_of_the_same_rows_gives_the_same_windows(
 @few
 @given(seed=SEEDS)
 def test_late_rows_are_left_out_or_open_what_has_come_out_again(
-    spark: Any, tmp_path_factory: Any, kind: str, late_data: str, seed: int
+    small: Any, tmp_path_factory: Any, kind: str, late_data: str, seed: int
 ) -> None:
     dice = random.Random(seed)
     rows = rows_of(dice, keys=12, each=30, moments=around_1970(dice))
     allowed = 9 if late_data == "reopen" else None
     fields = {"late_data": late_data, "allowed_lateness_ms": allowed and allowed * 1000}
-    fold = Fold(spark, operator_of(window(kind, **fields)), tmp_path_factory.mktemp("state"), 2 * SECOND)
+    fold = Fold(small, operator_of(window(kind, **fields)), tmp_path_factory.mktemp("state"), 2 * SECOND)
     model = WindowModel(*lengths(kind), lateness=allowed and allowed * SECOND)
     again = 0
-    for batch in batched(dice, rows, jitter=40 * SECOND, batches=6):
+    for batch in batched(dice, rows, jitter=40 * SECOND, batches=5):
         before = fold.mark
         out = told(
-            fold.step(fold.rows(batch), max((row.at for row in batch), default=None), compact=dice.random() < 0.5)
+            fold.step(
+                fold.rows(batch), max((row.at for row in batch), default=None), compact=dice.random() < 0.5, count=True
+            )
         )
         expected = model.step(batch, before, fold.mark) if fold.mark is not None else set()
         assert sorted(out, key=str) == sorted(expected, key=str)
@@ -98,20 +91,19 @@ def test_late_rows_are_left_out_or_open_what_has_come_out_again(
     assert bool(again) == (late_data == "reopen")
 
 
-def test_a_row_is_late_only_when_all_its_windows_are_out(spark: Any) -> None:
+def test_a_row_is_late_only_when_all_its_windows_are_out(small: Any) -> None:
     operator = operator_of(window("hopping"))
-    rows = spark.createDataFrame([(7 * SECOND, "a", 1), (8 * SECOND, "a", 1)], f"{AT} BIGINT, who STRING, bit BIGINT")
+    rows = small.createDataFrame([(7 * SECOND, "a", 1), (8 * SECOND, "a", 1)], f"{AT} BIGINT, who STRING, bit BIGINT")
     assert [row[0] for row in rows.selectExpr(operator.late(18 * SECOND - 1)).collect()] == [True, False]
     assert [row[0] for row in rows.selectExpr(operator.late(18 * SECOND)).collect()] == [True, True]
     open_at_17 = operator.partials([rows.where(f"{AT} = {8 * SECOND}")], 17 * SECOND)
     assert [row["_flow_start"] for row in open_at_17.collect()] == [8 * SECOND]
 
 
-def test_before_any_row_told_a_time_the_columns_are_known_already(spark: Any, tmp_path: Path) -> None:
-    fold = Fold(spark, operator_of(window()), tmp_path)
-    out = fold.step(fold.rows([]), None, compact=True)
-    assert out.collect() == []
-    assert out.dtypes == [
+def test_before_any_row_told_a_time_the_columns_are_known_already(small: Any, tmp_path: Path) -> None:
+    fold = Fold(small, operator_of(window()), tmp_path)
+    assert fold.step(fold.rows([]), None, compact=True) == []
+    assert fold.out().dtypes == [
         ("who", "string"), ("window_start", "timestamp"), ("window_end", "timestamp"), ("n", "bigint"), ("bits", "bigint"),
     ]  # fmt: skip
 
@@ -145,15 +137,15 @@ TYPES = {
 
 
 @pytest.mark.parametrize("cuts", [(4,), (1, 1, 1, 1), (2, 2)], ids=str)
-def test_every_aggregation_knows_every_type_in_any_batching(spark: Any, tmp_path: Path, cuts: tuple[int, ...]) -> None:
+def test_every_aggregation_knows_every_type_in_any_batching(small: Any, tmp_path: Path, cuts: tuple[int, ...]) -> None:
     asked = [(name, agg, None) for name, _, _, answers in ODD for agg in answers]
     asked += [(name, "count_distinct", "exact") for name, *_ in ODD]
     aggregations = [
         Aggregation(agg=agg, column=name, as_=f"{name}_{agg}_{mode}" if mode else f"{name}_{agg}", mode=mode)
         for name, agg, mode in asked
     ]
-    fold = Fold(spark, operator_of(window(group_by=(), aggregations=aggregations)), tmp_path)
-    rows = spark.createDataFrame(
+    fold = Fold(small, operator_of(window(group_by=(), aggregations=aggregations)), tmp_path)
+    rows = small.createDataFrame(
         [(number, *(values[number] for _, _, values, _ in ODD)) for number in range(4)],
         ", ".join([f"{AT} BIGINT", *(f"{name} {kind}" for name, kind, *_ in ODD)]),
     ).cache()
@@ -162,7 +154,7 @@ def test_every_aggregation_knows_every_type_in_any_batching(spark: Any, tmp_path
         fold.step(rows.where(f"{AT} >= {taken} AND {AT} < {taken + size}"), 0, compact=True)
         taken += size
     fold.compact()
-    frame = fold.step(rows.limit(0), FAR)
+    frame = fold.out()
     (out,) = frame.collect()
     for name, _, _, answers in ODD:
         for agg, expected in {**answers, "count_distinct_exact": answers["count_distinct"]}.items():
@@ -174,39 +166,38 @@ def test_every_aggregation_knows_every_type_in_any_batching(spark: Any, tmp_path
 
 
 def test_first_and_last_are_by_event_time_and_of_one_moment_the_smallest_and_the_largest(
-    spark: Any, tmp_path: Path
+    small: Any, tmp_path: Path
 ) -> None:
     ends = [Aggregation(agg=agg, column="page", as_=agg) for agg in ("first", "last")]
-    fold = Fold(spark, operator_of(window(group_by=(), aggregations=ends)), tmp_path)
+    fold = Fold(small, operator_of(window(group_by=(), aggregations=ends)), tmp_path)
     for batch in ([(5, "c"), (9, "x")], [(5, "b"), (1, None)], [(9, "z"), (9, "y"), (9, None)]):
-        fold.step(spark.createDataFrame(batch, f"{AT} BIGINT, page STRING"), 0)
-    (out,) = fold.step(spark.createDataFrame([], f"{AT} BIGINT, page STRING"), FAR).collect()
+        fold.step(small.createDataFrame(batch, f"{AT} BIGINT, page STRING"), 0)
+    (out,) = fold.out().collect()
     assert (out["first"], out["last"]) == ("b", "z")
 
 
-def test_an_approximate_count_is_near_and_does_not_drift_when_partials_are_merged(spark: Any, tmp_path: Path) -> None:
+def test_an_approximate_count_is_near_and_does_not_drift_when_partials_are_merged(small: Any, tmp_path: Path) -> None:
     users = Aggregation(agg="count_distinct", column="user", as_="users")
-    fold = Fold(spark, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
+    fold = Fold(small, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
     for number in range(3):
-        rows = spark.range(number * 10_000, number * 10_000 + 20_000).selectExpr(f"0L AS {AT}", "id AS user")
+        rows = small.range(number * 10_000, number * 10_000 + 20_000).selectExpr(f"0L AS {AT}", "id AS user")
         fold.step(rows, 0, compact=True)
-    (out,) = fold.step(spark.range(0).selectExpr(f"0L AS {AT}", "id AS user"), FAR).collect()
+    (out,) = fold.out().collect()
     assert out["users"] == pytest.approx(40_000, rel=0.03)
 
 
-@pytest.mark.parametrize("sizes", [(4,), (2, 2)], ids=["in one batch", "over two batches"])
-def test_an_exact_count_of_too_many_values_ends_the_stream(spark: Any, tmp_path: Path, sizes: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("before", "more"), [("", "wxyz"), ("a", "d")], ids=["in one batch", "over three"])
+def test_an_exact_count_of_too_many_values_ends_the_stream(small: Any, tmp_path: Path, before: str, more: str) -> None:
     users = Aggregation(agg="count_distinct", column="user", as_="users", mode="exact", max_distinct_values_per_group=3)
-    fold = Fold(spark, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
-    fold.step(
-        spark.createDataFrame([(0, "a"), (0, "b"), (0, "c"), (0, "a"), (0, None)], f"{AT} BIGINT, user STRING"), 0
-    )
-    assert fold.operator.emitted(fold.state, Marks(0, FAR), 0).first()["users"] == 3
-    names = iter("cdef")
+    schema = f"{AT} BIGINT, user STRING"
+    fold = Fold(small, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
+    fold.step(small.createDataFrame([(0, "a"), (0, "b"), (0, "c"), (0, "a"), (0, None)], schema), 0)
+    assert fold.out().first()["users"] == 3
+    for name in before:
+        fold.step(small.createDataFrame([(0, name)], schema), 0)
+    rows = small.createDataFrame([(0, name) for name in more], schema)
     with pytest.raises(Exception, match="FLOW_ERROR") as caught:
-        for size in sizes:
-            rows = spark.createDataFrame([(0, next(names)) for _ in range(size)], f"{AT} BIGINT, user STRING")
-            fold.step(rows, 0, compact=True)
+        fold.step(rows, 0, compact=True)
     error = translate(caught.value)
     assert isinstance(error, BadValue)
     assert (
@@ -215,8 +206,8 @@ def test_an_exact_count_of_too_many_values_ends_the_stream(spark: Any, tmp_path:
     )
 
 
-def test_a_column_that_is_not_there_is_named_before_spark_runs(spark: Any) -> None:
-    rows = spark.createDataFrame([(0, "a", 1)], f"{AT} BIGINT, who STRING, amount BIGINT")
+def test_a_column_that_is_not_there_is_named_before_spark_runs(small: Any) -> None:
+    rows = small.createDataFrame([(0, "a", 1)], f"{AT} BIGINT, who STRING, amount BIGINT")
     with pytest.raises(MissingColumn, match="an Aggregation of the window names 'amuont'") as caught:
         operator_of(window(aggregations=[Aggregation(agg="sum", column="amuont", as_="s")])).partials([rows], None)
     assert caught.value.hint == "did you mean 'amount'?"
@@ -224,60 +215,58 @@ def test_a_column_that_is_not_there_is_named_before_spark_runs(spark: Any) -> No
         operator_of(window(group_by=("country",))).partials([rows], None)
 
 
-def test_a_sum_of_text_is_refused_with_the_name_of_its_column(spark: Any) -> None:
-    rows = spark.createDataFrame([(0, "a")], f"{AT} BIGINT, who STRING")
+def test_a_sum_of_text_is_refused_with_the_name_of_its_column(small: Any) -> None:
+    rows = small.createDataFrame([(0, "a")], f"{AT} BIGINT, who STRING")
     with pytest.raises(PlanError, match=r"sum\(who\) AS s needs numbers, and the column is STRING"):
         operator_of(window(aggregations=[Aggregation(agg="sum", column="who", as_="s")])).partials([rows], None)
 
 
-def test_columns_may_have_any_name_even_those_of_the_state(spark: Any, tmp_path: Path) -> None:
+def test_columns_may_have_any_name_even_those_of_the_state(small: Any, tmp_path: Path) -> None:
     odd = window(
         group_by=("_flow_start", "a.b", "tick`s"), window_start_column="_flow_end", window_end_column=BATCH,
         aggregations=[Aggregation(agg="max", column="_flow_agg0", as_="x y"), Aggregation(agg="count", as_=AT)],
     )  # fmt: skip
-    fold = Fold(spark, operator_of(odd), tmp_path)
-    rows = spark.createDataFrame(
+    fold = Fold(small, operator_of(odd), tmp_path)
+    rows = small.createDataFrame(
         [(1, "s", 2, True, 7), (2, "s", 2, True, 9)],
         f"{AT} BIGINT, _flow_start STRING, `a.b` INT, `tick``s` BOOLEAN, _flow_agg0 INT",
     )
     fold.step(rows, 0, compact=True)
-    out = fold.step(rows.limit(0), FAR)
+    out = fold.out()
     assert out.columns == ["_flow_start", "a.b", "tick`s", "_flow_end", BATCH, "x y", AT]
     ((*groups, _, _, most, count),) = out.collect()
     assert (groups, most, count) == (["s", 2, True], 9, 2)
 
 
-def test_rows_of_several_sources_are_counted_together(spark: Any) -> None:
-    one = spark.createDataFrame([(1, "a", 4)], f"{AT} BIGINT, who STRING, bit BIGINT")
-    other = spark.createDataFrame([("a", 2)], f"who STRING, {AT} BIGINT")
+def test_rows_of_several_sources_are_counted_together(small: Any) -> None:
+    one = small.createDataFrame([(1, "a", 4)], f"{AT} BIGINT, who STRING, bit BIGINT")
+    other = small.createDataFrame([("a", 2)], f"who STRING, {AT} BIGINT")
     state = operator_of(window()).partials([one, other], None)
     assert [(row["_flow_agg0"], row["_flow_agg1"]) for row in state.collect()] == [(2, 4)]
 
 
-def test_a_window_with_more_groups_than_allowed_is_refused(spark: Any, tmp_path: Path) -> None:
-    fold = Fold(spark, operator_of(window(max_groups_per_window=3)), tmp_path)
+def test_a_window_with_more_groups_than_allowed_is_refused(small: Any, tmp_path: Path) -> None:
+    fold = Fold(small, operator_of(window(max_groups_per_window=3)), tmp_path)
     schema = f"{AT} BIGINT, who STRING, bit BIGINT"
     for _ in range(2):  # the same groups again are no more groups
-        fold.step(spark.createDataFrame([(0, who, 1) for who in ("a", "b", None)], schema), 0)
-    fold.step(spark.createDataFrame([(10 * SECOND, who, 1) for who in "abc"], schema), 0)
+        fold.step(small.createDataFrame([(0, who, 1) for who in ("a", "b", None)], schema), 0)
+    fold.step(small.createDataFrame([(10 * SECOND, who, 1) for who in "abc"], schema), 0)
     fold.operator.refuse_crowds(fold.state)
-    fold.step(spark.createDataFrame([(11 * SECOND, "d", 1)], schema), 0)
-    with pytest.raises(
-        DataError, match="the window that starts at 1970-01-01 00:00:10.00:00 has 4 groups, and"
-    ) as caught:
+    fold.step(small.createDataFrame([(11 * SECOND, "d", 1)], schema), 0)
+    with pytest.raises(DataError, match="starts at 1970-01-01 00:00:10") as caught:
         fold.operator.refuse_crowds(fold.state)
-    assert "max_groups_per_window is 3" in str(caught.value)
+    assert "00:00:10+00:00 has 4 groups, and max_groups_per_window is 3" in str(caught.value)
     fold.operator.refuse_crowds(fold.state, 20 * SECOND)  # it is out by then
 
 
 def test_a_state_that_is_compacted_has_one_row_for_each_group_that_can_still_come_out(
-    spark: Any, tmp_path: Path
+    small: Any, tmp_path: Path
 ) -> None:
-    fold = Fold(spark, operator_of(window()), tmp_path)
+    fold = Fold(small, operator_of(window()), tmp_path)
     schema = f"{AT} BIGINT, who STRING, bit BIGINT"
     for _ in range(3):
-        fold.step(spark.createDataFrame([(at * SECOND, who, 1) for at in (0, 15) for who in "ab"], schema), 0)
+        fold.step(small.createDataFrame([(at * SECOND, who, 1) for at in (0, 15) for who in "ab"], schema), 0)
     assert fold.state.count() == 12
-    fold.step(spark.createDataFrame([], schema), 10 * SECOND, compact=True)
+    fold.step(small.createDataFrame([], schema), 10 * SECOND, compact=True)
     kept = fold.state.selectExpr("_flow_key0", "_flow_agg0", BATCH, fold.operator.due()).collect()
     assert sorted(map(tuple, kept)) == [("a", 3, 2, 20 * SECOND), ("b", 3, 2, 20 * SECOND)]

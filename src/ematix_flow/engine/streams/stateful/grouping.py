@@ -106,6 +106,6 @@ def micros(milliseconds: int | None) -> int:
 
 
 def _grouped(frame: DataFrame, by: Sequence[str], steps: Sequence[str]) -> DataFrame:
-    from pyspark.sql import functions as F
+    from pyspark.sql.functions import expr
 
-    return frame.groupBy(*by).agg(*(F.expr(step) for step in steps))
+    return frame.groupBy(*by).agg(*(expr(step) for step in steps))
