@@ -9,7 +9,7 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import StreamSource
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.families.lake.session import quote
+from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.messages import json_rows
 from ematix_flow.families.messages.decode import (
     ERROR,
@@ -18,6 +18,7 @@ from ematix_flow.families.messages.decode import (
     NOT_LEARNED,
     RAW,
     SOURCE,
+    TOMBSTONE,
     Decoding,
     decode,
     learn,
@@ -36,6 +37,8 @@ class Decoder:
     """Reads envelopes, and learns what their payloads hold; rows of a lake stay as they are."""
 
     how: Decoding | None
+    skips_tombstones: bool = field(default=False, kw_only=True)
+    """Whether a message without a value is none that cannot be decoded."""
     _rows: DataFrame | None = field(default=None, init=False)
     _given: DataFrame | None = field(default=None, init=False)
     """The rows that were handed out; whoever keeps them keeps this very frame."""
@@ -77,8 +80,22 @@ class Decoder:
         from pyspark.sql import Observation
 
         self._watch = Observation()
-        self._rows = decode(frame, how, watch=self._watch)
+        rows = decode(frame, how, watch=self._watch)
+        if self.skips_tombstones:
+            kept = [quote(name) for name in rows.columns if name != ERROR]
+            rows = rows.selectExpr(*kept, f"nullif({ERROR}, {text(TOMBSTONE)}) AS {ERROR}")
+        self._rows = rows
         return self._rows
+
+    @property
+    def gives_text(self) -> bool:
+        """Whether rows are messages as they came, and nothing of their JSON was read yet."""
+        return self.how is not None and self.how.payload == "raw_bytes"
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether a serializer may have put something before the text of a message."""
+        return self.how is not None and self.how.registry is not None
 
     def has_unread(self) -> bool:
         """Whether messages were among the watched rows that could not be read yet; asked after the rows were read."""
@@ -150,8 +167,12 @@ class LakeDecoder(Decoder):
         rows = self.source.rows(frame)
         return self._counted(_with_raw(rows) if self.has_letters else rows)
 
+    @property
+    def gives_text(self) -> bool:
+        return super().gives_text and isinstance(self.source, LineSource) and self.source.are_messages
+
     def _look_first(self, messages: DataFrame, how: Decoding, most: int | None) -> None:
-        if most is not None and not how.fields and columns_known(how) is None:
+        if most is not None and how.payload == "json" and not how.fields and columns_known(how) is None:
             json_rows.learn(messages.limit(most).selectExpr(f"value AS {RAW}"), how)
 
     def _without_moment(self, rows: DataFrame, how: Decoding) -> DataFrame:
@@ -170,12 +191,17 @@ def _with_raw(rows: DataFrame) -> DataFrame:
 
 def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder) -> Decoder:
     """The decoder of a stream, which lives as long as it."""
+    read_as = payload_of(spec)
+    if spec.cdc is not None and (read_as == "json" or not source.envelopes):
+        read_as = "raw_bytes"  # its rows are read from the text, by the columns that take them
     if not source.envelopes:
-        how = Decoding("json", spec.fields, None, folder.learned()) if isinstance(source, LineSource) else None
+        payload = "json" if spec.cdc is None else read_as
+        how = Decoding(payload, spec.fields, None, folder.learned()) if isinstance(source, LineSource) else None
         return LakeDecoder(how, cast(LakeSource, source), spec.bad_rows.policy != FAIL)
     connection = resolve(spec.sources[0].connection).connection
     registry = registry_of(connection, find=lambda name: resolve(name).connection)
-    return Decoder(Decoding(payload_of(spec), spec.fields, registry, folder.learned()))
+    how = Decoding(read_as, spec.fields, registry, folder.learned())
+    return Decoder(how, skips_tombstones=spec.cdc is not None)
 
 
 def payload_of(spec: StreamSpec) -> str:

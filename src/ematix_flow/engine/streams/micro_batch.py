@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.engine import spark_errors
@@ -56,6 +56,15 @@ class Counts:
     errors: int = 0
     batch_seconds: float = 0.0
     behind: dict[str, int] = field(default_factory=dict)
+    more: dict[str, int] = field(default_factory=dict)
+    """What else was counted, by the names of metrics."""
+
+
+class Processing(Protocol):
+    """What a stream does with rows beyond SQL."""
+
+    def apply(self, rows: DataFrame, number: int, open_until: ExitStack, dead: DeadLetters | None) -> DataFrame:
+        """The rows of the targets; bad ones go to the dead letters, or end the micro-batch where there are none."""
 
 
 @dataclass
@@ -70,6 +79,7 @@ class MicroBatch:
     backlog: Backlog
     gate: Gate
     still_ours: Callable[[], None]
+    processing: Processing | None = None
     counts: Counts = field(default_factory=Counts)
     failure: FlowError | None = None
     _is_new: bool = field(default=False, init=False)
@@ -123,6 +133,8 @@ class MicroBatch:
                 return
             if self.transform is not None:
                 rows = self.transform.apply(rows, open_until, self.dead_letters)
+            if self.processing is not None:
+                rows = self.processing.apply(rows, number, open_until, self.dead_letters)
             if len(self.targets) > 1:  # they share one read
                 rows = _persisted(rows, open_until)
             behind = self._give_missed()

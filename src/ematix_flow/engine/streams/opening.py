@@ -18,12 +18,13 @@ from ematix_flow.engine import session
 from ematix_flow.engine.choice import choose
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.brokers import BrokerTargetWriter
+from ematix_flow.engine.streams.changes import Changes
 from ematix_flow.engine.streams.dead_letters import DeadLetters
-from ematix_flow.engine.streams.decoding import decoder_of
+from ematix_flow.engine.streams.decoding import Decoder, decoder_of
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.graveyards import graveyard_of
-from ematix_flow.engine.streams.micro_batch import MicroBatch
+from ematix_flow.engine.streams.micro_batch import Counts, MicroBatch, Processing
 from ematix_flow.engine.streams.tables import TableWriter
 from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
@@ -100,8 +101,6 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
         source.check(read)
     jars = jars_of(spec, [backend for _, _, backend in sources]) | folder.jars
     spark = session.spark_session(jars, engine=engine_of(spec))
-    targets = [writer_of(spec, target, folder, generation, since=folder.since()) for target in spec.targets]
-    _refuse_older(spec, folder, targets)
 
     def check_ours() -> None:
         still_ours()
@@ -110,17 +109,29 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
     dead, first = None, sources[0]
     if spec.bad_rows.policy != FAIL:
         dead = DeadLetters(spec, graveyard_of(spec, folder, generation, first[0], first[1]))
+    counts, decoder = Counts(), decoder_of(spec, first[0], folder)
+    targets = [
+        writer_of(spec, target, folder, generation, since=folder.since(), more=counts.more) for target in spec.targets
+    ]
+    _refuse_older(spec, folder, targets)
     work = MicroBatch(
         spec=spec,
-        decoder=decoder_of(spec, first[0], folder),
+        decoder=decoder,
         transform=Transform(spec) if spec.transform_sql or spec.lookups else None,
         targets=targets,
         dead_letters=dead,
         backlog=Backlog(folder.root / "behind"),
         gate=gate,
         still_ours=check_ours,
+        processing=processing_of(spec, decoder, counts),
+        counts=counts,
     )
     return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once)
+
+
+def processing_of(spec: StreamSpec, decoder: Decoder, counts: Counts) -> Processing | None:
+    """What is done with the rows beyond SQL."""
+    return Changes(spec, decoder, counts.more) if spec.cdc is not None else None
 
 
 def engine_of(spec: StreamSpec) -> EngineWish:
@@ -138,7 +149,7 @@ def engine_of(spec: StreamSpec) -> EngineWish:
 
 
 def _refuse(spec: StreamSpec) -> None:
-    for word in spec.processing:
+    for word in (word for word in spec.processing if word != "cdc"):
         raise Unsupported(f"{spec.name}: {word}= cannot be run yet", where=spec.where)
     if len(spec.sources) != 1:
         raise Unsupported(f"{spec.name} has {len(spec.sources)} sources", where=spec.where, hint="a stream reads one")
@@ -192,11 +203,12 @@ def _refuse_older(spec: StreamSpec, folder: StreamFolder, targets: Sequence[Targ
 
 
 def writer_of(
-    spec: StreamSpec, target: Any, folder: StreamFolder, generation: str, *, since: int | None = None
-) -> TargetWriter:
+    spec: StreamSpec, target: Any, folder: StreamFolder, generation: str, *, since: int | None = None,
+    more: dict[str, int] | None = None,
+) -> TargetWriter:  # fmt: skip
     """Who writes to one target; without `since` beside the stream, which is not fenced off."""
     if isinstance(target, TableTarget):
-        return TableTargetWriter(TableWriter(spec, target, generation, since))
+        return TableTargetWriter(TableWriter(spec, target, generation, since), more={} if more is None else more)
     if not isinstance(target, BrokerTarget):
         raise AssertionError(f"an unknown target: {target!r}")
     source, there = (resolve(item).connection for item in (spec.sources[0].connection, target.connection))
