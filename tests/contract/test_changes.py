@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -30,6 +31,7 @@ from ematix_flow import (
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import BadValue, DriftError
+from ematix_flow.run_log.sqlite import SqliteRunLog
 from tests.contract.loading import declare, unique
 from tests.harness.base import Harness
 from tests.services.kafka import Kafka
@@ -46,21 +48,23 @@ class Mirror:
     def __init__(self, harness: Harness, kafka: Kafka, folder: Path) -> None:
         self.harness, self._kafka, self.folder = harness, kafka, folder
         self.topic, self.name = new_topic(kafka), unique("mirror")
-        self.options: dict[str, Any] = {}
 
     def __call__(self, target: Any, *messages: Message, cdc: CDC | None = None, **options: Any) -> Any:
         """Send the messages and drain them."""
         send(self._kafka, self.topic, messages)
-        options = {**self.options, **options}
         if isinstance(target, tuple):
             options |= {"target": self.harness.connection, "target_table": target}
         else:
             options |= {"target": target, "target_connection": self.harness.connection}
         source = KafkaConnection(name="changes", bootstrap_servers=self._kafka.open, group_id=self.name)
-        return run_streaming_pipeline(
-            name=self.name, source=source, source_query=self.topic, checkpoint=str(self.folder / "checkpoint"), once=True,
-            cdc=cdc or CDC(), **options,
-        )  # fmt: skip
+        always = {"name": self.name, "checkpoint": str(self.folder / "checkpoint"), "cdc": cdc or CDC()}
+        return run_streaming_pipeline(source=source, source_query=self.topic, once=True, **{**always, **options})
+
+    def figures(self) -> dict[str, int]:
+        """What the last drain has counted of changes."""
+        told = SqliteRunLog(os.environ["EMATIX_FLOW_RUN_LOG_PATH"]).list_runs(pipeline=self.name)[0][0].extras
+        short = (name.removeprefix("cdc_").removesuffix("_total") for name in told if name.startswith("cdc_"))
+        return {name: int(told[f"cdc_{name}_total"]) for name in short if told[f"cdc_{name}_total"]}
 
     def begin_anew(self) -> None:
         """What a rewind to the beginning does."""
@@ -106,7 +110,7 @@ def test_rows_follow_their_source_whatever_is_told_again_or_late(mirror: Mirror,
     fourth = next(found for found in harness.rows(table.spec()) if found["id"] == 4)
     assert (fourth["credit"], fourth["tags"]) == (Decimal("1.50"), {"a": [1]})
     assert fourth["at"] == datetime(2026, 3, 4, 5, 6, 7, 890_000, tzinfo=timezone.utc)
-    assert told.total_rows == 5
+    assert (told.total_rows, mirror.figures()) == (5, {"creates": 3, "updates": 2})
     mirror(
         table,
         debezium("d", before={"id": 3}, at=10, lsn=60), tombstone({"id": 3}),
@@ -115,6 +119,7 @@ def test_rows_follow_their_source_whatever_is_told_again_or_late(mirror: Mirror,
         debezium("u", row(2, "too late"), at=2, lsn=35),
     )  # fmt: skip
     assert names(harness, table) == {1: "last of a moment", 2: "two, changed", 4: "never created"}
+    assert mirror.figures() == {"updates": 3, "deletes": 1, "skipped": 1, "idempotent_skipped": 1}
     mirror(
         table,
         debezium("u", row(1, "first of a moment"), at=11, lsn=70),
@@ -192,7 +197,9 @@ def test_bad_messages_are_dead_letters_and_columns_that_are_unknown_stay_out(
     with pytest.raises(DriftError, match="has no column new"):
         mirror(table, debezium("c", row(3, "three", new="column")), cdc=CDC(schema_evolution="fail"))
     with pytest.raises(BadValue, match="is not a JSON object"):
-        mirror(declare({"id": Annotated[BigInt, pk()]}), name=unique("strict"))
+        mirror(
+            declare({"id": Annotated[BigInt, pk()]}), name=unique("strict"), checkpoint=str(mirror.folder / "strict")
+        )
 
 
 def test_the_first_rows_make_a_table_and_later_ones_keep_to_it(mirror: Mirror, harness: Harness) -> None:

@@ -1,7 +1,8 @@
-"""Samples of the product's documents that need state: declared as printed, and running them is refused with a sentence."""
+"""Samples of the product's documents beyond SQL: change data is applied as printed, and what needs state is declared."""
 
 from __future__ import annotations
 
+import json
 from typing import Annotated, Any
 
 import pytest
@@ -11,7 +12,9 @@ from ematix_flow import BigInt, Text, ematix, pk
 from ematix_flow.foundation.errors import Unsupported
 from tests.e2e import documents
 from tests.e2e.names import CHANGES, JOINS, SESSIONS, STATE, TYPED, WINDOWS
-from tests.e2e.samples import Page
+from tests.e2e.samples import Database, Page
+from tests.e2e.streaming import CLEAN, fill, has, stopped
+from tests.services.kafka import Kafka
 
 DOCUMENT, FIRST = "readme-0.3.0.txt", "readme-0.1.2.txt"
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
@@ -52,12 +55,33 @@ def test_what_needs_state_in_the_first_document_is_declared_and_refused(
         page.run_sample(sample)
 
 
-def test_change_data_is_declared_and_refused(page: Page) -> None:
-    found = page.run(TYPED)
+MIRRORED = [
+    ("c", None, {"id": 1, "name": "Ada"}), ("c", None, {"id": 2, "name": "Blaise"}), ("r", None, {"id": 3, "name": "Carl"}),
+    ("u", {"id": 2, "name": "Blaise"}, {"id": 2, "name": "Pascal"}), ("d", {"id": 3, "name": "Carl"}, None),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("spark")
+def test_change_data_is_applied_as_printed(
+    page: Page, kafka: Kafka, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database.run(CLEAN)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.open)
+    page.values |= {"localhost:9092": kafka.open, "postgres://localhost/wh": database.url}
+    source = {"connector": "postgresql", "ts_ms": 1_794_767_172_657, "schema": "public", "table": "customers"}
+    told = [
+        {"before": before, "after": after, "source": {**source, "lsn": number}, "op": op}
+        for number, (op, before, after) in enumerate(MIRRORED)
+    ]
+    fill(kafka, "dbserver1.public.customers", [json.dumps(one).encode() for one in told])
+    page.run(TYPED)
     found = page.run(CHANGES, customer_mirror=CustomerMirror)
     assert found.mirror_customers.spec.targets[0].mode == "merge"
-    with pytest.raises(Unsupported, match="cdc= cannot be run yet"):
+    with stopped(has(database, "public.customer_mirror", 2)):
         found.mirror_customers()
+    assert database.rows("SELECT id, name FROM public.customer_mirror ORDER BY id") == [(1, "Ada"), (2, "Pascal")]
+    seen = database.rows("SELECT pk_json, last_seen_ts_ms FROM ematix_flow.cdc_idempotency ORDER BY 1")
+    assert seen == [(f'{{"id":{number}}}', 1_794_767_172_657) for number in (1, 2, 3)]
 
 
 def test_a_state_store_is_a_value(page: Page) -> None:

@@ -76,9 +76,8 @@ def last_changes(rows: DataFrame, strategy: Changes) -> DataFrame:
     """
     from pyspark.sql import functions as f
 
-    whole = f.struct(*map(quote, rows.columns))
-    place = "struct(_source.offset, length(_source.message_id), _source.message_id)"
-    place = place if "_source" in rows.columns else "0"
+    whole, has_source = f.struct(*map(quote, rows.columns)), "_source" in rows.columns
+    place = _place("") if has_source else "0"
     order = f.expr(f"struct({EVENT_MS}, {POSITION}, {place})")
     is_read = f.expr(f"{OPERATION} = '{READ}'")
 
@@ -88,11 +87,17 @@ def last_changes(rows: DataFrame, strategy: Changes) -> DataFrame:
     grouped = rows.groupBy(*(f.col(quote(key)) for key in strategy.keys)).agg(
         newest(~is_read, _LAST), newest(is_read, _READ), f.count(f.lit(1)).alias(EVENTS)
     )
-    parts = [f"{{}}._source.{name}" for name in ("topic", "partition")]
-    same = " AND ".join(f"{part.format(_LAST)} <=> {part.format(_READ)}" for part in parts)
-    later = f"{same} AND {_READ}._source.offset > {_LAST}._source.offset" if "_source" in rows.columns else "false"
-    chosen = f"CASE WHEN {_LAST} IS NULL OR coalesce({later}, false) THEN coalesce({_READ}, {_LAST}) ELSE {_LAST} END"
+    parts = [(f"{_READ}._source.{name}", f"{_LAST}._source.{name}") for name in ("topic", "partition")]
+    same = " AND ".join(f"{one} <=> {other}" for one, other in parts)
+    later = f"{same} AND {_place(f'{_READ}.')} > {_place(f'{_LAST}.')}" if has_source else "false"
+    chosen = f"CASE WHEN {_LAST} IS NULL OR ({_READ} IS NOT NULL AND {later}) THEN {_READ} ELSE {_LAST} END"
     return grouped.selectExpr(f"{chosen} AS {_LAST}", EVENTS).select(f"{_LAST}.*", EVENTS)
+
+
+def _place(of: str) -> str:
+    """Where a message stands among those of its partition or file."""
+    parts = ("{}offset", "{}timestamp", "length({}message_id)", "{}message_id")
+    return f"struct({', '.join(part.format(f'{of}_source.') for part in parts)})"
 
 
 def with_json_key(rows: DataFrame, strategy: Changes) -> DataFrame:
