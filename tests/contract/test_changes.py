@@ -22,6 +22,7 @@ from ematix_flow import (
     KafkaConnection,
     ManagedTable,
     Numeric,
+    ObjectStoreLocalConnection,
     Text,
     Timestamp,
     TimestampTZ,
@@ -305,3 +306,35 @@ def test_what_a_snapshot_saw_does_not_keep_out_the_changes_after_it(mirror: Mirr
     mirror.begin_anew()
     mirror(table)
     assert names(harness, table) == found
+
+
+@pytest.mark.systems("sqlite")
+def test_changes_that_have_a_schema_of_their_own_are_the_same(harness: Harness, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table = declare(
+        {"id": Annotated[BigInt, pk()], "price": Numeric[10, 2] | None, "at": TimestampTZ | None, "data": Bytes | None}
+    )
+    image = pa.struct(
+        [("id", pa.int64()), ("price", pa.decimal128(10, 2)), ("at", pa.timestamp("us", "UTC")), ("data", pa.binary())]
+    )
+    source = pa.struct([("ts_ms", pa.int64()), ("lsn", pa.int64())])
+    schema = pa.schema([("op", pa.string()), ("before", image), ("after", image), ("source", source)])
+    one = {"id": 1, "price": Decimal("1.10"), "at": BEGAN, "data": b"\x00\xff"}
+    events = [
+        {"op": "c", "before": None, "after": one, "source": {"ts_ms": T0, "lsn": 1}},
+        {"op": "u", "before": one, "after": {**one, "price": Decimal("2.20")}, "source": {"ts_ms": T0, "lsn": 2}},
+        {"op": "c", "before": None, "after": {**one, "id": 2}, "source": {"ts_ms": T0, "lsn": 3}},
+        {"op": "d", "before": {**one, "id": 2}, "after": None, "source": {"ts_ms": T0 + 1, "lsn": 4}},
+    ]
+    folder = tmp_path / "in" / "changes"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(events, schema), folder / "first.parquet")
+    run_streaming_pipeline(
+        name=unique("written"), source=ObjectStoreLocalConnection(name="in", path=str(tmp_path / "in"), format="parquet"),
+        source_query="changes", target=table, target_connection=harness.connection, cdc=CDC(), once=True,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )  # fmt: skip
+    rows = [{name: found[name] for name in one} for found in harness.rows(table.spec())]
+    assert rows == [{**one, "price": Decimal("2.20")}]

@@ -78,31 +78,32 @@ class Changes:
 
     def _told(self, rows: DataFrame) -> DataFrame:
         """Message by message: the change, or what is wrong; a message that is to be left out has neither."""
-        said = (
-            rows.withColumn(_SAID, text_of(RAW, framed=self.decoder.is_framed))
-            if self.decoder.gives_text
-            else (rows.selectExpr("*", f"{self._written(rows)} AS {_SAID}"))
-        )
+        if self.decoder.gives_text:
+            said = rows.withColumn(_SAID, text_of(RAW, framed=self.decoder.is_framed))
+        else:
+            said = rows.selectExpr("*", f"{self._written(rows)} AS {_SAID}")
         kept = [quote(name) for name in (RAW, HIDDEN) if name in rows.columns]
         key = "CAST(_source.key AS STRING)" if HIDDEN in rows.columns else "CAST(NULL AS STRING)"
         whole = said.selectExpr(*kept, _SAID, f"{as_object(_SAID)} AS whole", f"try_validate_utf8({key}) AS key_text")
-        event = whole.selectExpr(*kept, _SAID, "key_text", *self._unwrapped(has_bytes=RAW in rows.columns))
+        event = whole.selectExpr(*kept, "key_text", *self._unwrapped(has_bytes=RAW in rows.columns))
         parts = event.selectExpr(
-            *kept, _SAID, "is_empty", "event", "schema_text",
+            *kept, "is_empty", "event", "schema_text",
             f"{found_at('event', self.envelope.operation)} AS {_WORD}",
-            f"{found_at('event', self.envelope.after)} AS row_text",
-            f"{as_object(self._at(self.envelope.before))} AS before",
+            f"{self._at(self.envelope.after)} AS after_text", f"{self._at(self.envelope.before)} AS before_text",
             f"{milliseconds(self._at(self.envelope.moment))} AS ms", f"{self.envelope.position} AS position",
             f"coalesce({self._at(self.envelope.key)}, key_text) AS key_text",
         )  # fmt: skip
-        row = (
-            "row_text"
-            if any(getattr(one, "load", None) is None for one in self.spec.targets)
-            else "CAST(NULL AS STRING)"
-        )
-        parts = parts.selectExpr("* EXCEPT (row_text)", f"{as_object('row_text')} AS after", f"{row} AS row_text")
-        named = parts.selectExpr("*", f"{operation(_WORD, self.envelope.words)} AS op", f"{_key_object()} AS `key`")
+        named = parts.selectExpr(
+            "* EXCEPT (after_text, before_text)", f"{as_object('after_text')} AS after",
+            f"{as_object('before_text')} AS before", f"{self._row_text()} AS row_text",
+            f"{operation(_WORD, self.envelope.words)} AS op", f"{_key_object()} AS `key`",
+        )  # fmt: skip
         return self._judged(named, kept)
+
+    def _row_text(self) -> str:
+        """The row as it is written, from which a table that is not there yet learns its types."""
+        may_be_new = any(getattr(target, "load", None) is None for target in self.spec.targets)
+        return "coalesce(after_text, before_text)" if may_be_new else "CAST(NULL AS STRING)"
 
     def _written(self, rows: DataFrame) -> str:
         """What was decoded by a schema, as the JSON that it would be."""

@@ -113,7 +113,7 @@ def learned_columns(rows: DataFrame) -> StructType:
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    told = rows.where(f"{CHANGE}.op <> '{DELETE}'").selectExpr(f"{CHANGE}.row_text AS said", f"{CHANGE}.kinds AS kinds")
+    told = rows.selectExpr(f"{CHANGE}.row_text AS said", f"{CHANGE}.kinds AS kinds")
     found = learned_type(told, f.col("said"), read=parts_read)
     schema = told.where("kinds IS NOT NULL").select("kinds").first()
     kinds = {name: _type_of(kind) for name, kind in (schema["kinds"] if schema is not None else {}).items()}

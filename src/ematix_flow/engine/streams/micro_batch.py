@@ -119,6 +119,8 @@ class MicroBatch:
     @property
     def _can_watch(self) -> bool:
         """Whether a stage is filled before anything is published, and shows what was not understood."""
+        if self.processing is not None:  # which looks at all rows itself
+            return False
         return self.spec.bad_rows.policy == FAIL and all(target.has_stage for target in self.targets)
 
     def _once(self, frame: DataFrame, number: int, *, watched: bool) -> None:
