@@ -36,12 +36,12 @@ def backends() -> str:
     """What every backend offers."""
     from ematix_flow.backends.catalog import all_backends
 
-    lines = [NOTE, "# Backends\n\n", "| backend | batch source | stream source | target | append | truncate | merge | scd2 | DDL | install |\n",
-             "| --- | :-: | :-: | :-: | :-: | :-: | :-: | :-: | :-: | --- |\n"]  # fmt: skip
+    lines = [NOTE, "# Backends\n\n", "| backend | batch source | stream source | target | append | truncate | merge | scd2 | change data | DDL | install |\n",
+             "| --- | :-: | :-: | :-: | :-: | :-: | :-: | :-: | :-: | :-: | --- |\n"]  # fmt: skip
     for backend in all_backends():
         offered = [backend.batch_source is not None, backend.stream_source is not None]
         offered += [backend.batch_sink is not None or backend.broker_sink is not None]
-        offered += [mode in backend.strategies for mode in MODES] + [backend.ddl is not None]
+        offered += [mode in backend.strategies for mode in MODES] + [backend.takes_changes, backend.ddl is not None]
         marks = " | ".join("✓" if mark else "—" for mark in offered)
         extra = f"`[{backend.extra}]`" if backend.extra else "in the core"
         lines.append(f"| [{backend.title}]({backend.name}.md) | {marks} | {extra} |\n")

@@ -55,9 +55,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _offers(backend: Backend) -> frozenset[str]:
-    """The strategies, and "same_db" where a stage can be filled inside the system."""
-    inside = hasattr(backend.batch_sink, "stage_query")
-    return backend.strategies | ({"same_db"} if inside else set())
+    """The strategies, "same_db" where a stage can be filled inside the system, and "changes" where it takes change data."""
+    more = {"same_db"} if hasattr(backend.batch_sink, "stage_query") else set()
+    return backend.strategies | more | ({"changes"} if backend.takes_changes else set())
 
 
 @pytest.fixture(scope="session")

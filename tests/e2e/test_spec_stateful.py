@@ -1,4 +1,4 @@
-"""Samples of the product's documents that need state run as printed, with Kafka, and PostgreSQL for rows and state."""
+"""Samples of the product's documents beyond SQL run as printed, with Kafka, and PostgreSQL for rows and state."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 import ematix_flow
 from ematix_flow import BigInt, Text, ematix, pk
-from ematix_flow.foundation.errors import Unsupported
 from tests.e2e import documents
 from tests.e2e.names import CHANGES, JOINS, SESSIONS, STATE, TYPED, WINDOWS
 from tests.e2e.samples import Database, Page
@@ -97,12 +96,28 @@ def run_sample(reader: Page, document: str, name: str) -> None:
         reader.run_sample(documents.unindented(FIRST, after=after, first=first))
 
 
-def test_change_data_is_declared_and_refused(page: Page) -> None:
-    found = page.run(TYPED)
-    found = page.run(CHANGES, customer_mirror=CustomerMirror)
+MIRRORED = [
+    ("c", None, {"id": 1, "name": "Ada"}), ("c", None, {"id": 2, "name": "Blaise"}), ("r", None, {"id": 3, "name": "Carl"}),
+    ("u", {"id": 2, "name": "Blaise"}, {"id": 2, "name": "Pascal"}), ("d", {"id": 3, "name": "Carl"}, None),
+]  # fmt: skip
+
+
+@pytest.mark.usefixtures("spark")
+def test_change_data_is_applied_as_printed(reader: Page, kafka: Kafka, database: Database) -> None:
+    source = {"connector": "postgresql", "ts_ms": 1_794_767_172_657, "schema": "public", "table": "customers"}
+    told = [
+        {"before": before, "after": after, "source": {**source, "lsn": number}, "op": op}
+        for number, (op, before, after) in enumerate(MIRRORED)
+    ]
+    fill(kafka, "dbserver1.public.customers", [json.dumps(one).encode() for one in told])
+    reader.run(TYPED)
+    found = reader.run(CHANGES, customer_mirror=CustomerMirror)
     assert found.mirror_customers.spec.targets[0].mode == "merge"
-    with pytest.raises(Unsupported, match="cdc= cannot be run yet"):
+    with stopped(has(database, "public.customer_mirror", 2)):
         found.mirror_customers()
+    assert database.rows("SELECT id, name FROM public.customer_mirror ORDER BY id") == [(1, "Ada"), (2, "Pascal")]
+    seen = database.rows("SELECT pk_json, last_seen_ts_ms FROM ematix_flow.cdc_idempotency ORDER BY 1")
+    assert seen == [(f'{{"id":{number}}}', 1_794_767_172_657) for number in (1, 2, 3)]
 
 
 def test_a_state_store_is_a_value(page: Page) -> None:

@@ -136,6 +136,8 @@ class Backend:
     broker_sink: BrokerSinkMaker | None = None
     stream_delivery: str = ""
     """The most that a stream into this system can promise; empty where nothing beside batches is offered."""
+    takes_changes: bool = False
+    """Whether change data can be applied to its tables."""
     lacks_on_sail: Callable[[Any, LoadSpec | None], str | None] | None = None
     """Why the native engine cannot read a connection, or carry out a load; None when it can."""
     notes: tuple[str, ...] = field(default=())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ematix_flow.declare.strategy import Deletes, Merge, Scd2, Strategy
+from ematix_flow.declare.strategy import Changes, Deletes, Merge, Scd2, Strategy
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, Boolean, Bytes, Column, TimestampTZ
 
@@ -43,6 +43,8 @@ def shape_of(declared: TableSpec, strategy: Strategy) -> TargetShape:
         ]
     if isinstance(strategy, Merge) and strategy.deletes is Deletes.SOFT:
         added.append(Column(TimestampTZ(), nullable=True, name=DELETED_AT))
+    if isinstance(strategy, Changes) and strategy.soft is not None:
+        added.append(Column(TimestampTZ(), nullable=True, name=strategy.soft))
     added += [
         Column(TimestampTZ(), nullable=False, name=LOADED_AT),
         Column(UUID(), nullable=False, name=BATCH_ID),

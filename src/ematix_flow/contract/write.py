@@ -78,6 +78,10 @@ class Counts:
     closed: int = 0
     deleted: int = 0
     null_watermarks: int = 0
+    stale: int = 0
+    """Changes that were left out because the target knows newer ones of their keys."""
+    late: int = 0
+    """Those of them that are older than is tolerated."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,23 @@ class Scd2:
     mode = "scd2"
 
 
-Strategy = Append | Truncate | Merge | Scd2
+@dataclass(frozen=True)
+class Changes:
+    """Apply changes that messages tell of: rows are written and deleted by key, and old news is left out."""
+
+    keys: tuple[str, ...]
+    compare: tuple[str, ...]
+    update: tuple[str, ...]
+    gate: str
+    """Whose news it is: the stream and its target, whatever its checkpoint."""
+    soft: str | None = None
+    """The column that says when a row was deleted; rows are removed without one."""
+    tolerance_ms: int = 0
+    """News that is older than this is worth a warning."""
+    mode = "merge"
+
+
+Strategy = Append | Truncate | Merge | Scd2 | Changes
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any
 from ematix_flow.contract.checks import Finding
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.checks import Between, Check, Fresh, Matches, NotNull, OneOf, RowCheck, RowCount, Unique
-from ematix_flow.declare.strategy import Merge, Scd2, Truncate
+from ematix_flow.declare.strategy import Changes, Merge, Scd2, Truncate
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.expressions import quote
 from ematix_flow.expressions.checking import broken, newest, told_apart
@@ -116,7 +116,7 @@ def _freshness(staged: StagedRows, check: Fresh, rows: int, latest: datetime | N
 def _with_examples(staged: StagedRows, findings: list[Finding]) -> list[Finding]:
     """The keys of some rows for each check that rows break by themselves, all of them by one query."""
     strategy, table = staged.job.strategy, staged.job.shape.declared
-    keys = strategy.keys if isinstance(strategy, (Merge, Scd2)) else table.primary_key
+    keys = strategy.keys if isinstance(strategy, (Merge, Scd2, Changes)) else table.primary_key
     names = ", ".join(f"{staged.column(key)} AS flow_key_{number}" for number, key in enumerate(keys))
     queries = [
         f"SELECT * FROM (SELECT {place} AS flow_check, {names} FROM {staged.relation} AS s "

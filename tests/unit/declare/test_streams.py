@@ -326,6 +326,8 @@ def test_windows_joins_and_change_data_are_accepted_with_what_they_need() -> Non
         ({"target": LAKE, "target_prefix": "a", "cdc": CDC()}, "which brokers and folders of files cannot do"),
         ({"target": KAFKA, "target_topic": "a", "cdc": CDC()}, "which brokers and folders of files cannot do"),
         ({"target": DELTA, "target_table": ("a", "b"), "cdc": CDC()}, "needs the table's key"),
+        ({"cdc": CDC(), "transform_sql": "SELECT * FROM source"}, "would see envelopes, and not rows"),
+        ({"cdc": CDC(), "mode": "append"}, "which mode='append' does not"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:

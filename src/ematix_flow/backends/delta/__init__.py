@@ -18,6 +18,7 @@ backend = Backend(
     connection_types=(DeltaLocalConnection,),
     dialect="spark",
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    takes_changes=True,
     published_by="one Delta commit",
     jars=("delta",),
     batch_source=DeltaSource,

@@ -10,14 +10,16 @@ from ematix_flow.backends.delta.adding import can_add, take_back
 from ematix_flow.backends.delta.compaction import compact, is_due
 from ematix_flow.backends.delta.ddl import DeltaDdl, create_table
 from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.contract.changes import GATE
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
-from ematix_flow.declare.strategy import Append, Deletes, Merge, Scd2, Truncate
+from ematix_flow.declare.strategy import Append, Changes, Deletes, Merge, Scd2, Truncate
 from ematix_flow.families.frames import pairs, spark_schema, spark_type
 from ematix_flow.families.lake.append import append, truncate, whole_rows
 from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed
+from ematix_flow.families.lake.changes import changes
 from ematix_flow.families.lake.checks import Facts, gather, gathering, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
@@ -31,6 +33,7 @@ from ematix_flow.families.lake.staging import watched
 from ematix_flow.families.lake.state import Load, WriterState
 from ematix_flow.families.sql.observations import missing_steps
 from ematix_flow.families.sql.scd2_events import GONE, HASH
+from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import DriftError, LeaseHeld
 
 if TYPE_CHECKING:
@@ -143,7 +146,9 @@ class DeltaSink(LakeSink):
                 self._follow(job)
             change, remembered = self._planned(job, facts, opening)
             load = self.announce(job, load, change.counts, facts=facts, after=_after(job, change))
-            if remembered is not None:
+            if isinstance(remembered, Change):
+                self._keep_gate(job, remembered, load)
+            elif remembered is not None:
                 self._remember(job, remembered)
             if change.how == "merge" and table.version() != before:
                 raise LeaseHeld(f"another writer changed {job.shape.table.qualified} meanwhile; nothing was loaded",
@@ -175,8 +180,8 @@ class DeltaSink(LakeSink):
                 raise taken(opening)
         return load
 
-    def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | None]:
-        """The change in full, and the observations that must be written before it."""
+    def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | Change | None]:
+        """The change in full, and the observations, or what the gate remembers, that must be written before it."""
         words, folder = Words(job), StageFolder(self.stage_folder(job))
         stage, target, staged = self._staged(job), completed(self._target(job).read(), words), facts.rows
         refuse_broken(facts, lambda: stage, job)
@@ -187,10 +192,28 @@ class DeltaSink(LakeSink):
                 return truncate(stage, target, words, staged=staged), None
             case Merge() as strategy:
                 return merge(stage, target, words, strategy, folder, staged=staged), None
+            case Changes() as strategy:
+                return changes(stage, target, self._gate_rows(job), words, strategy, folder, staged=staged)
             case Scd2(event_time=None) as strategy:
                 return scd2(stage, target, words, strategy, folder, staged=staged), None
             case Scd2() as strategy:
                 return self._events(stage, target, Events(words, strategy, folder), job, staged=staged)
+
+    def _gate(self, job: WriteJob) -> DeltaTable:
+        """What remembers the newest change of each key: a table beside the target, under its lock."""
+        return self._table(job.shape.table.schema, f"{job.shape.table.name}__{GATE.name}")
+
+    def _gate_rows(self, job: WriteJob) -> DataFrame:
+        gate = self._gate(job)
+        return gate.read() if gate.exists else active().createDataFrame([], spark_schema(pairs(GATE.columns)))
+
+    def _keep_gate(self, job: WriteJob, remembered: Change, load: Load) -> None:
+        gate = self._gate(job)
+        if not gate.exists:
+            create_table(gate, GATE)
+        folder = StageFolder(self.stage_folder(job) / GATE.name)
+        gate.change(remembered, writer=job.writer, load=load, folder=folder)
+        fault.point("after_gate")
 
     def _events(
         self, stage: DataFrame, target: DataFrame, events: Events, job: WriteJob, *, staged: int

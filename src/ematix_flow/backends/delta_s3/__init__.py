@@ -17,6 +17,7 @@ backend = Backend(
     connection_types=(DeltaS3Connection,),
     dialect="spark",
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    takes_changes=True,
     published_by="one Delta commit",
     jars=("delta", "s3a"),
     extra="s3",

@@ -16,6 +16,7 @@ backend = Backend(
     connection_types=(DuckDBConnection,),
     dialect="duckdb",
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    takes_changes=True,
     extra="duckdb",
     batch_source=DuckdbSource,
     batch_sink=DuckdbSink,

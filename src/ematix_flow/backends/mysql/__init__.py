@@ -15,6 +15,7 @@ backend = Backend(
     connection_types=(MySQLConnection,),
     dialect="mysql",
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    takes_changes=True,
     extra="mysql",
     batch_source=MySqlSource,
     batch_sink=MySqlSink,

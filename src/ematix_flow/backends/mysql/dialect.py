@@ -161,6 +161,9 @@ class MySqlDialect(SqlDialect):
         condition = f" WHERE {where}" if where else ""
         return f"UPDATE {relation} JOIN {stage} AS s ON {on} SET {assignments}{condition}"
 
+    def delete_from(self, relation: str, stage: str, *, on: str, where: str) -> str:
+        return f"DELETE {relation} FROM {relation} JOIN {stage} AS s ON {on} WHERE {where}"
+
     def temporary(self, name: str) -> str:
         return self.relation(self.meta_schema, name)  # a connection may have chosen no database
 

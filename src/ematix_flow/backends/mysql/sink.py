@@ -14,7 +14,7 @@ from ematix_flow.backends.mysql.filling import ATTEMPT, Inserting, Loading
 from ematix_flow.backends.mysql.session import Access, access, collation_of, connect
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
-from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.attempt import attempt_number
 from ematix_flow.families.carry import staging
@@ -133,7 +133,7 @@ class MySqlSink(SqlSink):
 
 
 def _keys(job: WriteJob) -> tuple[str, ...]:
-    if isinstance(job.strategy, (Merge, Scd2)):
+    if isinstance(job.strategy, (Merge, Scd2, Changes)):
         return job.strategy.keys
     return job.shape.declared.primary_key if job.incremental else ()
 

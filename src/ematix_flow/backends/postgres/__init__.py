@@ -15,6 +15,7 @@ backend = Backend(
     connection_types=(PostgresConnection,),
     dialect="postgres",
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    takes_changes=True,
     extra="postgres",
     batch_source=PostgresSource,
     batch_sink=PostgresSink,

@@ -16,6 +16,7 @@ backend = Backend(
     connection_types=(SQLiteConnection,),
     dialect="sqlite",
     strategies=frozenset({"append", "truncate", "merge", "scd2"}),
+    takes_changes=True,
     extra="sqlite",
     batch_source=SqliteSource,
     batch_sink=SqliteSink,

@@ -16,7 +16,7 @@ from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, con
 from ematix_flow.backends.sqlite.storage import storage_schema, to_storage
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
-from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column, Numeric
 from ematix_flow.families import parquet_stage
@@ -110,7 +110,7 @@ class SqliteSink(SqlSink):
 
     def _index(self, job: WriteJob, file: Path) -> None:
         """SQLite joins by index or row by row: both sides need one on the keys."""
-        if not isinstance(job.strategy, (Merge, Scd2)):
+        if not isinstance(job.strategy, (Merge, Scd2, Changes)):
             return
         keys = job.strategy.keys
         with connect_file(file) as session:

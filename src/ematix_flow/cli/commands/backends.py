@@ -12,7 +12,7 @@ from ematix_flow.cli.output import Output
 if TYPE_CHECKING:
     from ematix_flow.contract.backend import Backend
 
-_HEADER = ("NAME", "SYSTEM", "READ", "STREAM", "STRATEGIES", "DELIVERY", "INSTALL")
+_HEADER = ("NAME", "SYSTEM", "READ", "STREAM", "STRATEGIES", "CHANGES", "DELIVERY", "INSTALL")
 _ORDER = ("append", "truncate", "merge", "scd2")
 
 
@@ -43,6 +43,7 @@ def _described(backend: Backend) -> dict[str, Any]:
         "delivery": backend.delivery if backend.batch_sink is not None else backend.stream_delivery or None,
         "streams": backend.stream_source is not None,
         "messages": backend.broker_sink is not None,
+        "takes_changes": backend.takes_changes,
         "runs_inside": backend.identity is not None,
         "jars": list(backend.jars),
         "extra": backend.extra,
@@ -64,6 +65,7 @@ def _row(backend: Backend) -> tuple[str, ...]:
         "yes" if told["reads"] else "-",
         "yes" if told["streams"] else "-",
         ", ".join(told["strategies"]) or ("messages" if told["messages"] else "-"),
+        "yes" if told["takes_changes"] else "-",
         told["delivery"] or "-",
         f"ematix-flow-spark[{backend.extra}]" if backend.extra else "included",
     )

@@ -243,7 +243,7 @@ def check_processing(
     if options.join is not None:
         _check_join(options, sources)
     if options.cdc is not None:
-        _check_cdc(targets)
+        _check_cdc(options, targets)
     if options.window is not None and options.window.late_data == DLQ and bad.policy != DLQ:
         raise DeclarationError(
             'late_data="dlq" makes dead letters of late rows, and this stream keeps none',
@@ -272,8 +272,20 @@ def _check_join(options: StreamOptions, sources: Sequence[Source]) -> None:
         raise DeclarationError(f"join= takes two sources, and there are {len(sources)}", keyword="join")
 
 
-def _check_cdc(targets: Sequence[StreamTarget]) -> None:
+def _check_cdc(options: StreamOptions, targets: Sequence[StreamTarget]) -> None:
+    if options.transform_sql is not None:
+        raise DeclarationError(
+            "cdc= and transform_sql= do not go together: the SQL would see envelopes, and not rows",
+            hint="mirror the table, and transform it from there",
+            keyword="transform_sql",
+        )
     for target in targets:
+        if not isinstance(target, BrokerTarget) and target.mode != "merge":
+            raise DeclarationError(
+                f"cdc= writes and deletes rows by key, which mode={target.mode!r} does not",
+                hint="leave mode= out",
+                keyword="mode",
+            )
         kind = kind_of(target.connection)
         if isinstance(target, BrokerTarget) or kind in FILES:
             raise DeclarationError(

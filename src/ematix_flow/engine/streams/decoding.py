@@ -10,7 +10,7 @@ from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import StreamSource
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.families.lake.session import quote
+from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.messages import json_rows
 from ematix_flow.families.messages.decode import (
     ERROR,
@@ -19,6 +19,7 @@ from ematix_flow.families.messages.decode import (
     NOT_LEARNED,
     RAW,
     SOURCE,
+    TOMBSTONE,
     Decoding,
     decode,
     learn,
@@ -39,6 +40,8 @@ class Decoder:
     how: Decoding | None
     columns: Sequence[str] | None = field(default=None, init=False)
     """Those of the source itself, where several share a frame."""
+    skips_tombstones: bool = field(default=False, kw_only=True)
+    """Whether a message without a value is none that cannot be decoded."""
     _rows: DataFrame | None = field(default=None, init=False)
     _given: DataFrame | None = field(default=None, init=False)
     """The rows that were handed out; whoever keeps them keeps this very frame."""
@@ -80,8 +83,22 @@ class Decoder:
         from pyspark.sql import Observation
 
         self._watch = Observation()
-        self._rows = decode(frame, how, watch=self._watch)
+        rows = decode(frame, how, watch=self._watch)
+        if self.skips_tombstones:
+            kept = [quote(name) for name in rows.columns if name != ERROR]
+            rows = rows.selectExpr(*kept, f"nullif({ERROR}, {text(TOMBSTONE)}) AS {ERROR}")
+        self._rows = rows
         return self._rows
+
+    @property
+    def gives_text(self) -> bool:
+        """Whether rows are messages as they came, and nothing of their JSON was read yet."""
+        return self.how is not None and self.how.payload == "raw_bytes"
+
+    @property
+    def is_framed(self) -> bool:
+        """Whether a serializer may have put something before the text of a message."""
+        return self.how is not None and self.how.registry is not None
 
     def has_unread(self) -> bool:
         """Whether messages were among the watched rows that could not be read yet; asked after the rows were read."""
@@ -157,8 +174,12 @@ class LakeDecoder(Decoder):
         rows = self.source.rows(frame)
         return self._counted(_with_raw(rows) if self.has_letters else rows)
 
+    @property
+    def gives_text(self) -> bool:
+        return super().gives_text and isinstance(self.source, LineSource) and self.source.are_messages
+
     def _look_first(self, messages: DataFrame, how: Decoding, most: int | None) -> None:
-        if most is not None and not how.fields and columns_known(how) is None:
+        if most is not None and how.payload == "json" and not how.fields and columns_known(how) is None:
             json_rows.learn(messages.limit(most).selectExpr(f"value AS {RAW}"), how)
 
     def _without_moment(self, rows: DataFrame, how: Decoding) -> DataFrame:
@@ -177,13 +198,17 @@ def _with_raw(rows: DataFrame) -> DataFrame:
 
 def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder, number: int = 0) -> Decoder:
     """The decoder of one source of a stream, which lives as long as it."""
-    learned = folder.learned(number)
+    read_as, learned = payload_of(spec, number), folder.learned(number)
+    if spec.cdc is not None and (read_as == "json" or not source.envelopes):
+        read_as = "raw_bytes"  # its rows are read from the text, by the columns that take them
     if not source.envelopes:
-        how = Decoding("json", spec.fields, None, learned) if isinstance(source, LineSource) else None
+        payload = "json" if spec.cdc is None else read_as
+        how = Decoding(payload, spec.fields, None, learned) if isinstance(source, LineSource) else None
         return LakeDecoder(how, cast(LakeSource, source), spec.bad_rows.policy != FAIL)
     connection = resolve(spec.sources[number].connection).connection
     registry = registry_of(connection, find=lambda name: resolve(name).connection)
-    return Decoder(Decoding(payload_of(spec, number), spec.fields, registry, learned))
+    how = Decoding(read_as, spec.fields, registry, learned)
+    return Decoder(how, skips_tombstones=spec.cdc is not None)
 
 
 def payload_of(spec: StreamSpec, number: int = 0) -> str:

@@ -22,10 +22,11 @@ def fitted(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFram
     return prepare(_completed(rows, table), table, (), open_until)
 
 
-def judged(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFrame:
+def judged(rows: DataFrame, table: TableSpec, open_until: ExitStack, *, told: str = "true") -> DataFrame:
     """The same rows with a column that says what keeps each from being written; NULL when nothing does.
 
-    Normalizers are not tried row by row: they never fail by themselves.
+    Normalizers are not tried row by row: they never fail by themselves. Where rows are not `told`, which is SQL, nothing but
+    their key has to be there.
     """
     rows = _completed(rows, table)
     given = dict(rows.dtypes)
@@ -33,7 +34,7 @@ def judged(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFram
     for column in table.columns:
         if column.normalizers:
             continue
-        tests += _tests(column, cast_of(column, given[column.name]))
+        tests += _tests(column, cast_of(column, given[column.name]), told)
     wrong = f"CASE {' '.join(tests)} END" if tests else "CAST(NULL AS STRING)"
     return rows.selectExpr("*", f"{wrong} AS {WRONG}")
 
@@ -57,11 +58,12 @@ def last_of_each(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     return of_parts.groupBy(*named).agg(f.max_by(_LAST, order).alias(_LAST)).select(f"{_LAST}.*")
 
 
-def _tests(column: Column, cast: Cast) -> list[str]:
+def _tests(column: Column, cast: Cast, told: str) -> list[str]:
     name, said = quote(column.name), text(f"column {column.name!r}: ")
     made = []
     if not column.nullable or column.primary_key:
-        made.append(f"WHEN {name} IS NULL THEN {text(f'column {column.name!r} is NULL')}")
+        missing = f"{name} IS NULL" if column.primary_key or told == "true" else f"{name} IS NULL AND {told}"
+        made.append(f"WHEN {missing} THEN {text(f'column {column.name!r} is NULL')}")
     if cast.valid is not None:
         shown = f"left(CAST({name} AS STRING), 80)"
         made.append(

@@ -46,7 +46,7 @@ class TableGraveyard:
         connection = connection_of_records(spec, folder)
         load = LoadSpec(RECORDS, connection, Merge(_KEYS, _TOLD, _TOLD))
         target = TableTarget("dead letters", connection, load, mode="merge")
-        own = replace(spec, on_drift="evolve")  # whatever the stream's tables may do, this one is ours
+        own = replace(spec, on_drift="evolve", cdc=None)  # whatever the stream's tables may do, this one is ours
         return cls(TableWriter(own, target, generation, folder.since()), Letters.of(spec), open_batch_of(folder))
 
     def forget(self, number: int, having: Having, target: str | None) -> None:

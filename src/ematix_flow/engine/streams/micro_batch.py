@@ -57,6 +57,8 @@ class Counts:
     errors: int = 0
     batch_seconds: float = 0.0
     behind: dict[str, int] = field(default_factory=dict)
+    more: dict[str, int] = field(default_factory=dict)
+    """What else was counted, by the names of metrics."""
 
 
 class Processing(Protocol):
@@ -134,8 +136,8 @@ class MicroBatch:
         """Whether a stage is filled before anything is published, and shows what was not understood."""
         if self.spec.bad_rows.policy != FAIL:
             return False
-        if self.processing is not None and self.processing.is_a_stage:
-            return True
+        if self.processing is not None:  # change data looks at all rows itself
+            return self.processing.is_a_stage
         return all(target.has_stage for target in self.targets)
 
     def _once(self, frame: DataFrame, number: int, *, watched: bool) -> None:

@@ -18,13 +18,14 @@ from ematix_flow.engine import session
 from ematix_flow.engine.choice import choose
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.brokers import BrokerTargetWriter
+from ematix_flow.engine.streams.changes import Changes
 from ematix_flow.engine.streams.dead_letters import DeadLetters
-from ematix_flow.engine.streams.decoding import decoder_of
+from ematix_flow.engine.streams.decoding import Decoder, decoder_of
 from ematix_flow.engine.streams.feeding import together
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.graveyards import graveyard_of
-from ematix_flow.engine.streams.micro_batch import MicroBatch
+from ematix_flow.engine.streams.micro_batch import Counts, MicroBatch, Processing
 from ematix_flow.engine.streams.stateful.fold import Fold
 from ematix_flow.engine.streams.stateful.opening import fold_of
 from ematix_flow.engine.streams.stateful.ticks import FOLDER as TICKS
@@ -116,8 +117,6 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
         source.check(read)
     jars = jars_of(spec, [backend for _, _, backend in sources]) | folder.jars
     spark = session.spark_session(jars, engine=engine_of(spec))
-    targets = [writer_of(spec, target, folder, generation, since=folder.since()) for target in spec.targets]
-    _refuse_older(spec, folder, targets)
 
     def check_ours() -> None:
         still_ours()
@@ -127,19 +126,31 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
     dead, first = None, sources[0]
     if spec.bad_rows.policy != FAIL:
         dead = DeadLetters(spec, graveyard_of(spec, folder, generation, first[0], first[1]))
+    counts = Counts()
+    decoders = [decoder_of(spec, source, folder, number) for number, (source, _, _) in enumerate(sources)]
+    targets = [
+        writer_of(spec, target, folder, generation, since=folder.since(), more=counts.more) for target in spec.targets
+    ]
+    _refuse_older(spec, folder, targets)
     work = MicroBatch(
         spec=spec,
-        decoders=[decoder_of(spec, source, folder, number) for number, (source, _, _) in enumerate(sources)],
+        decoders=decoders,
         transform=Transform(spec) if spec.transform_sql or spec.lookups else None,
         targets=targets,
         dead_letters=dead,
         backlog=Backlog(folder.root / "behind"),
         gate=gate,
         still_ours=check_ours,
-        processing=fold,
+        processing=fold or processing_of(spec, decoders[0], counts),
+        counts=counts,
     )
     ticks = Ticks(spec, fold, folder.root / TICKS) if fold is not None else None
     return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once, fold, ticks)
+
+
+def processing_of(spec: StreamSpec, decoder: Decoder, counts: Counts) -> Processing | None:
+    """What is done with rows beyond SQL, where nothing is remembered."""
+    return Changes(spec, decoder, counts.more) if spec.cdc is not None else None
 
 
 def engine_of(spec: StreamSpec) -> EngineWish:
@@ -157,8 +168,6 @@ def engine_of(spec: StreamSpec) -> EngineWish:
 
 
 def _refuse(spec: StreamSpec) -> None:
-    if spec.cdc is not None:
-        raise Unsupported(f"{spec.name}: cdc= cannot be run yet", where=spec.where)
     if len(spec.sources) != 1 and spec.join is None:
         raise Unsupported(f"{spec.name} has {len(spec.sources)} sources", where=spec.where, hint="a stream reads one")
 
@@ -217,11 +226,12 @@ def _refuse_older(spec: StreamSpec, folder: StreamFolder, targets: Sequence[Targ
 
 
 def writer_of(
-    spec: StreamSpec, target: Any, folder: StreamFolder, generation: str, *, since: int | None = None
-) -> TargetWriter:
+    spec: StreamSpec, target: Any, folder: StreamFolder, generation: str, *, since: int | None = None,
+    more: dict[str, int] | None = None,
+) -> TargetWriter:  # fmt: skip
     """Who writes to one target; without `since` beside the stream, which is not fenced off."""
     if isinstance(target, TableTarget):
-        return TableTargetWriter(TableWriter(spec, target, generation, since))
+        return TableTargetWriter(TableWriter(spec, target, generation, since), more={} if more is None else more)
     if not isinstance(target, BrokerTarget):
         raise AssertionError(f"an unknown target: {target!r}")
     source, there = (resolve(item).connection for item in (spec.sources[0].connection, target.connection))

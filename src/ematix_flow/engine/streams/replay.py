@@ -22,8 +22,8 @@ from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.letter import Letter, Selection, Unfinished
 from ematix_flow.engine.streams.letter_lease import holding
 from ematix_flow.engine.streams.letters import Failure, Letters
-from ematix_flow.engine.streams.micro_batch import MicroBatch
-from ematix_flow.engine.streams.opening import jars_of, source_of, writer_of
+from ematix_flow.engine.streams.micro_batch import Counts, MicroBatch
+from ematix_flow.engine.streams.opening import jars_of, processing_of, source_of, writer_of
 from ematix_flow.engine.streams.standing import recorded
 from ematix_flow.engine.streams.taken import Having
 from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
@@ -254,15 +254,18 @@ class Replaying:
         targets = [writer_of(spec, target, self.folder, self.generation) for target in spec.targets]
         back = Returned(group, keep, targets, self.generation)
         is_written_row = group[0].payload_format == ROW
+        counts, decoder = Counts(), self._decoder(spark, written=is_written_row)
         work = MicroBatch(
             spec=spec,
-            decoders=[self._decoder(spark, written=is_written_row)],
+            decoders=[decoder],
             transform=None if is_written_row else self._transformer(),
             targets=targets,
             dead_letters=DeadLetters(spec, back),
             backlog=Backlog(self.folder.root / "replays"),  # of its own: what targets missed is the stream's to give
             gate=Gate(),
             still_ours=lambda: None,
+            processing=None if is_written_row else processing_of(spec, decoder, counts),
+            counts=counts,
         )
         work(messages(spark, group), 0)
         return back.good

@@ -205,8 +205,9 @@ def consequences(
         f"{name} has not taken {count} micro-batch(es) yet, which stay with the old checkpoint"
         for name, count in waiting.items()
     ]
-    if spec.processing:
-        concerns.append(f"the state of {', '.join(spec.processing)} begins anew")
+    stateful = [word for word in spec.processing if word != "cdc"]
+    if stateful:
+        concerns.append(f"the state of {', '.join(stateful)} begins anew")
     return tuple(concerns), tuple(notes)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -10,10 +11,12 @@ from typing import TYPE_CHECKING
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, BatchSink, DdlPlanner
+from ematix_flow.contract.changes import STAGED, staged_shape
 from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.contract.write import Fence, WriteJob, WriteResult
 from ematix_flow.declare.loads import Wishes, strategy_for
-from ematix_flow.declare.strategy import Merge, Scd2, Strategy
+from ematix_flow.declare.strategy import Changes, Merge, Scd2, Strategy
+from ematix_flow.declare.streams.parts import CDC
 from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import JSONB, Column, Text
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 _NAMESPACE = uuid.UUID("7c3bb7b4-5f0c-4b8c-9d9a-2f6a0f5f1f11")
 HIDDEN = "_source"
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -47,6 +51,9 @@ class TableWriter:
     _shape: TargetShape | None = None
     _strategy: Strategy | None = None
     _seen: str = ""
+    _there: tuple[Column, ...] = ()
+    """The columns of a table that nobody declared, as it stands."""
+    _left_out: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         connection = resolve(self.target.connection).connection
@@ -55,6 +62,12 @@ class TableWriter:
             raise Unsupported(
                 f"{self.backend.title} does not offer mode={self.target.mode!r}",
                 hint=f"it offers {', '.join(sorted(self.offered)) or 'nothing'}",
+            )
+        if self.spec.cdc is not None and not self.backend.takes_changes:
+            raise Unsupported(
+                f"{self.backend.title} cannot take changes of rows",
+                hint="use a database or a Delta table",
+                where=self.spec.where,
             )
         self.sink, self.ddl = self.backend.batch_sink(connection), self.backend.ddl(connection)
 
@@ -78,17 +91,30 @@ class TableWriter:
             return wanted.keys
         return ()
 
-    def shape_for(self, schema: StructType) -> TargetShape:
-        """The table for rows of this schema; brought to its shape whenever the rows' schema is a new one."""
+    @property
+    def changes(self) -> Changes | None:
+        """How changes are applied, where messages tell of such; known once the shape is."""
+        return self._strategy if isinstance(self._strategy, Changes) else None
+
+    @property
+    def staged_table(self) -> TableSpec:
+        """What is staged: the declared columns, and what changes bring along."""
+        return self._job(0).shape.declared
+
+    def shape_for(self, schema: StructType, learn: Callable[[], StructType] | None = None) -> TargetShape:
+        """The table for rows of this schema; brought to its shape whenever the rows' schema is a new one. `learn` looks for
+        types where the schema has none."""
         said = schema.simpleString()
         if self._shape is None or said != self._seen:
-            self._shape = self._ensured(schema)
+            self._shape = self._ensured(schema, learn)
             self._seen = said
         return self._shape
 
-    def _ensured(self, schema: StructType) -> TargetShape:
+    def _ensured(self, schema: StructType, learn: Callable[[], StructType] | None) -> TargetShape:
         load = self.target.load
-        if load is not None:
+        if self.spec.cdc is not None:
+            shape = self._of_changes(self.spec.cdc, schema, learn or (lambda: schema))
+        elif load is not None:
             self._strategy = load.strategy
             shape = shape_of(load.table, load.strategy)
         else:
@@ -129,6 +155,70 @@ class TableWriter:
         ]
         return TargetShape(declared, replace(declared, columns=declared.columns + tuple(untouched)))
 
+    def _of_changes(self, cdc: CDC, schema: StructType, learn: Callable[[], StructType]) -> TargetShape:
+        """The table that changes go to; whatever their rows have and it has not is left out, or an error."""
+        load = self.target.load
+        if load is not None:
+            table, strategy = load.table, load.strategy
+        else:
+            table = self._found_for_changes(schema, learn)
+            keys = table.primary_key or self.target.primary_key
+            strategy = strategy_for(
+                table, replace(self._wishes(), keys=self._wishes().keys or keys or None), self.spec.where
+            )[0]
+        if not isinstance(strategy, Merge):
+            raise AssertionError("change data is merged")
+        soft = cdc.soft_delete_column
+        compare, update = (
+            tuple(name for name in names if name != soft) for names in (strategy.compare, strategy.update)
+        )
+        name = f"{self.spec.name}::{self.target.name}"
+        self._strategy = Changes(strategy.keys, compare, update, name, soft, cdc.out_of_order_tolerance_ms)
+        self._refuse_unknown(
+            cdc, [name for name in schema.fieldNames() if name not in (*table.column_names, soft)], table
+        )
+        shape = shape_of(table, self._strategy)
+        if load is None:  # a table of somebody else's: nothing is added but what was asked for
+            own = {*table.column_names, soft}
+            columns = tuple(column for column in shape.table.columns if column.name in own)
+            shape = replace(shape, table=replace(shape.table, columns=columns + self._untouched(table, soft)))
+        return shape
+
+    def _found_for_changes(self, schema: StructType, learn: Callable[[], StructType]) -> TableSpec:
+        """The table as it stands, as far as rows have its columns; the first rows make one that is not there."""
+        empty = TableSpec(self.target.schema, self.target.table, (), where=self.spec.where)
+        state = self.ddl.inspect(TargetShape(empty, empty))
+        keys = self.target.primary_key or tuple(self.target.options.get("keys") or ())
+        if state is None:
+            if not keys:
+                raise PlanError(
+                    f"{empty.qualified} is not there, and nobody says what its key is",
+                    hint='add target_primary_key=["id"], or declare the table as a class',
+                    where=self.spec.where,
+                )
+            return replace(empty, columns=columns_of(learn(), keys))
+        known = set(schema.fieldNames()) | set(keys or state.primary_key)
+        self._there = tuple(
+            Column(item.type or Text(), item.nullable, item.name in (keys or state.primary_key), item.name)
+            for item in state.columns
+        )
+        return replace(empty, columns=tuple(column for column in self._there if column.name in known))
+
+    def _untouched(self, table: TableSpec, soft: str | None) -> tuple[Column, ...]:
+        return tuple(column for column in self._there if column.name not in (*table.column_names, soft))
+
+    def _refuse_unknown(self, cdc: CDC, unknown: list[str], table: TableSpec) -> None:
+        if unknown and cdc.schema_evolution == "fail":
+            raise DriftError(
+                f"{table.qualified} has no column {', '.join(unknown)}, which the changes have",
+                hint='add it to the table, or say schema_evolution="skip" to leave it out',
+                where=self.spec.where,
+            )
+        new = [name for name in unknown if name not in self._left_out]
+        if new:
+            self._left_out.update(new)
+            _log.warning("%s has no column %s, which the changes have: it is left out", table.qualified, ", ".join(new))
+
     def _wishes(self) -> Wishes:
         options = self.target.options
         return Wishes(
@@ -144,6 +234,8 @@ class TableWriter:
         shape = self._shape
         if self._strategy is None or shape is None:
             raise AssertionError("the shape comes first")
+        if isinstance(self._strategy, Changes):
+            shape = staged_shape(shape, self._strategy)
         return WriteJob(
             run_id=str(uuid.uuid5(_NAMESPACE, f"{self.writer}/{number}")),
             pipeline=self.spec.name,
@@ -198,6 +290,12 @@ class TableWriter:
         fault.point("after_publish")
         self.sink.settle(job, opening, result, None)
         return result
+
+
+def without_staged(table: TableSpec) -> TableSpec:
+    """The columns of a row, without what is staged beside it."""
+    own = {column.name for column in STAGED}
+    return replace(table, columns=tuple(column for column in table.columns if column.name not in own))
 
 
 _FILE_OPTIONS = (

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.engine.streams.culling import Culling
 from ematix_flow.engine.streams.dead_letters import DeadLetters
 from ematix_flow.engine.streams.fitting import WRONG, fitted, judged, last_of_each
-from ematix_flow.engine.streams.tables import HIDDEN, TableWriter
+from ematix_flow.engine.streams.images import (
+    CHANGE,
+    IS_DELETE,
+    last_changes,
+    learned_columns,
+    of_table,
+    with_json_key,
+    with_typed_keys,
+)
+from ematix_flow.engine.streams.tables import HIDDEN, TableWriter, without_staged
 from ematix_flow.engine.streams.taken import EVERYTHING, NOTHING, Taken
 from ematix_flow.foundation.errors import FlowError
 
@@ -20,6 +30,8 @@ if TYPE_CHECKING:
 CARRIED = ("_raw", HIDDEN)
 """What travels with a row until it is written, for those that cannot be."""
 STAGE = "write"
+REPEATED = "cdc_idempotent_skipped_total"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -64,19 +76,41 @@ class TableTargetWriter:
 
     table: TableWriter
     has_stage: bool = True
+    more: dict[str, int] = field(default_factory=dict)
+    """What is counted beside rows, by the names of metrics."""
 
     @property
     def name(self) -> str:
         return self.table.target.name
 
     def fit(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> Fitted:
+        if CHANGE in rows.columns or self.table.changes is not None:
+            return self._fit_changes(rows, open_until, dead)
         shape = self.table.shape_for(rows.drop(*CARRIED).schema)
         if dead is not None:
             rows = dead.split(judged(rows, shape.declared, open_until), WRONG, stage=STAGE, target=self.name)
         frame = fitted(self._last(rows).drop(*CARRIED), shape.declared, open_until)
         return Fitted(frame, rows)
 
+    def _fit_changes(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> Fitted:
+        """The last change of each key; rows that come again, without those that were refused, know their table."""
+        if CHANGE in rows.columns:
+            self.table.shape_for(rows.drop(CHANGE, *CARRIED).schema, lambda: learned_columns(rows))
+        strategy, table = self.table.changes, self.table.staged_table
+        if strategy is None:
+            raise AssertionError("the shape comes first")
+        if CHANGE in rows.columns:
+            rows = of_table(rows, without_staged(table), strategy)
+        if dead is not None:
+            told = judged(rows, without_staged(table), open_until, told=f"NOT ({IS_DELETE})")
+            rows = dead.split(told, WRONG, stage=STAGE, target=self.name)
+        rows = with_typed_keys(rows, table, strategy)
+        return Fitted(fitted(self._last(rows).drop(*CARRIED), table, open_until), rows)
+
     def _last(self, rows: DataFrame) -> DataFrame:
+        strategy = self.table.changes
+        if strategy is not None:
+            return with_json_key(last_changes(rows, strategy), strategy)
         keys = self.table.keys
         return last_of_each(rows, keys) if keys and HIDDEN in rows.columns else rows
 
@@ -84,7 +118,19 @@ class TableTargetWriter:
         return EVERYTHING if self.table.has(number) else NOTHING
 
     def write(self, number: int, given: Fitted, staged: Callable[[], None]) -> int:
-        return self.table.write(number, given.frame, staged).counts.read
+        counts = self.table.write(number, given.frame, staged).counts
+        if self.table.changes is not None:
+            self.more[REPEATED] = self.more.get(REPEATED, 0) + counts.stale
+        if counts.late:
+            self._warn_of_late(number, counts.late)
+        return counts.read
+
+    def _warn_of_late(self, number: int, late: int) -> None:
+        cdc = self.table.spec.cdc
+        _log.warning(
+            "%s: %d change(s) of batch %d were left out, because they are more than %d ms older than what the table knows",
+            self.name, late, number, cdc.out_of_order_tolerance_ms if cdc is not None else 0,
+        )  # fmt: skip
 
     def cull(
         self, number: int, given: Fitted, error: FlowError, open_until: ExitStack, dead: DeadLetters

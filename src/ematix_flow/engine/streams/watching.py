@@ -152,6 +152,8 @@ class Watching:
         self._add_grown("batches_total", counts.batches)
         self._add_grown("dlq_writes_total", counts.bad)
         self._add_grown("errors_total", counts.errors)
+        for name, total in counts.more.items():
+            self._add_grown(name, total)
         if counts.behind:
             self._metrics.set("targets_behind", sum(counts.behind.values()))
         if self._opened.fold is not None:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.contract.changes import DELETE, OPERATION
 from ematix_flow.contract.write import WriteJob
-from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, String
 from ematix_flow.families.lake.columns import watermark_text
 from ematix_flow.families.lake.place import LakePath, explained, write_atomically
@@ -110,7 +111,7 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
     for column in job.shape.declared.columns:
         name = quote(column.name)
         if not column.nullable or column.primary_key or column.name == event:
-            tests.append(("null", column, f"{name} IS NULL"))
+            tests.append(("null", column, f"{name} IS NULL{_unless_deleted(job, column)}"))
         if isinstance(column.type, String):
             tests.append(("long", column, f"char_length({name}) > {column.type.length}"))
         if column.name in (job.write_options.get("partition_by") or ()) and column.type.kind in _TEXTS:
@@ -118,6 +119,13 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
         if job.write_options.get("csv_null_value"):
             tests.append(("marker", column, f"CAST({name} AS STRING) = {text(job.write_options['csv_null_value'])}"))
     return tests
+
+
+def _unless_deleted(job: WriteJob, column: Column) -> str:
+    """Of a row that goes, nothing but its key is told."""
+    if not isinstance(job.strategy, Changes) or column.name in (*job.strategy.keys, OPERATION):
+        return ""
+    return f" AND {OPERATION} <> '{DELETE}'"
 
 
 def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) -> DataError:
@@ -156,7 +164,9 @@ def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int
 
 def keys_of(job: WriteJob) -> tuple[str, ...]:
     """What a row of this load is called by."""
-    return tuple(job.strategy.keys if isinstance(job.strategy, (Merge, Scd2)) else job.shape.declared.primary_key)
+    return tuple(
+        job.strategy.keys if isinstance(job.strategy, (Merge, Scd2, Changes)) else job.shape.declared.primary_key
+    )
 
 
 def _sampled(frame: DataFrame, keys: Sequence[str], test: str) -> list[tuple[object, ...]]:

@@ -55,7 +55,7 @@ def read(frame: DataFrame, how: Decoding) -> Reading:
         return _remembered(frame, how, declared(how.fields), is_learning=False, framed=framed)
     columns = columns_known(how)
     if columns is None:
-        columns = learned_type(frame.limit(FIRST_LOOK), text_of("value", framed=framed), read=_parts_read)
+        columns = learned_type(frame.limit(FIRST_LOOK), text_of("value", framed=framed), read=parts_read)
         if columns is not None:
             remember(how, columns)
     return _remembered(frame, how, columns or t.StructType([]), is_learning=True, framed=framed)
@@ -76,7 +76,7 @@ def learn(unread: DataFrame, how: Decoding) -> bool:
     """Widen the columns by what rows that did not fit them hold; False where that changes nothing."""
     from pyspark.sql import types as t
 
-    found = learned_type(unread, text_of("_raw", framed=how.registry is not None), read=_parts_read)
+    found = learned_type(unread, text_of("_raw", framed=how.registry is not None), read=parts_read)
     known = columns_known(how) or t.StructType([])
     return found is not None and remember(how, widen_structs(known, found))
 
@@ -159,7 +159,8 @@ def _ends(text: Column) -> Column:
     return f.from_json(inside, "value STRING, end INT", _OPTIONS).getField("end").isNotNull()
 
 
-def _parts_read(text: Column, columns: StructType) -> Column:
+def parts_read(text: Column, columns: StructType) -> Column:
+    """A text by these columns, whatever it is."""
     return _value_read(text, columns).dropFields(_BROKEN)
 
 

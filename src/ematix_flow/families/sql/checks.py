@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ematix_flow.contract.changes import DELETE, OPERATION
 from ematix_flow.contract.write import WriteJob
-from ematix_flow.declare.strategy import Merge, Scd2
+from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, String
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing
@@ -22,7 +23,7 @@ def check_rows(session: SqlSession, writing: Writing) -> int:
         name = writing.s(column.name)
         required = not column.nullable or column.primary_key or _is_event_time(writing.job, column.name)
         if required:
-            tests.append(("null", column, f"{name} IS NULL"))
+            tests.append(("null", column, f"{name} IS NULL{_unless_deleted(writing, column)}"))
         if isinstance(column.type, String):
             tests.append(("long", column, f"{writing.dialect.length(name)} > {column.type.length}"))
     sums = "".join(f", SUM(CASE WHEN {test} THEN 1 ELSE 0 END)" for _, _, test in tests)
@@ -31,6 +32,14 @@ def check_rows(session: SqlSession, writing: Writing) -> int:
         if count:
             raise _broken(session, writing, kind, column, test, int(count))
     return int(total)
+
+
+def _unless_deleted(writing: Writing, column: Column) -> str:
+    """Of a row that goes, nothing but its key is told."""
+    strategy = writing.job.strategy
+    if not isinstance(strategy, Changes) or column.name in (*strategy.keys, OPERATION):
+        return ""
+    return f" AND {writing.s(OPERATION)} <> '{DELETE}'"
 
 
 def _is_event_time(job: WriteJob, name: str) -> bool:
@@ -103,7 +112,7 @@ def check_deletes(job: WriteJob, *, staged: int, existing: int, missing: int) ->
 
 
 def _keys(job: WriteJob) -> tuple[str, ...]:
-    return job.strategy.keys if isinstance(job.strategy, (Merge, Scd2)) else ()
+    return job.strategy.keys if isinstance(job.strategy, (Merge, Scd2, Changes)) else ()
 
 
 def _show(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -109,6 +109,10 @@ class SqlDialect(ABC):
         condition = f"({on}) AND ({where})" if where else on
         return f"UPDATE {relation} SET {assignments} FROM {stage} AS s WHERE {condition}"
 
+    def delete_from(self, relation: str, stage: str, *, on: str, where: str) -> str:
+        """Delete rows of `relation` that meet a row of the stage (called `s`)."""
+        return f"DELETE FROM {relation} WHERE EXISTS (SELECT 1 FROM {stage} AS s WHERE ({on}) AND ({where}))"
+
     def temporary(self, name: str) -> str:
         """The name of a table only this session sees."""
         return self.quote(name)

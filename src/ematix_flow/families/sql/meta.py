@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import datetime, timezone
 
+from ematix_flow.contract.changes import GATE
 from ematix_flow.contract.write import Commit, Counts, Fence, WriteJob, WriteResult
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, BigInt, Column, String, Text, TimestampTZ
@@ -73,11 +74,16 @@ class Meta:
         for table in (RUN_HISTORY, WATERMARKS, COMMITS):
             self.session.execute(self.d.create_table(self.name(table), table.columns, primary_key=table.primary_key))
 
-    def _present(self) -> bool:
+    def ensure_gate(self) -> None:
+        """Create what remembers the newest change of each key, when it is not there; outside of transactions."""
+        if not self._present(GATE):
+            self.session.execute(self.d.create_table(self.name(GATE), GATE.columns, primary_key=GATE.primary_key))
+
+    def _present(self, table: TableSpec = COMMITS) -> bool:
         from ematix_flow.foundation.errors import FlowError
 
         try:
-            self.session.rows(f"SELECT writer FROM {self.name(COMMITS)} WHERE 1 = 0")
+            self.session.rows(f"SELECT {self.d.quote(table.columns[0].name)} FROM {self.name(table)} WHERE 1 = 0")
         except FlowError:
             return False
         return True

@@ -8,13 +8,15 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.contract.changes import GATE
 from ematix_flow.contract.checks import Finding
 from ematix_flow.contract.write import Commit, Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.checks import Check
-from ematix_flow.declare.strategy import Append, Merge, Scd2, Truncate
+from ematix_flow.declare.strategy import Append, Changes, Merge, Scd2, Truncate
 from ematix_flow.expressions.checking import newest
 from ematix_flow.families.checking import StagedRows, examine
 from ematix_flow.families.sql.append import append, truncate
+from ematix_flow.families.sql.changes import changes
 from ematix_flow.families.sql.checks import check_rows
 from ematix_flow.families.sql.ddl import SqlDdl
 from ematix_flow.families.sql.dialect import SqlDialect
@@ -132,6 +134,8 @@ class SqlSink(ABC):
             self.ensure_observations(job)
         with self.connect() as session:
             meta = Meta(session, self.dialect)
+            if isinstance(job.strategy, Changes):
+                meta.ensure_gate()
             writing = Writing(self.dialect, job, self.open_stage(session, stage))
             try:
                 with session.transaction():
@@ -166,7 +170,7 @@ class SqlSink(ABC):
         staged = check_rows(session, writing)
         for setting in self.dialect.for_a_publish(staged):
             session.execute(setting)
-        counts = self._apply(session, writing, opening, staged)
+        counts = self._apply(session, meta, writing, opening, staged)
         watermark = opening.watermark
         if job.incremental is not None:
             found, nulls = self._new_watermark(session, writing, job.incremental.column)
@@ -180,7 +184,7 @@ class SqlSink(ABC):
             meta.forget_before(result.commit)
         return result
 
-    def _apply(self, session: SqlSession, writing: Writing, opening: Opening, staged: int) -> Counts:
+    def _apply(self, session: SqlSession, meta: Meta, writing: Writing, opening: Opening, staged: int) -> Counts:
         match writing.job.strategy:
             case Append():
                 return append(session, writing, staged=staged, watermark=opening.watermark)
@@ -188,6 +192,8 @@ class SqlSink(ABC):
                 return truncate(session, writing, staged=staged)
             case Merge() as strategy:
                 return merge(session, writing, strategy, staged=staged)
+            case Changes() as strategy:
+                return changes(session, writing, strategy, gate=meta.name(GATE), staged=staged)
             case Scd2(event_time=None) as strategy:
                 return scd2(session, writing, strategy, staged=staged)
             case Scd2() as strategy:

@@ -24,6 +24,11 @@ COUNTERS = {
     "late_rows_dropped_total": "Rows that came too late for their window or their partner.",
     "windows_emitted_total": "Rows that came out of windows and joins.",
     "restarts_total": "Restarts after an error.",
+    "cdc_creates_total": "Changes that create rows, or tell of them in a snapshot.",
+    "cdc_updates_total": "Changes that update rows.",
+    "cdc_deletes_total": "Changes that delete rows.",
+    "cdc_skipped_total": "Messages left out: tombstones, and operations that are none.",
+    "cdc_idempotent_skipped_total": "Changes left out because the target knows newer ones of their keys.",
 }
 GAUGES = {
     "batch_duration_seconds": "How long the last micro-batch took.",

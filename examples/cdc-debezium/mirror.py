@@ -1,0 +1,36 @@
+"""A table that follows another one: changes as Debezium tells of them, applied as they come."""
+
+from ematix_flow import CDC, Annotated, BigInt, Text, TimestampTZ, ematix, pk
+
+
+@ematix.connection
+class incoming:
+    kind = "object_store_local"
+    path = "incoming"
+    format = "json_lines"
+
+
+@ematix.connection
+class warehouse:
+    kind = "duckdb"
+    path = "warehouse.duckdb"
+
+
+@ematix.table(schema="main")
+class Customers:
+    id: Annotated[BigInt, pk()]
+    name: Text
+    city: Text | None
+    changed_at: TimestampTZ | None
+
+
+@ematix.streaming_pipeline(
+    source=incoming,
+    source_query="customers",
+    target=Customers,
+    target_connection=warehouse,
+    cdc=CDC(envelope="debezium", delete_mode="soft", soft_delete_column="deleted_at"),
+    checkpoint="checkpoints/mirror",
+)
+def mirror():
+    pass

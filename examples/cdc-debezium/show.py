@@ -1,0 +1,6 @@
+"""The mirror as it is."""
+
+import duckdb
+
+with duckdb.connect("warehouse.duckdb", read_only=True) as client:
+    print(client.sql("SELECT id, name, city, deleted_at FROM main.customers ORDER BY id"))

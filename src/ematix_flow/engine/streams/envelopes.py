@@ -1,0 +1,144 @@
+"""How a message tells of a change: where its operation, its rows, its moment and its place in the source's log are.
+
+Everything is read from the message's JSON text, object by object, as maps of texts: what a row has may differ from message to
+message, and which of it is a number or a moment is decided by the column that takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ematix_flow.contract.changes import CREATE, DELETE, READ, UPDATE
+from ematix_flow.declare.streams.parts import CDC
+from ematix_flow.families.lake.session import text
+
+_SAME = {word: word for word in (CREATE, UPDATE, DELETE, READ)}
+_MAXWELL = {"insert": CREATE, "update": UPDATE, "delete": DELETE, "bootstrap-insert": READ}
+_OBJECT = "'MAP<STRING, STRING>'"
+_SCHEMA = (
+    "'fields ARRAY<STRUCT<field: STRING, fields: ARRAY<STRUCT<field: STRING, type: STRING, name: STRING, "
+    "parameters: MAP<STRING, STRING>>>>>'"
+)
+# Below the first bound a moment is in seconds, below the next in milliseconds, then in microseconds, then in nanoseconds.
+_SECONDS, _MILLIS, _MICROS = "100000000000", "100000000000000", "100000000000000000"
+
+
+@dataclass(frozen=True)
+class Envelope:
+    """The places of the parts, as paths below the message, and what its operations are called."""
+
+    operation: str
+    before: str | None
+    after: str
+    moment: str | None
+    key: str | None
+    words: Mapping[str, str]
+    position: str = "CAST(NULL AS STRING)"
+    """SQL over the map `event`: where the change stands in the source's log, as a text that sorts."""
+    is_wrapped: bool = False
+    """Whether the message may lie in the `payload` of one with a `schema`, as Kafka Connect writes it."""
+
+
+def envelope_of(cdc: CDC) -> Envelope:
+    """The envelope that was declared; a path or a word that was said goes over the usual one."""
+    usual = _USUAL[cdc.envelope]
+    return Envelope(
+        operation=cdc.op_field or usual.operation,
+        before=cdc.before_field or usual.before,
+        after=cdc.after_field or usual.after,
+        moment=cdc.ts_field or usual.moment,
+        key=cdc.key_field or usual.key,
+        words={**usual.words, **(cdc.op_map or {})},
+        position=usual.position,
+        is_wrapped=usual.is_wrapped,
+    )
+
+
+def as_object(said: str) -> str:
+    """A JSON text as a map of texts; NULL where it is no object."""
+    return f"from_json({said}, {_OBJECT})"
+
+
+def member(of: str, name: str) -> str:
+    """A member of such a map."""
+    return f"try_element_at({of}, {text(name)})"
+
+
+def found_at(event: str, path: str) -> str:
+    """What stands at a dotted path below a map, as a text."""
+    first, *rest = path.split(".")
+    said = member(event, first)
+    for name in rest:
+        said = member(as_object(said), name)
+    return said
+
+
+def milliseconds(said: str) -> str:
+    """A moment as milliseconds since 1970: a number of any usual unit, or a text as ISO 8601 has it."""
+    number = f"try_cast({said} AS DECIMAL(30, 6))"
+    size = f"abs({number})"
+    return (
+        f"CASE WHEN {number} IS NULL THEN unix_millis(try_cast({said} AS TIMESTAMP)) "
+        f"WHEN {size} < {_SECONDS} THEN CAST(floor({number} * 1000) AS BIGINT) "
+        f"WHEN {size} < {_MILLIS} THEN CAST(floor({number}) AS BIGINT) "
+        f"WHEN {size} < {_MICROS} THEN CAST(floor({number} / 1000) AS BIGINT) "
+        f"ELSE CAST(floor({number} / 1000000) AS BIGINT) END"
+    )
+
+
+def operation(said: str, words: Mapping[str, str]) -> str:
+    """The operation that a word means; NULL for one that is not known."""
+    cases = " ".join(f"WHEN {text(word)} THEN {text(meant)}" for word, meant in words.items())
+    return f"CASE {said} {cases} END"
+
+
+def kinds(schema: str) -> str:
+    """What Connect's schema says about the columns of a row: `name|scale|precision` by column."""
+    parts = f"from_json({schema}, {_SCHEMA}).fields"
+    rows = f"filter({parts}, part -> part.field IN ('after', 'before') AND part.fields IS NOT NULL)"
+    told = (
+        "concat_ws('|', coalesce(one.name, one.type), coalesce(try_element_at(one.parameters, 'scale'), ''), "
+        "coalesce(try_element_at(one.parameters, 'connect.decimal.precision'), ''))"
+    )
+    return f"map_from_entries(transform(get({rows}, 0).fields, one -> struct(one.field, {told})))"
+
+
+def _padded(said: str, length: int) -> str:
+    return f"lpad({said}, {length}, '0')"
+
+
+def _debezium_position() -> str:
+    """By the names that its connectors use: PostgreSQL, MySQL and MariaDB, SQL Server, Oracle."""
+    source = as_object(member("event", "source"))
+    lsn, file, pos, row = (member(source, name) for name in ("lsn", "file", "pos", "row"))
+    number = f"regexp_extract({file}, '([0-9]+)$', 1)"
+    change = [member(source, name) for name in ("commit_lsn", "change_lsn", "event_serial_no")]
+    scn = member(source, "scn")
+    return (
+        f"CASE WHEN {lsn} RLIKE '^[0-9]+$' THEN {_padded(lsn, 20)} "
+        f"WHEN {file} RLIKE '[0-9]$' AND {pos} IS NOT NULL THEN "
+        f"concat_ws(':', {_padded(number, 12)}, {_padded(pos, 20)}, {_padded(f'coalesce({row}, 0)', 10)}) "
+        f"WHEN {change[1]} IS NOT NULL THEN "
+        f"concat_ws('/', coalesce({change[0]}, ''), {change[1]}, {_padded(f'coalesce({change[2]}, 0)', 10)}) "
+        f"WHEN {scn} RLIKE '^[0-9]+$' THEN {_padded(scn, 24)} END"
+    )
+
+
+def _maxwell_position() -> str:
+    """`master.000006:800911`, which is there with `output_binlog_position`."""
+    said = member("event", "position")
+    file, place = (f"regexp_extract({said}, '([0-9]+):([0-9]+)$', {group})" for group in (1, 2))
+    return f"CASE WHEN {said} RLIKE '[0-9]+:[0-9]+$' THEN concat_ws(':', {_padded(file, 12)}, {_padded(place, 20)}) END"
+
+
+def shown(words: Sequence[str]) -> str:
+    """Words for a sentence."""
+    return ", ".join(repr(word) for word in words)
+
+
+_USUAL = {
+    "debezium": Envelope("op", "before", "after", "source.ts_ms", None, _SAME, _debezium_position(), is_wrapped=True),
+    "maxwell": Envelope("type", "old", "data", "ts", None, {**_SAME, **_MAXWELL}, _maxwell_position()),
+    "custom": Envelope("op", None, "after", None, None, _SAME),
+}

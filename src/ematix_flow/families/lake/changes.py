@@ -1,0 +1,94 @@
+"""Changes of rows, applied by key: written, deleted or marked as deleted, unless the target knows newer ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ematix_flow.contract.changes import DELETE as GONE
+from ematix_flow.contract.changes import EVENT_MS, EVENTS, GATE, KEY, OPERATION, POSITION, READ
+from ematix_flow.contract.write import Counts
+from ematix_flow.declare.strategy import Changes
+from ematix_flow.families.frames import spark_type
+from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image, new_row, row_of
+from ematix_flow.families.lake.checks import check_keys
+from ematix_flow.families.lake.columns import Words
+from ematix_flow.families.lake.session import quote, text
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_THERE, _STALE, _LATE = "__flow_there", "__flow_stale", "__flow_late"
+GATE_KEYS = ("pipeline_name", "pk_json")
+
+
+def changes(
+    stage: DataFrame, target: DataFrame, gate: DataFrame, words: Words, strategy: Changes, folder: StageFolder, *,
+    staged: int,
+) -> tuple[Change, Change]:  # fmt: skip
+    """What happens to the table, and what its gate has to remember before that.
+
+    The gate comes first: whoever dies in between leaves a micro-batch that is done again, and whose changes are not
+    older than what the gate remembers of them.
+    """
+    check_keys(stage, words.job, strategy.keys)
+    judged = folder.keep("judged", _judged(stage, gate, strategy))
+    sums = (f"count_if({_STALE})", f"sum(if({_STALE}, {EVENTS}, 0))", f"sum(if({_LATE}, {EVENTS}, 0))")
+    rows, stale, late = (int(value or 0) for value in judged.selectExpr(*sums).collect()[0])
+    fresh = judged.where(f"NOT {_STALE}")
+    actions = folder.keep("actions", _written(fresh, target, words, strategy))
+    tally = Tally.of(actions)
+    counts = Counts(
+        staged, tally.inserted, tally.updated, staged - rows - tally.inserted - tally.updated - tally.deleted,
+        deleted=tally.deleted, stale=stale, late=late,
+    )  # fmt: skip
+    return Change("merge", actions, counts, strategy.keys), _remembered(fresh, strategy, folder)
+
+
+def _judged(stage: DataFrame, gate: DataFrame, strategy: Changes) -> DataFrame:
+    """Every staged row, with whether the gate knows something newer of its key."""
+    from pyspark.sql.functions import expr
+
+    known = gate.where(f"pipeline_name = {text(strategy.gate)}").alias("g")
+    moment, place = f"s.{EVENT_MS}", f"s.{POSITION}"
+    stale = (
+        f"coalesce(g.last_seen_ts_ms > {moment} "
+        f"OR (g.last_seen_ts_ms = {moment} AND g.source_position > {place}), false)"
+    )
+    late = f"coalesce(g.last_seen_ts_ms - {moment} > {strategy.tolerance_ms}, false)"
+    joined = stage.alias("s").join(known, expr(f"g.pk_json = s.{KEY}"), "left")
+    return joined.selectExpr("s.*", f"{stale} AS {_STALE}", f"{late} AS {_LATE}")
+
+
+def _written(fresh: DataFrame, target: DataFrame, words: Words, strategy: Changes) -> DataFrame:
+    from pyspark.sql.functions import expr
+
+    soft = [strategy.soft] if strategy.soft else []
+    t = target.selectExpr("*", f"true AS {_THERE}").alias("t")
+    joined = fresh.alias("s").join(t, expr(words.equal(strategy.keys)), "left")
+    absent, goes = f"t.{_THERE} IS NULL", f"s.{OPERATION} = '{GONE}'"
+    marked = " OR ".join(f"NOT (t.{quote(name)} <=> s.{quote(name)})" for name in soft) or "true"
+    differs = words.differ([*strategy.compare, *soft])
+    happens = f"CASE WHEN {goes} THEN NOT ({absent}) AND ({marked}) ELSE {absent} OR {differs} END"
+    inserted = new_row(words)
+    changed = {name: f"s.{quote(name)}" for name in [*strategy.update, *soft]} | words.metadata()
+    retired = {name: f"s.{quote(name)}" for name in soft} | words.metadata() if soft else {}
+    values = {
+        name: f"CASE WHEN {absent} THEN {inserted.get(name, 'NULL')} "
+        f"WHEN {goes} THEN {retired.get(name, old)} ELSE {changed.get(name, old)} END"
+        for name, old in row_of("t", words).items()
+    }
+    kind = WRITE if soft else f"CASE WHEN {goes} THEN {DELETE} ELSE {WRITE} END"
+    flags = {"inserted": absent, "updated": f"NOT ({absent}) AND NOT ({goes})", "deleted": goes}
+    return joined.where(happens).selectExpr(*image(words, values), *action(kind, flags))
+
+
+def _remembered(fresh: DataFrame, strategy: Changes, folder: StageFolder) -> Change:
+    """A snapshot tells when it looked and not when a row became so, and keeps out nothing that comes after it."""
+    values = {
+        "pipeline_name": text(strategy.gate), "pk_json": KEY, "last_seen_ts_ms": EVENT_MS, "source_position": POSITION,
+        "updated_at": "current_timestamp()",
+    }  # fmt: skip
+    told = fresh.where(f"{EVENT_MS} IS NOT NULL AND {OPERATION} <> '{READ}'")
+    made = [f"CAST({values[one.name]} AS {spark_type(one.type)}) AS {quote(one.name)}" for one in GATE.columns]
+    rows = folder.keep("remembered", told.selectExpr(*made, *action(WRITE, {})))
+    return Change("merge", rows, Counts(), GATE_KEYS)
