@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from pyspark.sql import functions as f
+from pyspark.sql import types as t
 
 from ematix_flow.declare.streams.parts import Join
 from ematix_flow.engine.session import spark_session
@@ -37,6 +40,17 @@ def join(**said: Any) -> Join:
 
 def frame(rows: Sequence[tuple[Any, ...]], columns: str) -> Any:
     return spark_session(JARS).createDataFrame(list(rows), columns)
+
+
+def small(rows: Sequence[str], kind: Any) -> Any:
+    """Rows that are said as JSON, in the plan itself: Spark knows that they are few."""
+    of_rows = f.from_json(f.lit(f"[{','.join(rows)}]"), t.ArrayType(kind))
+    return spark_session(JARS).range(1).select(f.inline(of_rows))
+
+
+def written(part: Any) -> Any:
+    """A part that is kept somewhere: what reads it does not compute it again."""
+    return small([row[0] for row in part.selectExpr("to_json(struct(*))").collect()], part.schema)
 
 
 @dataclass
@@ -67,20 +81,14 @@ class Stream:
         self.parts = [written(self.operator.kept(self.state, mark))]
 
 
-def written(part: Any) -> Any:
-    """A part that is kept somewhere: what reads it does not compute it again."""
-    return spark_session(JARS).createDataFrame(part.collect(), part.schema)
-
-
 def told(rows: Sequence[Told], side: str) -> Any:
-    return frame(
-        [(row.key, row.number, row.at) for row in rows if row.side == side], f"k BIGINT, n BIGINT, {AT} BIGINT"
-    )
+    given = [json.dumps({"k": row.key, "n": row.number, AT: row.at}) for row in rows if row.side == side]
+    return small(given, t.StructType.fromDDL(f"k BIGINT, n BIGINT, {AT} BIGINT"))
 
 
 _MOMENTS = st.tuples(st.integers(-14, 14), st.sampled_from((0, 0, 0, 1, -1)))
 _ROWS = st.tuples(st.sampled_from(("left", "right")), st.sampled_from((None, *range(6))), _MOMENTS)
-_BATCHES = st.lists(st.tuples(st.lists(_ROWS, max_size=24), st.booleans()), min_size=3, max_size=5)
+_BATCHES = st.lists(st.tuples(st.lists(_ROWS, max_size=24), st.booleans()), min_size=2, max_size=4)
 _TIMES = st.sampled_from(
     ({"time_window_ms": 5}, {"min_delta_ms": -2, "max_delta_ms": 7}, {"min_delta_ms": 3, "max_delta_ms": 6},
      {"min_delta_ms": -8, "max_delta_ms": -1})
@@ -224,9 +232,10 @@ def test_moments_at_the_end_of_time_do_no_harm() -> None:
     assert stream.take(rows.where("false"), rows.where("false"), Marks(-far, far)).count() == 0
 
 
-def test_new_rows_meet_the_state_by_their_keys(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_rows_meet_the_state_by_their_keys_however_many_parts_it_has(capsys: pytest.CaptureFixture[str]) -> None:
     stream, rows = Stream(join(kind="full_outer")), frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
-    stream.take(rows, rows, Marks(None, None))
+    for _ in range(3):
+        stream.take(rows, rows, Marks(None, None))
     stream.take(rows, rows, Marks(None, 9 * MS)).explain()
     plan = capsys.readouterr().out
     assert plan.count("SortMergeJoin") + plan.count("HashJoin") == 4

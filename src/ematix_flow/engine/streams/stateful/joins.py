@@ -38,6 +38,8 @@ LEFT, RIGHT = "left", "right"
 _PRESERVED = {"inner": (), "left_outer": (LEFT,), "right_outer": (RIGHT,), "full_outer": (LEFT, RIGHT)}
 _OTHER = {LEFT: RIGHT, RIGHT: LEFT}
 _OWN = "_flow_"
+_AS_ONE = "spark_partition_id() >= 0"
+"""Always true, which Spark does not know: else it makes an anti-join with a union one for every part of the state."""
 _FAR = 2**61
 """Moments beyond it, tens of thousands of years away, count as this one: sums with them stay in 64 bits."""
 
@@ -149,7 +151,7 @@ class JoinOperator:
         partners = rows[_OTHER[side]].where(
             _within(None if first is None else first + nearest, after - self._reach + farthest)
         )
-        return self._joined(evicted, partners, test, "left_anti")
+        return self._joined(evicted.where(_AS_ONE), partners, test, "left_anti")
 
     def _partners(self, side: str) -> tuple[int, int]:
         """How far partners of a row of this side may be from it."""
