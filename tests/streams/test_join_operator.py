@@ -232,11 +232,27 @@ def test_moments_at_the_end_of_time_do_no_harm() -> None:
     assert stream.take(rows.where("false"), rows.where("false"), Marks(-far, far)).count() == 0
 
 
-def test_new_rows_meet_the_state_by_their_keys(capsys: pytest.CaptureFixture[str]) -> None:
+def test_new_rows_meet_the_state_by_their_keys_however_many_parts_it_has(capsys: pytest.CaptureFixture[str]) -> None:
     stream, rows = Stream(join(kind="full_outer")), frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
-    stream.take(rows, rows, Marks(None, None))
+    for _ in range(3):
+        stream.take(rows, rows, Marks(None, None))
     stream.take(rows, rows, Marks(None, 9 * MS)).explain()
     plan = capsys.readouterr().out
     assert plan.count("SortMergeJoin") + plan.count("HashJoin") == 4
     assert "NestedLoop" not in plan
     assert "Cartesian" not in plan
+
+
+def test_a_row_that_is_gone_has_no_pair_any_more_and_one_that_had_a_pair_does_not_come_out_alone() -> None:
+    def side(*rows: Told) -> tuple[Any, Any]:
+        return told(rows, "left"), told(rows, "right")
+
+    gone = Stream(join(kind="full_outer"))  # and nothing is compacted: the row is still in the state
+    assert outcome(gone.take(*side(Told("left", 1, 0, 1)), Marks(None, 6 * MS))) == [(1, 1, None, None)]
+    assert outcome(gone.take(*side(Told("right", 1, 4 * MS, 2)), Marks(6 * MS, 6 * MS))) == []
+    assert outcome(gone.take(*side(), Marks(6 * MS, 10 * MS))) == [(None, None, 1, 2)]
+    paired = Stream(join(kind="full_outer"))
+    rows = Told("left", 1, 4 * MS, 1), Told("right", 1, 0, 2)
+    assert outcome(paired.take(*side(*rows), Marks(None, 6 * MS))) == [(1, 1, 1, 2)]
+    paired.compact(6 * MS)  # the right row is evicted, and still says that the left one has had a partner
+    assert outcome(paired.take(*side(), Marks(6 * MS, 10 * MS))) == []

@@ -38,8 +38,8 @@ LEFT, RIGHT = "left", "right"
 _PRESERVED = {"inner": (), "left_outer": (LEFT,), "right_outer": (RIGHT,), "full_outer": (LEFT, RIGHT)}
 _OTHER = {LEFT: RIGHT, RIGHT: LEFT}
 _OWN = "_flow_"
-_AS_ONE = "rand(0) >= 0"
-"""Always true, and Spark cannot know: it would join every part of the state for itself otherwise."""
+_AS_ONE = "spark_partition_id() >= 0"
+"""Always true, which Spark does not know: else it makes an anti-join with a union one for every part of the state."""
 _FAR = 2**61
 """Moments beyond it, tens of thousands of years away, count as this one: sums with them stay in 64 bits."""
 
