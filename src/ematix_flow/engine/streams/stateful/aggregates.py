@@ -124,19 +124,15 @@ def _ends(agg: str) -> str:
 
 
 def _halves(value: str, kind: DataType) -> str:
-    """What an average is made of; the name of the sum says whether it is one of whole numbers."""
-    said = kind.simpleString()
-    if said == "bigint":  # a handful of large ones is more than a BIGINT takes
-        return f"named_struct('whole', sum(CAST({value} AS DECIMAL(28, 0))), 'n', count({value}))"
-    return f"named_struct('{'whole' if said in _WHOLE else 'total'}', sum({value}), 'n', count({value}))"
+    """What an average is made of; that of whole numbers is a DOUBLE, as everywhere in Spark."""
+    given = f"CAST({value} AS DOUBLE)" if kind.simpleString() in _WHOLE else value
+    return f"named_struct('total', sum({given}), 'n', count({value}))"
 
 
 def _average(part: str, kind: DataType) -> str:
     from pyspark.sql.types import DecimalType
 
-    name, summed = _field(kind, 0)
-    if name == "whole":
-        return f"CAST({part}.whole AS DOUBLE) / nullif({part}.n, 0)"
+    _, summed = _field(kind, 0)
     if not isinstance(summed, DecimalType):
         return f"{part}.total / nullif({part}.n, 0)"
     # The sum of a DECIMAL(p, s) is DECIMAL(p + 10, s), and its average DECIMAL(p + 4, s + 4), as everywhere in Spark.
