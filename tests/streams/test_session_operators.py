@@ -13,6 +13,7 @@ from ematix_flow.declare.streams.parts import Aggregation, Window
 from ematix_flow.engine.streams.stateful.operator import AT, BATCH
 from ematix_flow.engine.streams.stateful.operators import operator_of
 from ematix_flow.foundation.errors import DataError
+from tests.streams.sql_session import explained
 from tests.streams.stateful_fold import FAR, SCHEMA, SECOND, SEEDS, Fold, batched, few, rows_of, small, spark, told
 from tests.streams.window_oracle import Row, SessionModel, all_sessions
 
@@ -175,6 +176,14 @@ def test_compaction_makes_one_row_of_a_session_before_it_is_known_where_it_may_b
     assert [tuple(row) for row in fold.state.selectExpr("_flow_agg0", BATCH, fold.operator.due()).collect()] == [
         (4, 3, 8_500_000)
     ]
+
+
+def test_rows_of_the_state_are_shuffled_once_a_step(small: Any, tmp_path: Path) -> None:
+    fold = Fold(small, operator_of(sessions(late_data="reopen", allowed_lateness_ms=1_000)), tmp_path)
+    fold.step(fold.rows(at(0)), 0)
+    for frame in (fold.out(), fold.operator.kept(fold.state, 0)):
+        physical = explained(frame).split("== Physical Plan ==")[1]
+        assert physical.count("Exchange") == 1
 
 
 def test_an_id_is_one_of_key_and_start_whatever_the_time_zone(small: Any, tmp_path: Path) -> None:
