@@ -97,8 +97,14 @@ QUICK = {
     "streams/test_refused_rows.py": ("rows_that_break_a_constraint", "the_search", "of_two_rows", "a_batch_with"),
     "streams/test_new_files.py": ("a_column_that_comes_later", "lines_that_cannot"),
     "streams/test_queue_registries.py": (),
+    "streams/test_stateful.py": ("a_window_comes_out", "late_rows_are_dropped", "silence_closes", "sessions_go_on", "an_outer_join"),
+    "streams/test_window_operators.py": ("every_aggregation", "a_row_is_late", "a_column_that", "a_window_with_more", "first_and_last"),
+    "streams/test_session_operators.py": ("no_row_that_is_not_late", "a_session_is_cut", "a_gap"),
+    "streams/test_join_operator.py": ("a_row_that_is_gone", "rows_are_forgotten", "keys_that_cannot", "a_row_without"),
+    "streams/test_keepers.py": ("what_a_note", "a_wrong_password", "generations"),
     "e2e/test_spec_streams.py": ("the_printed_file", "the_printed_command", "sql_joins", "every_streaming_sample"),
     "e2e/test_spec_functions.py": (),
+    "e2e/test_spec_stateful.py": ("events_are_counted", "change_data", "orders_meet"),
 }  # fmt: skip
 """Of these files only tests whose names begin so run by default: streams take seconds each, and share most of their way."""
 
