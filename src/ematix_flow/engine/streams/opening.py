@@ -62,18 +62,22 @@ class OpenStream:
 
     def explained(self, failure: Exception) -> FlowError | None:
         """What a failure of Spark's means here, where the source can tell."""
+        explain = getattr(self.sources[0][0], "explained", None)
+        told: FlowError | None = explain(failure) if explain is not None else None
+        return self.loss_in(failure) or told
+
+    def loss_in(self, failure: Exception) -> FlowError | None:
+        """A failure of Spark's as the loss that it tells of, None where it is another."""
         if not any(source.tells_of_loss(failure) for source, _ in self.sources if hasattr(source, "tells_of_loss")):
-            explain = getattr(self.sources[0][0], "explained", None)
-            told: FlowError | None = explain(failure) if explain is not None else None
-            return told
+            return None
         last = self.folder.last_committed()
-        ends = self.folder.ends(last) if last is not None else []
+        ends = (self.folder.ends(last) if last is not None else []) or [{} for _ in self.sources]
         lost = [
             item for (source, read), end in zip(self.sources, ends, strict=False) for item in source.lost(read, end)
         ]
         said = "; ".join(
             f"{item.part}: {item.rows if item.rows is not None else 'an unknown number of'} message(s) from "
-            f"{item.first_wanted}, kept from {item.first_kept} on"
+            f"{item.first_wanted}, kept from {item.first_kept or 'nowhere'} on"
             for item in lost
         )
         return PlanError(

@@ -176,8 +176,8 @@ def _raise_failure(query: Any, opened: OpenStream) -> None:
     if failure is None:
         return
     own = opened.work.failure
-    if own is not None:
-        raise own
+    if own is not None:  # a batch is read while it is written
+        raise opened.loss_in(failure) or own
     if Stopping.__name__ in str(failure):
         return
     raise opened.explained(failure) or _damaged(opened) or spark_errors.translate(failure)
