@@ -21,6 +21,7 @@ from ematix_flow.backends.files.known import KnownColumns
 from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
 from ematix_flow.backends.files.new_files import NewFiles, empty, in_folders
 from ematix_flow.backends.files.origins import source_of
+from ematix_flow.backends.files.returned import ReturnedLines
 from ematix_flow.backends.files.watching import SETTLE_SECONDS, Folder
 from ematix_flow.contract.stream import ENVELOPE, Lost, Offsets, PartitionLag, StreamRead
 from ematix_flow.families.checkpoints import last_planned
@@ -136,6 +137,17 @@ class FilesStream:
             if not files.names:
                 return empty(reading.known)
             return files.csv(reading.known) if self._format == "csv" else files.stored(reading.known)
+
+    @property
+    def lines_return(self) -> bool:
+        """Whether a row that cannot be read is kept as its line, which `returned` reads."""
+        return self._format == "csv" and self._opened.layout is None
+
+    def returned(self, messages: DataFrame) -> DataFrame:
+        """The rows of lines that were kept, as the messages that they became."""
+        files = NewFiles(self._format, self._opened.below, (), _read_options(self._opened))
+        with translating("reading lines again"), exactly(active()):
+            return ReturnedLines(files, self._opened.known).rows(messages)
 
     @property
     def _opened(self) -> _Reading:
