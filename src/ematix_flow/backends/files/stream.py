@@ -72,6 +72,7 @@ class FilesStream:
         self._layouts = Layouts(self._place)
         self._reading: _Reading | None = None
         self._folders: StructType | None = None
+        self._run = uuid.uuid4().hex
 
     def check(self, read: StreamRead) -> None:
         """The folder must be there; a prefix of a bucket need not hold anything yet."""
@@ -92,19 +93,31 @@ class FilesStream:
 
         self._place.meet(spark)
         path, layout = self._where(read)
-        home = home_of(read.checkpoint)
+        home, planned = home_of(read.checkpoint), last_planned(read.checkpoint)
         self._reading = _Reading(path, layout, KnownColumns(home / _SCHEMA, read.options.get("fields")), read.options)
         watched = Watched(
             folder=self._folder(read),
             ledger=home / _ARRIVALS,
-            is_new=last_planned(read.checkpoint) is None,
+            is_new=planned is None,
             since=_since(read.start),
             max_rows=read.max_rows,
             drains=bool(read.options.get("drain")),
+            run=self._run,
+            planned=int((planned or {}).get("batch", 0)),
         )
         label = f"flow_arrivals_{uuid.uuid4().hex}"
         spark.dataSource.register(data_source(label, watched))
         return spark.readStream.format(label).load()
+
+    def has_more(self, read: StreamRead) -> bool:
+        """Whether a drain, which gives no more than `max_rows` to a query, has found more files than it gave out."""
+        from ematix_flow.backends.files.arrivals import Goal, Ledger
+
+        if read.max_rows is None:
+            return False
+        ledger = Ledger(home_of(read.checkpoint) / _ARRIVALS)
+        ledger.load()
+        return bool(Goal(ledger.folder, self._run).left(ledger.seen))
 
     @property
     def are_messages(self) -> bool:

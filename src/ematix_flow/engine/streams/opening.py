@@ -60,6 +60,10 @@ class OpenStream:
             writer = writer.trigger(processingTime=trigger)
         return writer.start()
 
+    def has_more(self) -> bool:
+        """Whether a source gives a query that drains only a part of what is there, and has more."""
+        return any(source.has_more(read) for source, read in self.sources if hasattr(source, "has_more"))
+
     def explained(self, failure: Exception) -> FlowError | None:
         """What a failure of Spark's means here, where the source can tell."""
         explain = getattr(self.sources[0][0], "explained", None)

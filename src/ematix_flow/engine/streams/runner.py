@@ -142,7 +142,9 @@ def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None
     if not run.drains:
         watching.began()
     _wait(query, run.stop, look)
-    if is_repeated and not run.stop.is_set() and query.exception() is None:
+    while run.drains and not run.stop.is_set() and query.exception() is None and (is_repeated or opened.has_more()):
+        is_repeated = False
+        watching.settle(query)
         query = opened.start()
         _wait(query, run.stop, look)
     if run.stop.is_set():
