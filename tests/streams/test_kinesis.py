@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import threading
 import time
 import uuid
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from contextlib import closing
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ import boto3
 import pyarrow as pa
 import pytest
 
-from ematix_flow import KinesisConnection
+from ematix_flow import KinesisConnection, SQLiteConnection, run_streaming_pipeline
 from ematix_flow._core import KinesisBackend
 from ematix_flow.backends.kinesis import client as client_module
 from ematix_flow.backends.kinesis.client import Access, Expired, Kinesis
@@ -145,7 +148,8 @@ def last_offsets(read: StreamRead) -> Any:
 
 @pytest.fixture
 def timed() -> Iterator[Service]:
-    """moto's Kinesis: the other emulator never answers a request for what comes after a moment when nothing does."""
+    """moto's Kinesis: the other emulator never answers a request for what comes after a moment when nothing does, and its
+    records cannot be made old."""
     from moto.server import ThreadedMotoServer
 
     server = ThreadedMotoServer("127.0.0.1", port=0, verbose=False)
@@ -311,6 +315,116 @@ def test_a_shard_that_was_quiet_for_long_raises_no_alarm(service: Service, tmp_p
     noted = {shard: [at, seen - 25 * 3600] for shard, (at, seen) in json.loads(note.read_text()).items()}
     note.write_text(json.dumps(noted))
     assert len(source.lost(read, before)) == 2
+
+
+def held(service: Service) -> dict[str, Any]:
+    """The records that moto holds, shard by shard."""
+    from moto.kinesis.models import kinesis_backends
+
+    shards = kinesis_backends["123456789012"][REGION].streams[service.name].shards
+    return {name: shard.records for name, shard in shards.items()}
+
+
+def aged(service: Service, hours: float) -> None:
+    """As if everything had been sent so long ago."""
+    for records in held(service).values():
+        for record in records.values():
+            record.created_at_datetime -= timedelta(hours=hours)
+            record.created_at -= hours * 3600
+
+
+def expire(service: Service, least: int) -> None:
+    """As if the records before a number had been there for longer than the retention."""
+    for records in held(service).values():
+        for number in [number for number in records if number < least]:
+            del records[number]
+
+
+def consumed(service: Service, folder: Path, **fields: Any) -> Any:
+    target = SQLiteConnection("shop", path=str(folder / "shop.db"))
+    return run_streaming_pipeline(
+        name="events", source=service.connection, source_query=service.name, target=target, target_table=("main", "events"),
+        checkpoint=str(folder / "checkpoint"), max_rows_per_batch=10, **fields,
+    )  # fmt: skip
+
+
+def loaded(folder: Path) -> list[int]:
+    with closing(sqlite3.connect(folder / "shop.db")) as connection:
+        return sorted(row[0] for row in connection.execute("SELECT n FROM events"))
+
+
+def test_records_that_expire_before_a_running_stream_comes_to_them_stop_it(timed: Service, tmp_path: Path) -> None:
+    """It is behind by nearly the retention when it begins, and the next records are gone when it comes to them."""
+    timed.send(range(60))
+    aged(timed, 23.9)
+
+    def drop() -> None:
+        while not (tmp_path / "checkpoint" / "spark" / "commits" / "0").exists():
+            time.sleep(0.05)
+        expire(timed, 10)
+
+    threading.Thread(target=drop, daemon=True).start()
+    restarts = {"restart_on_error": True, "initial_backoff_ms": 1, "trigger": "20 seconds"}
+    with pytest.raises(PlanError, match=rf"not read \({timed.name}-.*: behind 5, kept from 10 on\)") as refused:
+        consumed(timed, tmp_path, **restarts)
+    assert "flow stream rewind events --to earliest" in str(refused.value.hint)
+    with pytest.raises(PlanError, match="behind 5, kept from 10 on"):
+        consumed(timed, tmp_path, **restarts)
+    assert len(loaded(tmp_path)) == 10
+
+
+def test_a_stream_that_is_far_behind_goes_on_while_everything_is_kept(timed: Service, tmp_path: Path) -> None:
+    timed.client.increase_stream_retention_period(StreamName=timed.name, RetentionPeriodHours=168)
+    timed.send(range(60))
+    aged(timed, 100)
+    assert consumed(timed, tmp_path, once=True).total_rows == 60
+    timed.send(range(60, 80))
+    aged(timed, 50)
+    expire(timed, 20)
+    assert consumed(timed, tmp_path, once=True).total_rows == 20
+    assert loaded(tmp_path) == list(range(80))
+
+
+def test_records_that_expire_before_a_task_reads_them_stop_the_stream(timed: Service) -> None:
+    timed.send(range(60))
+    aged(timed, 23.9)
+    reader = KinesisReader(Settings(Access.of(timed.connection), Standing(Position(), {}), max_rows=10))
+    first, second = reader.latestOffset(), reader.latestOffset()
+    expire(timed, 8)
+    part = reader.partitions(first, second)[0]
+    with pytest.raises(Exception, match=r"no longer keeps records of shardId-0+0 that the stream has not read"):
+        list(reader.read(part))
+    again = KinesisReader(Settings(Access.of(timed.connection), Standing(Position(), {}), reached=Standing.of(second)))
+    with pytest.raises(Exception, match="behind 5, kept from 8 on"):
+        again.partitions(first, second)
+
+
+def test_a_running_stream_that_saw_the_end_of_a_quiet_shard_raises_no_alarm(timed: Service) -> None:
+    timed.send(range(60))
+    aged(timed, 23.9)
+    reader = KinesisReader(Settings(Access.of(timed.connection), Standing(Position(), {})))
+    for _ in range(2):  # the second look finds nothing, and notes when
+        first = reader.latestOffset()
+    ends = {name: max(records) for name, records in held(timed).items()}
+    timed.send(range(60, 100))
+    for name, last in ends.items():
+        for number in [number for number in held(timed)[name] if number <= last]:
+            del held(timed)[name][number]
+    parts = reader.partitions(first, reader.latestOffset())
+    rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
+    assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(60, 100))
+
+
+def test_a_shard_that_is_gone_before_it_was_read_is_missed() -> None:
+    shards = [Shard("a"), Shard("b", ("a",)), Shard("c", ("b",))]
+    begun = Standing(Position(), {}).joined_by(shards).moved("a", Position("7"))
+    assert begun.missed(shards) == {}
+    assert begun.missed(shards[1:]) == {"a": Position("7"), "b": Position()}
+    assert begun.missed([shards[0], shards[2]]) == {"b": Position()}
+    ended = begun.moved("a", Position("7").ended())
+    assert ended.missed(shards[1:]) == {"b": Position()}
+    assert ended.joined_by(shards).missed(shards[1:]) == {}
+    assert Standing(Position(), {}).missed(shards[2:]) == {}
 
 
 def _stand_at(read: StreamRead, positions: dict[str, str]) -> None:

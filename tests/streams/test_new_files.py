@@ -7,6 +7,7 @@ import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -189,3 +190,36 @@ def test_a_batch_has_no_more_rows_than_it_may(tmp_path: Path, file_format: str) 
     ends = [reader.initialOffset(), *(reader.latestOffset() for _ in range(4))]
     batches = [[name for part in reader.partitions(*span) for (name,) in reader.read(part)] for span in pairwise(ends)]
     assert [[Path(name).stem for name in names] for names in batches] == [["0", "1"], ["2"], ["3", "4"], []]
+
+
+def test_a_run_that_drains_has_no_more_rows_in_a_batch_than_it_may(tmp_path: Path) -> None:
+    """Also where a batch is done again; files that come meanwhile are left to the next run."""
+    inbox = Inbox(tmp_path, "csv")
+    for number, size in enumerate((4, 4, 30, 4)):
+        inbox.put(f"{number}", [{"id": 100 * number + one} for one in range(size)], at=1_750_000_000 + number)
+    bounded = {"max_rows_per_batch": 12}
+    with pytest.raises(BadValue, match="on purpose"):
+        inbox.drain(transform_sql="SELECT IF(id = 200, raise_error('on purpose'), id) AS id FROM source", **bounded)
+    assert [row["id"] for row in inbox.rows()] == [*range(4), *range(100, 104)]
+    inbox.put("4", [{"id": 400}], at=1_750_000_004)
+    done = inbox.drain(**bounded)
+    assert (done.total_rows, done.iterations) == (35, 2)
+    assert [row["id"] for row in inbox.rows()] == [*range(4), *range(100, 104), *range(200, 230), *range(300, 304), 400]
+    planned = [json.loads(path.read_text()) for path in sorted((inbox.checkpoint / "arrivals").glob("0*.json"))]
+    assert planned == [[], ["0.csv", "1.csv"], ["2.csv"], ["3.csv", "4.csv"]]
+    assert inbox.drain(**bounded).total_rows == 0
+
+
+def test_a_run_that_drains_ends_with_the_files_that_it_found(tmp_path: Path) -> None:
+    inbox = Inbox(tmp_path, "json_lines")
+    for number in range(2):
+        inbox.put(f"{number}", [{"id": number}], at=1_750_000_000 + number)
+    events = inbox.folder / "events"
+    folder = Folder(events, "json_lines", is_ours=False)
+    watched = Watched(folder, tmp_path / "ledger", is_new=True, max_rows=1, drains=True, run="one")
+    assert ArrivalsReader(watched).latestOffset() == {"batch": 1}
+    inbox.put("2", [{"id": 2}], at=1_750_000_002)
+    for planned, end in ((1, 2), (1, 2), (2, 2)):
+        reader = ArrivalsReader(replace(watched, is_new=False, planned=planned))
+        assert reader.latestOffset() == {"batch": end}
+    assert ArrivalsReader(replace(watched, is_new=False, planned=2, run="two")).latestOffset() == {"batch": 3}

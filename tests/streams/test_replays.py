@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -14,6 +15,8 @@ import pytest
 from ematix_flow import (
     Annotated,
     BigInt,
+    ObjectStoreLocalConnection,
+    Source,
     String,
     Target,
     _core,
@@ -179,6 +182,76 @@ def test_rows_of_files_come_back_from_their_letters(tmp_path: Path) -> None:
     report = desk.replayed(spec("SELECT id, coalesce(try_cast(amount AS INT), 0) AS amount FROM source"), ALL)
     assert (report.taken, report.succeeded) == (1, 1)
     assert rows(tmp_path, "SELECT id, amount FROM orders") == [(1, 1), (2, 0)]
+
+
+def lines_of(folder: Path, **options: Any) -> Any:
+    """A stream of CSV files into a table, which sets bad lines aside."""
+    source = ObjectStoreLocalConnection("incoming", path=str(folder / "incoming"), format="csv")
+    return declared(
+        name="orders", source=Source(source, "events", csv_read_options={"delimiter": ";"}), target=shop(folder),
+        target_table=("main", "orders"), transform_on_error="dlq", **options,
+    )  # fmt: skip
+
+
+def put(folder: Path, name: str, *lines: str) -> Path:
+    path = folder / "incoming" / "events" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines))
+    os.utime(path, (1_750_000_000, 1_750_000_000))
+    return path
+
+
+def corrected(folder: Path, wrong: str, right: str) -> None:
+    with closing(sqlite3.connect(folder / "shop.db")) as connection, connection:
+        done = connection.execute(
+            "UPDATE ematix_flow_dlq_records SET payload = ? WHERE payload = ?", (right.encode(), wrong.encode())
+        )
+        assert done.rowcount == 1
+
+
+def test_a_line_of_csv_comes_back_by_the_columns_of_its_file(tmp_path: Path) -> None:
+    spec = lines_of(tmp_path)
+    put(tmp_path, "a.csv", "id;v", "1;a")
+    run(spec)
+    put(tmp_path, "day=7/b.csv", "v;id", "b;two", "c;3;x", "v;id", '"d;d";four')
+    run(spec)
+    assert {letter.payload_format for letter in desk.listed(spec)} == {"csv"}
+    corrected(tmp_path, "b;two", "b;2")
+    corrected(tmp_path, '"d;d";four', '"d;""d";4')
+    report = desk.replayed(spec, ALL)
+    assert report.to_dict() == {"taken": 4, "succeeded": 2, "redeadlettered": 2, "parked": 0}
+    assert rows(tmp_path, "SELECT id, v, day FROM orders") == [(1, "a", None), (2, "b", 7), (4, 'd;"d', 7)]
+    said = {letter.payload: letter.error for letter in (desk.found(spec, one.id) for one in desk.listed(spec))}
+    assert "the header of its file" in said[b"v;id"]
+    assert "more or fewer than the 2 fields" in said[b"c;3;x"]
+
+
+@when_full("a file that is there stands for it")
+def test_a_line_of_a_file_that_is_gone_comes_back_by_the_columns_that_are_known(tmp_path: Path) -> None:
+    spec = lines_of(tmp_path)
+    path = put(tmp_path, "a.csv", "id;v", "1;a", "2;b;c")
+    run(spec)
+    path.unlink()
+    fields = lines_of(tmp_path, fields={"v": "STRING", "id": "BIGINT"})
+    assert desk.replayed(fields, ALL).redeadlettered == 1
+    (letter,) = desk.listed(spec)
+    assert "the file of this line is gone" in letter.error
+    corrected(tmp_path, "2;b;c", "2;b")
+    assert desk.replayed(spec, ALL).succeeded == 1
+    assert rows(tmp_path, "SELECT id, v FROM orders") == [(1, "a"), (2, "b")]
+
+
+@when_full("a line that is good stands for it")
+def test_a_line_of_csv_that_fails_later_stays_a_line(tmp_path: Path) -> None:
+    spec = lines_of(tmp_path)
+    put(tmp_path, "a.csv", "id;v", "1;a", "2;b;c")
+    run(spec)
+    corrected(tmp_path, "2;b;c", "2;b")
+    failing = lines_of(tmp_path, transform_sql="SELECT IF(v = 'b', raise_error('not yet'), id) AS id, v FROM source")
+    assert desk.replayed(failing, ALL).redeadlettered == 1
+    assert [(letter.stage, letter.payload_format) for letter in desk.listed(spec)] == [("transform", "csv")]
+    assert desk.replayed(spec, ALL).succeeded == 1
+    assert rows(tmp_path, "SELECT id, v FROM orders") == [(1, "a"), (2, "b")]
 
 
 # In a topic ------------------------------------------------------------------------------------------------------------

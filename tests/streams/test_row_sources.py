@@ -40,7 +40,7 @@ from ematix_flow.declare.strategy import Append, Truncate
 from ematix_flow.engine.session import spark_session
 from ematix_flow.families.lake.place import Place
 from ematix_flow.families.messages.decode import ERROR, EVENT_TS, RAW, SOURCE, Decoding, decode
-from ematix_flow.foundation.errors import ConfigError, MissingTable, PlanError
+from ematix_flow.foundation.errors import BadValue, ConfigError, MissingTable, PlanError
 from tests.contract.lakes import Lake
 from tests.contract.loading import declare
 from tests.full import when_full
@@ -340,6 +340,70 @@ def test_commits_that_the_log_dropped_stop_the_stream(tmp_path: Path) -> None:
         PlanError, match=r"no longer keeps messages that orders has not read \(raw.orders: .* kept from 5 on"
     ):
         go(restart_on_error=True)
+
+
+def orders_of(folder: Path) -> tuple[str, Callable[..., Any], Callable[..., None]]:
+    """A Delta table, a stream of it into a table that drains what is there, and a commit."""
+    root, shop = str(folder / "a lake"), SQLiteConnection("shop", path=str(folder / "shop.db"))
+
+    def go(query: str = "raw.orders", **options: Any) -> Any:
+        return run_streaming_pipeline(
+            name="orders", source=DeltaLocalConnection("lake", path=root), source_query=query, target=shop,
+            target_table=("main", "orders"), checkpoint=str(folder / "checkpoint"), once=True,
+            restart_on_error=True, initial_backoff_ms=1, **options,
+        )  # fmt: skip
+
+    def append(*numbers: int, **options: Any) -> None:
+        write_deltalake(f"{root}/raw/orders", pa.table({"id": list(numbers)}), mode="append", **options)
+
+    return f"{root}/raw/orders", go, append
+
+
+def vacuum(spark: Any, table: str) -> None:
+    check = "spark.databricks.delta.retentionDurationCheck.enabled"
+    spark.conf.set(check, "false")
+    spark.sql(f"VACUUM delta.`file:{table}` RETAIN 0 HOURS")
+    spark.conf.unset(check)
+
+
+def test_files_that_were_vacuumed_before_they_were_read_stop_the_stream(spark: Any, tmp_path: Path) -> None:
+    table, go, append = orders_of(tmp_path)
+    append(0)
+    assert go().total_rows == 1
+    append(1, 2)
+    append(3)
+    DeltaTable(table).optimize.compact()
+    append(4)
+    vacuum(spark, table)
+    with pytest.raises(
+        PlanError, match=r"orders has not read \(raw.orders: 3 message\(s\) from 1, kept from 3 on\)"
+    ) as stopped:
+        go()
+    assert "flow stream rewind orders --to earliest" in str(stopped.value.hint)
+
+
+def test_files_that_were_vacuumed_in_the_middle_of_a_first_read_stop_the_stream(spark: Any, tmp_path: Path) -> None:
+    table, go, append = orders_of(tmp_path)
+    for number in range(3):
+        append(number)
+    with pytest.raises(BadValue, match="on purpose"):
+        go(transform_sql="SELECT IF(id = 1, raise_error('on purpose'), id) AS id FROM source", max_rows_per_batch=1)
+    DeltaTable(table).optimize.compact()
+    vacuum(spark, table)
+    with pytest.raises(PlanError, match=r"raw.orders: .*message\(s\) from part-[\w.-]+\.parquet, kept from nowhere on"):
+        go(max_rows_per_batch=1)
+
+
+def test_changes_that_were_vacuumed_before_they_were_read_stop_the_stream(spark: Any, tmp_path: Path) -> None:
+    table, go, append = orders_of(tmp_path)
+    append(0, 1, configuration={"delta.enableChangeDataFeed": "true"})
+    assert go("changes:raw.orders").total_rows == 2
+    spark.sql(f"UPDATE delta.`file:{table}` SET id = 7 WHERE id = 0")
+    vacuum(spark, table)
+    with pytest.raises(
+        PlanError, match=r"raw.orders: .*message\(s\) from _change_data/cdc-[\w.-]+\.parquet, kept from"
+    ):
+        go("changes:raw.orders")
 
 
 def test_the_last_row_of_a_key_in_a_delta_table_wins(tmp_path: Path) -> None:

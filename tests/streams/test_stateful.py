@@ -158,8 +158,10 @@ def test_a_row_ahead_of_the_clock_makes_no_other_late(incoming: Incoming, tmp_pa
 
 
 def test_a_row_without_a_time_is_a_bad_row(incoming: Incoming, tmp_path: Path) -> None:
-    incoming.arrive([*events(("ana", 1), ("ana", 61)), {"user_id": "bob", "_event_ts": None}])
-    said = {"transform_sql": "SELECT user_id, _event_ts FROM source"}
+    told = [("ana", at(1)), ("ana", at(61)), ("bob", None)]
+    incoming.arrive([{"user_id": user, "happened": moment} for user, moment in told])
+    window = Window("tumbling", [COUNT], 60_000, group_by=("user_id",), event_time_column="happened")
+    said = {"transform_sql": "SELECT user_id, happened FROM source", "window": window}
     with pytest.raises(FlowError, match="no event time") as refused:
         run(windowed(incoming, tmp_path, name="strict", **said))
     assert "transform_on_error" in (refused.value.hint or "")
@@ -314,6 +316,7 @@ def test_two_sources_are_joined_as_their_rows_come(incoming: Incoming, tmp_path:
 def test_an_outer_join_tells_who_met_nobody(incoming: Incoming, tmp_path: Path, fresh_postgres: str) -> None:
     spec = joined(incoming, tmp_path, fresh_postgres, kind="left_outer")
     incoming.arrive([order(1, 1), order(2, 2)], "orders")
+    incoming.arrive([], "payments")
     run(spec)
     incoming.arrive([payment(1, 30)], "payments")
     run(spec)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from ematix_flow.backends.delta.origins import Span, marked, of_changes, with_commits
 from ematix_flow.backends.delta.source import DeltaSource
@@ -27,6 +29,11 @@ _MOST_COMMITS = 100  # are looked at for a lag, or for the size of a file
 _LOSS = (
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION", "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE", "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
 )  # fmt: skip
+_UNREAD = re.compile(
+    r"FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (.+?)\. File does not exist"
+    r"|DELTA_FILE_NOT_FOUND_DETAILED\] File (.+?) referenced in the transaction log cannot be found"
+)
+"""What Spark and Delta say of a file that was removed, as VACUUM does; it may be one of another table."""
 
 
 class DeltaStream:
@@ -37,6 +44,7 @@ class DeltaStream:
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
         self._source = DeltaSource(connection)
         self._started: StreamRead | None = None
+        self._gone: str | None = None
 
     def check(self, read: StreamRead) -> None:
         """The table must be there, and the place to begin at one."""
@@ -81,16 +89,31 @@ class DeltaStream:
         return (PartitionLag(_name(read), rows, max(0.0, waiting)),)
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """Commits that the table's log no longer keeps."""
-        version = end.get("reservoirVersion")
-        kept = self._table(read).first_version()
-        if version is None or kept is None or kept <= int(version):
-            return ()
-        return (Lost(_name(read), str(version), str(kept), None),)
+        """Commits that the table's log no longer keeps, or files of theirs that the table no longer keeps."""
+        table, version = self._table(read), end.get("reservoirVersion")
+        kept = table.first_version()
+        if version is not None and kept is not None and kept > int(version):
+            return (Lost(_name(read), str(version), str(kept), None),)
+        is_begun = version is not None and not end.get("isStartingVersion")  # before, it reads the table as it was
+        found = _removed(table, int(version)) if version is not None and is_begun else None
+        if found is not None:
+            at, rows, following = found
+            return (Lost(_name(read), str(at), "" if following is None else str(following), rows),)
+        return (Lost(_name(read), self._gone, "", None),) if self._gone else ()
 
     def tells_of_loss(self, exc: BaseException) -> bool:
-        """Whether a query ended because commits are gone that it wanted to read."""
-        return any(word in str(exc) for word in _LOSS)
+        """Whether a query ended because commits are gone that it wanted to read, or files of the table."""
+        said = str(exc)
+        self._gone = self._gone_file(said)
+        return self._gone is not None or any(word in said for word in _LOSS)
+
+    def _gone_file(self, said: str) -> str | None:
+        """The file of this table that could not be found."""
+        if self._started is None:
+            return None
+        below = _plain(self._table(self._started).location) + "/"
+        files = (_plain(one or other) for one, other in _UNREAD.findall(said))
+        return next((file.removeprefix(below) for file in files if file.startswith(below)), None)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """The first commit at or after a moment."""
@@ -150,6 +173,25 @@ def _commits(table: DeltaTable, first: int) -> Iterator[tuple[int, float, int]]:
     versions = sorted(table.versions(first))[:_MOST_COMMITS]
     for version in versions:
         yield version, *_about(table.actions_of(version))
+
+
+def _removed(table: DeltaTable, first: int) -> tuple[int, int | None, int | None] | None:
+    """The first commit of which a file is gone, the rows of all such commits, and the first behind them."""
+    at, rows, following = None, 0, None
+    for version in sorted(table.versions(first))[:_MOST_COMMITS]:
+        adds = [action["add"] for action in table.actions_of(version) if action.get("add", {}).get("dataChange")]
+        gone = [add for add in adds if not table.path.joinpath(*unquote(str(add["path"])).split("/")).exists()]
+        if gone:
+            at, following = version if at is None else at, None
+            rows += sum(int(json.loads(add.get("stats") or "{}").get("numRecords") or 0) for add in gone)
+        elif at is not None and following is None:
+            following = version
+    return None if at is None else (at, rows or None, following)
+
+
+def _plain(address: str) -> str:
+    """An address as it compares: `file:/a%20b`, `file:///a b`."""
+    return re.sub(r"^file:/*", "file:/", unquote(address))
 
 
 def _newest_first(table: DeltaTable) -> Iterator[tuple[int, float, int]]:

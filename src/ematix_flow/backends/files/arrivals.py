@@ -7,7 +7,7 @@ each batch of names, written before Spark hears of it.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from ematix_flow.backends.files.watching import Arrived, Folder
 from ematix_flow.families.carry import carried_error
-from ematix_flow.families.lake.place import LakePath, remove, write_atomically
+from ematix_flow.families.lake.place import LakePath, read_if_there, remove, write_atomically
 from ematix_flow.foundation.errors import FlowError, RunFailed
 
 SCHEMA = "name STRING"
@@ -39,6 +39,36 @@ class Watched:
     max_rows: int | None = None
     """Rows of one batch, unless its only file has more; one whose rows cannot be counted is a batch by itself."""
     drains: bool = False
+    run: str = ""
+    """Whose drain it is: one that is bounded takes several queries, and ends with the files that the first one found."""
+    planned: int = 0
+    """The last entry that Spark has planned."""
+
+
+@dataclass(frozen=True)
+class Goal:
+    """The files that a drain found when it began, beside the ledger."""
+
+    folder: LakePath
+    run: str
+
+    def load(self) -> list[Arrived] | None:
+        """None where this run has found nothing yet."""
+        kept = json.loads(read_if_there(self._path) or "{}")
+        return [Arrived(*item) for item in kept["files"]] if kept.get("run") == self.run else None
+
+    def save(self, files: Sequence[Arrived]) -> None:
+        """Once for each run."""
+        found = [(item.name, item.size, item.modified) for item in files]
+        write_atomically(self._path, json.dumps({"run": self.run, "files": found}))
+
+    def left(self, seen: Container[str]) -> list[Arrived]:
+        """Those that were not given out yet."""
+        return [item for item in self.load() or () if item.name not in seen]
+
+    @property
+    def _path(self) -> LakePath:
+        return self.folder / "goal.json"
 
 
 @dataclass
@@ -127,10 +157,12 @@ class ArrivalsReader(DataSourceStreamReader):
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         """The last entry, after whatever is new has become one."""
         try:
-            ledger = self._opened()
-            new = self._watched.folder.arrived(ledger.seen, wait=self._watched.drains)
+            ledger, watched = self._opened(), self._watched
+            if watched.drains and ledger.last > max(watched.planned, 0):  # one query drains one entry
+                return {_BATCH: ledger.last}
+            new = self._wanted(ledger)
             if new:
-                some = new if self._watched.drains else self._bounded(new)
+                some = new if watched.drains and watched.max_rows is None else self._bounded(new)
                 ledger.add([item.name for item in some])
             return {_BATCH: ledger.last}
         except Exception as exc:
@@ -162,6 +194,16 @@ class ArrivalsReader(DataSourceStreamReader):
                 ledger.add([item.name for item in self._unwanted()])
             self._ledger = ledger
         return self._ledger
+
+    def _wanted(self, ledger: Ledger) -> Sequence[Arrived]:
+        """What is new; of a drain in several queries, what was new when it began."""
+        watched = self._watched
+        if not watched.drains or watched.max_rows is None:
+            return watched.folder.arrived(ledger.seen, wait=watched.drains)
+        goal = Goal(watched.ledger, watched.run)
+        if goal.load() is None:
+            goal.save(watched.folder.arrived(ledger.seen, wait=True))
+        return goal.left(ledger.seen)
 
     def _bounded(self, new: Sequence[Arrived]) -> Sequence[Arrived]:
         """As many of the oldest as one batch may have."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-_BROKEN = "_flow_broken"
+BROKEN = "_flow_broken"
 _OWN = (ERROR, RAW, SOURCE)
 _BOM = "\ufeff"
 
@@ -78,7 +78,7 @@ class NewFiles:
         if not frames:
             return empty(known)
         columns, texts = self._typed(frames, known), _united(frames)
-        return _in_types(texts, columns, [name for name in texts.columns if name not in (*_OWN, *self.partitions)])
+        return in_types(texts, columns, [name for name in texts.columns if name not in (*_OWN, *self.partitions)])
 
     def _texts(self, files: Sequence[str]) -> list[DataFrame]:
         """The columns of files with one header; none where they are empty."""
@@ -86,24 +86,29 @@ class NewFiles:
         names = [name for name in reader.load(files).columns if name not in self.partitions]
         if not names:
             return []
-        schema = ", ".join(f"{quote(name)} STRING" for name in (*names, _BROKEN))
-        raw = reader.schema(schema).option("columnNameOfCorruptRecord", _BROKEN).load(files)
-        wrong = f"{_BROKEN} IS NOT NULL"
-        if self.options.get(CSV_SHORT_ROWS):
-            wrong += f" AND {quote(names[-1])} IS NOT NULL"
-        values = [cleaned(name, self.options.get("null_regex")) for name in names]
+        schema = ", ".join(f"{quote(name)} STRING" for name in (*names, BROKEN))
+        raw = reader.schema(schema).option("columnNameOfCorruptRecord", BROKEN).load(files)
+        values, wrong = judged(names, self.options)
         line = f"to_csv(struct({', '.join(values)}), {self._spelling})"
-        # It says a value: Spark reads no file for what is broken in it alone.
-        told = f"the row has more or fewer than the {len(names)} fields of its file, and begins with "
         return [
             raw.selectExpr(
                 *values,
                 *map(quote, self.partitions),
-                f"CASE WHEN {wrong} THEN concat({text(told)}, left(coalesce({quote(names[0])}, ''), 80)) END AS {ERROR}",
-                f"CAST(coalesce({_BROKEN}, {line}) AS BINARY) AS {RAW}",
+                f"{wrong} AS {ERROR}",
+                f"CAST(coalesce({BROKEN}, {line}) AS BINARY) AS {RAW}",
                 source_of(self.file_format),
             )
         ]
+
+    def columns(self) -> dict[str, tuple[str, ...]]:
+        """The columns of each file, in their order; none of one that is empty."""
+        found: dict[str, tuple[str, ...]] = {}
+        named = dict(zip(self._files, self.names, strict=True))
+        for group in by_header(self._files, self.options):
+            read = self._reader("csv", **csv_options(self.options) | {"mode": "PERMISSIVE"}).load(group)
+            own = tuple(name for name in read.columns if name not in self.partitions)
+            found.update((named[file], own) for file in group)
+        return found
 
     @property
     def _spelling(self) -> str:
@@ -144,7 +149,7 @@ class NewFiles:
     def folders_of(self, known: KnownColumns) -> StructType:
         """The types of the columns that are folders."""
         found = self._reader("text").load(self._files).drop("value").schema if self.partitions else None
-        return known.widened(found) if found is not None else known.widened(_nothing())
+        return known.widened(found) if found is not None else known.widened(nothing())
 
 
 def in_folders(rows: DataFrame, folders: StructType) -> DataFrame:
@@ -159,16 +164,28 @@ def in_folders(rows: DataFrame, folders: StructType) -> DataFrame:
     return rows
 
 
+def judged(names: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], str]:
+    """The values of a row that was read as texts, and what is wrong with their number."""
+    wrong = f"{BROKEN} IS NOT NULL"
+    if options.get(CSV_SHORT_ROWS):
+        wrong += f" AND {quote(names[-1])} IS NOT NULL"
+    # It says a value: Spark reads no file for what is broken in it alone.
+    told = f"the row has more or fewer than the {len(names)} fields of its file, and begins with "
+    values = [cleaned(name, options.get("null_regex")) for name in names]
+    return values, f"CASE WHEN {wrong} THEN concat({text(told)}, left(coalesce({quote(names[0])}, ''), 80)) END"
+
+
 def _united(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
 
 
 def empty(known: KnownColumns) -> DataFrame:
     """No rows in the columns that are known."""
-    return active().createDataFrame([], known.load() or _nothing())
+    return active().createDataFrame([], known.load() or nothing())
 
 
-def _nothing() -> StructType:
+def nothing() -> StructType:
+    """No columns."""
     from pyspark.sql import types as t
 
     return t.StructType([])
@@ -190,18 +207,19 @@ def _in_columns(frame: DataFrame, wide: StructType, file_format: str, *, strictl
     return frame.select(*made, f.expr(source_of(file_format)))
 
 
-def _in_types(texts: DataFrame, columns: StructType, unsure: Sequence[str]) -> DataFrame:
+def in_types(texts: DataFrame, columns: StructType, unsure: Sequence[str], *, keeps_raw: bool = False) -> DataFrame:
     """The texts in their types, all NULL in a row of which one does not fit."""
     there = {name.lower() for name in texts.columns}
     tested = {name.lower() for name in unsure}
     kinds = {field.name: field.dataType.simpleString().upper() for field in columns.fields}
     wrong = [wrong_value(name, kind) for name, kind in kinds.items() if name.lower() in tested]
     kept = [quote(name) for name in texts.columns if name not in (ERROR, RAW)]
-    judged = texts.selectExpr(*kept, f"coalesce({', '.join([ERROR, *filter(None, wrong)])}) AS {ERROR}", RAW)
+    whole = texts.selectExpr(*kept, f"coalesce({', '.join([ERROR, *filter(None, wrong)])}) AS {ERROR}", RAW)
     values = [
         read_value(name, kind, unless=f"{ERROR} IS NOT NULL")
         if name.lower() in there
         else f"CAST(NULL AS {kind}) AS {quote(name)}"
         for name, kind in kinds.items()
     ]
-    return judged.selectExpr(*values, SOURCE, ERROR, f"CASE WHEN {ERROR} IS NOT NULL THEN {RAW} END AS {RAW}")
+    line = RAW if keeps_raw else f"CASE WHEN {ERROR} IS NOT NULL THEN {RAW} END AS {RAW}"
+    return whole.selectExpr(*values, SOURCE, ERROR, line)

@@ -21,6 +21,7 @@ from ematix_flow.backends.files.known import KnownColumns
 from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
 from ematix_flow.backends.files.new_files import NewFiles, empty, in_folders
 from ematix_flow.backends.files.origins import source_of
+from ematix_flow.backends.files.returned import ReturnedLines
 from ematix_flow.backends.files.watching import SETTLE_SECONDS, Folder
 from ematix_flow.contract.stream import ENVELOPE, Lost, Offsets, PartitionLag, StreamRead
 from ematix_flow.families.checkpoints import last_planned
@@ -71,6 +72,7 @@ class FilesStream:
         self._layouts = Layouts(self._place)
         self._reading: _Reading | None = None
         self._folders: StructType | None = None
+        self._run = uuid.uuid4().hex
 
     def check(self, read: StreamRead) -> None:
         """The folder must be there; a prefix of a bucket need not hold anything yet."""
@@ -91,21 +93,32 @@ class FilesStream:
 
         self._place.meet(spark)
         path, layout = self._where(read)
-        home = home_of(read.checkpoint)
-        self._reading = _Reading(
-            path, layout, KnownColumns(home / read.own(_SCHEMA), read.options.get("fields")), read.options
-        )
+        home, planned = home_of(read.checkpoint), last_planned(read.checkpoint, read.number)
+        known = KnownColumns(home / read.own(_SCHEMA), read.options.get("fields"))
+        self._reading = _Reading(path, layout, known, read.options)
         watched = Watched(
             folder=self._folder(read),
             ledger=home / read.own(_ARRIVALS),
-            is_new=last_planned(read.checkpoint, read.number) is None,
+            is_new=planned is None,
             since=_since(read.start),
             max_rows=read.max_rows,
             drains=bool(read.options.get("drain")),
+            run=self._run,
+            planned=int((planned or {}).get("batch", 0)),
         )
         label = f"flow_arrivals_{uuid.uuid4().hex}"
         spark.dataSource.register(data_source(label, watched))
         return spark.readStream.format(label).load()
+
+    def has_more(self, read: StreamRead) -> bool:
+        """Whether a drain, which gives no more than `max_rows` to a query, has found more files than it gave out."""
+        from ematix_flow.backends.files.arrivals import Goal, Ledger
+
+        if read.max_rows is None:
+            return False
+        ledger = Ledger(home_of(read.checkpoint) / read.own(_ARRIVALS))
+        ledger.load()
+        return bool(Goal(ledger.folder, self._run).left(ledger.seen))
 
     @property
     def are_messages(self) -> bool:
@@ -138,6 +151,17 @@ class FilesStream:
             if not files.names:
                 return empty(reading.known)
             return files.csv(reading.known) if self._format == "csv" else files.stored(reading.known)
+
+    @property
+    def lines_return(self) -> bool:
+        """Whether a row that cannot be read is kept as its line, which `returned` reads."""
+        return self._format == "csv" and self._opened.layout is None
+
+    def returned(self, messages: DataFrame) -> DataFrame:
+        """The rows of lines that were kept, as the messages that they became."""
+        files = NewFiles(self._format, self._opened.below, (), _read_options(self._opened))
+        with translating("reading lines again"), exactly(active()):
+            return ReturnedLines(files, self._opened.known).rows(messages)
 
     @property
     def _opened(self) -> _Reading:

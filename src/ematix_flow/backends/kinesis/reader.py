@@ -14,6 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 
 from ematix_flow.backends.kinesis.client import MOST_RECORDS, Access, Expired, Got, Kinesis
+from ematix_flow.backends.kinesis.retention import Ends, Horizon, first_after
 from ematix_flow.backends.kinesis.shards import Position, Standing, number_of
 from ematix_flow.families.carry import CarriedError, carried_error
 from ematix_flow.families.spool.segments import DDL, schema
@@ -37,14 +38,17 @@ class Settings:
     """Whether one batch takes everything that is there."""
     reached: Standing | None = None
     """Where the last micro-batch ends that was ever planned; the first of all begins at `start` whenever it is done."""
+    stream: str = "NAME"
+    ends: Ends | None = None
+    """What is known beside the checkpoint about shards without anything new."""
 
 
 class Part(InputPartition):
     """The records of one shard after a position, up to and with another."""
 
-    def __init__(self, shard: str, start: str, end: str) -> None:
-        super().__init__((shard, start, end))
-        self.shard, self.start, self.end = shard, start, end
+    def __init__(self, shard: str, start: str, end: str, first: str | None = None) -> None:
+        super().__init__((shard, start, end, first))
+        self.shard, self.start, self.end, self.first = shard, start, end, first
 
 
 class KinesisReader(DataSourceStreamReader):
@@ -55,9 +59,14 @@ class KinesisReader(DataSourceStreamReader):
         self._standing: Standing | None = None
         self._iterators: dict[str, str] = {}
         self._asked_for_shards = 0.0
+        self._horizon = Horizon(settings.stream, settings.ends)
+        self._firsts: dict[str, tuple[Position, str]] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_settings": self._settings, "_standing": None, "_iterators": {}, "_asked_for_shards": 0.0}
+        return {"_settings": self._settings}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["_settings"])  # type: ignore[misc]
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802  Spark's own names
         """Where the stream begins, in no shard yet: shards join when one looks."""
@@ -77,18 +86,21 @@ class KinesisReader(DataSourceStreamReader):
         before, after = Standing.of(start), Standing.of(end)
         if self._standing is None:
             self._standing = after
-        return [
-            Part(name, str(before.at(name)), str(at))
-            for name, at in after.positions.items()
-            if at.sequence is not None and at.sequence != before.at(name).sequence
-        ]
+        try:
+            return [
+                Part(name, str(before.at(name)), str(at), self._first(name, before.at(name)))
+                for name, at in after.positions.items()
+                if at.sequence is not None and at.sequence != before.at(name).sequence
+            ]
+        except Exception as exc:
+            raise _carried(exc) from exc
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The records of one part, as envelopes."""
         if not isinstance(partition, Part):
             raise AssertionError(f"not a part of a stream: {partition!r}")
         try:
-            yield from read_part(Kinesis(self._settings.access), partition)
+            yield from read_part(Kinesis(self._settings.access), partition, stream=self._settings.stream)
         except Exception as exc:
             raise _carried(exc) from exc
 
@@ -105,7 +117,10 @@ class KinesisReader(DataSourceStreamReader):
     def _looked(self, standing: Standing) -> Standing:
         client = Kinesis(self._settings.access)
         if time.monotonic() - self._asked_for_shards > _SHARDS_SECONDS or not self._asked_for_shards:
-            standing = standing.joined_by(client.shards())
+            shards = client.shards()
+            if self._standing is not None or self._settings.reached is not None:
+                self._horizon.refuse_missed(client, standing, shards)
+            standing = standing.joined_by(shards)
             self._asked_for_shards = time.monotonic()
         names = standing.open
         most = max(1, (self._settings.max_rows or MOST_RECORDS * max(1, len(names))) // max(1, len(names)))
@@ -117,20 +132,49 @@ class KinesisReader(DataSourceStreamReader):
         return standing
 
     def _peeked(self, client: Kinesis, shard: str, position: Position, most: int) -> Position:
-        """How far a shard goes, at most so many records on."""
-        left = most
+        """How far a shard goes, at most so many records on; what was fetched must be all that followed."""
+        known = self._horizon.known(shard)
+        reached, first = self._followed(client, shard, position, most)
+        if first is not None:
+            self._horizon.refuse_loss(client, shard, position, known)
+            if known is not None or position.sequence is not None:
+                self._firsts[shard] = (position, first)
+        return reached
+
+    def _followed(self, client: Kinesis, shard: str, position: Position, most: int) -> tuple[Position, str | None]:
+        """The last record of those that were fetched, and the first."""
+        left, first = most, None
         for _ in range(_LOOKS if not self._settings.drains else 10_000):
             got = self._next(client, shard, position, left)
             if got.records:
+                first = first or str(got.records[0]["SequenceNumber"])
                 position = position.after(str(got.records[-1]["SequenceNumber"]))
                 left -= len(got.records)
+                self._horizon.reached(shard, got.records[-1]["ApproximateArrivalTimestamp"])
             if got.following is None:
                 self._iterators.pop(shard, None)
-                return position.ended()
+                return position.ended(), first
             self._iterators[shard] = got.following
-            if left <= 0 or (not got.records and not got.behind_ms):
+            at_end = not got.records and not got.behind_ms
+            if at_end:
+                self._horizon.quiet(shard)
+            if left <= 0 or at_end:
                 break
-        return position
+        return position, first
+
+    def _first(self, shard: str, position: Position) -> str | None:
+        """The record that must follow a position; of a micro-batch that is done again it is looked for."""
+        found = self._firsts.get(shard)
+        if found is not None and found[0] == position:
+            return found[1]
+        if position.sequence is None:  # a beginning takes what is kept
+            return None
+        client = Kinesis(self._settings.access)
+        first = first_after(client, shard, position)
+        if first is not None:
+            self._horizon.refuse_loss(client, shard, position, None)
+            self._firsts[shard] = (position, first)
+        return first
 
     def _next(self, client: Kinesis, shard: str, position: Position, most: int) -> Got:
         kept = self._iterators.pop(shard, None)
@@ -142,10 +186,10 @@ class KinesisReader(DataSourceStreamReader):
         return client.records(client.iterator(shard, position), most=most)
 
 
-def read_part(client: Kinesis, part: Part) -> Iterator[Any]:
-    """Fetch the records of a part; a record that is missing at its end stops the stream."""
+def read_part(client: Kinesis, part: Part, *, stream: str = "NAME") -> Iterator[Any]:
+    """Fetch the records of a part; one that is missing at its beginning or at its end stops the stream."""
     last = int(Position.of(part.end).sequence or 0)
-    position = Position.of(part.start)
+    position, first, horizon = Position.of(part.start), part.first, Horizon(stream, None)
     iterator: str | None = client.iterator(part.shard, position)
     while iterator is not None:
         try:
@@ -155,8 +199,14 @@ def read_part(client: Kinesis, part: Part) -> Iterator[Any]:
             continue
         wanted = [record for record in got.records if int(record["SequenceNumber"]) <= last]
         if wanted:
+            if first is not None and str(wanted[0]["SequenceNumber"]) != first:
+                break
+            if horizon.known(part.shard) is not None:
+                horizon.refuse_loss(client, part.shard, position, horizon.known(part.shard))
+            first = None
             yield envelopes(client.access.stream, part.shard, wanted)
             position = position.after(str(wanted[-1]["SequenceNumber"]))
+            horizon.reached(part.shard, wanted[-1]["ApproximateArrivalTimestamp"])
         if position.sequence is not None and int(position.sequence) >= last:
             return
         if len(wanted) < len(got.records):
@@ -164,7 +214,7 @@ def read_part(client: Kinesis, part: Part) -> Iterator[Any]:
         iterator = got.following
     raise PlanError(
         f"{client.access.at} no longer keeps records of {part.shard} that the stream has not read",
-        hint="go on behind the gap, knowingly: flow stream rewind NAME --to earliest",
+        hint=f"go on behind the gap, knowingly: flow stream rewind {stream} --to earliest",
     )
 
 

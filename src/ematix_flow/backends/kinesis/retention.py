@@ -3,26 +3,35 @@
 A stream stands behind a record. Where that record is still kept, so is everything after it. Where it expired, nothing else
 did as long as somebody saw within the retention that nothing followed it: such moments are noted beside the checkpoint, so
 that a quiet shard raises no alarm. A stream that stood still for longer, and finds newer records, may have lost some.
+
+A stream that runs is behind by as much as the records are old that it reads. As long as that is less than a day, which is
+what the service keeps at least, nothing can have expired, and nobody is asked.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from ematix_flow.backends.kinesis.client import Kinesis
-from ematix_flow.backends.kinesis.shards import Position, Standing
+from ematix_flow.backends.kinesis.shards import Position, Shard, Standing
 from ematix_flow.contract.stream import Lost, StreamRead
 from ematix_flow.families.lake.homes import home_of
 from ematix_flow.families.lake.place import LakePath, read_if_there, write_atomically
+from ematix_flow.foundation.errors import PlanError
 
 _NOTE = "kinesis_ends.json"
 _EVERY_SECONDS = 60.0
 _MOST_LOOKS = 50
 """Answers without a record before the oldest one that is kept."""
+_SURE_SECONDS = 23 * 3600.0
+"""The service keeps every record for a day or longer; its clock may be another one."""
+_UNSURE_SECONDS = 3600.0
+_ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -56,30 +65,116 @@ class Ends:
         return found
 
 
+@dataclass(frozen=True)
+class Known:
+    """What follows the position of a shard came after this moment."""
+
+    since: float
+    is_quiet: bool
+    """Whether nothing followed it then; else the record came then that is before it."""
+
+
+@dataclass
+class Horizon:
+    """What the reader of a running stream knows about records that may expire before it comes to them."""
+
+    stream: str
+    ends: Ends | None
+    _known: dict[str, Known] = field(default_factory=dict)
+    _kept_for: tuple[float, float] = (0.0, 0.0)
+
+    def known(self, shard: str) -> Known | None:
+        """About where the shard stands now."""
+        return self._known.get(shard)
+
+    def reached(self, shard: str, came: datetime) -> None:
+        """The shard stands behind a record that came then."""
+        self._known[shard] = Known(came.timestamp(), is_quiet=False)
+
+    def quiet(self, shard: str) -> None:
+        """Nothing follows its position now."""
+        self._known[shard] = Known(time.time(), is_quiet=True)
+
+    def refuse_missed(self, client: Kinesis, standing: Standing, shards: Sequence[Shard]) -> None:
+        """Refuse to go on behind shards that are gone unread."""
+        missed = standing.missed(shards)
+        if missed:
+            raise refusal(self.stream, [_of_shard(client, shard, at, "") for shard, at in missed.items()])
+
+    def refuse_loss(self, client: Kinesis, shard: str, position: Position, known: Known | None) -> None:
+        """Refuse to go on behind records that expired; asked once others were fetched that follow the position."""
+        if known is None and position.sequence is None:  # a beginning takes what is kept
+            return
+        if known is not None and time.time() - known.since < _SURE_SECONDS:
+            return
+        seen = self.ends.seen(shard, position) if self.ends is not None else None
+        if known is not None and known.is_quiet:
+            seen = max(known.since, seen or 0.0)
+        since = known.since if known is not None else seen
+        kept = _first_kept(client, shard, position, lambda: self._retention(client), since=since, quiet=seen)
+        if kept is not None:
+            raise refusal(self.stream, [_of_shard(client, shard, position, kept)])
+
+    def _retention(self, client: Kinesis) -> float:
+        """Asked now and then: whoever is far behind asks for every shard."""
+        at, seconds = self._kept_for
+        if not at or time.monotonic() - at > _ASK_SECONDS:
+            seconds = client.retention_seconds()
+            self._kept_for = (time.monotonic(), seconds)
+        return seconds
+
+
+def refusal(stream: str, gone: Sequence[Lost]) -> PlanError:
+    """Why a stream does not go on by itself."""
+    said = "; ".join(
+        f"{one.part}: behind {one.first_wanted}, kept from {one.first_kept or 'nowhere'} on" for one in gone
+    )
+    return PlanError(
+        f"Kinesis no longer keeps everything that {stream} has not read ({said})",
+        hint=f"go on behind the gap, knowingly: flow stream rewind {stream} --to earliest",
+    )
+
+
 def lost(client: Kinesis, standing: Standing, ends: Ends) -> Sequence[Lost]:
     """The shards that no longer keep what follows a position, or may not."""
-    there = {shard.name for shard in client.shards()}
-    found = []
+    shards = client.shards()
+    missed = standing.missed(shards)
+    found = [_of_shard(client, shard, at, "") for shard, at in missed.items()]
     for shard, at in standing.positions.items():
-        if at.is_end or at.sequence is None:
+        if at.is_end or at.sequence is None or shard in missed:
             continue
-        kept = _first_kept(client, shard, at, ends) if shard in there else ""
+        seen = ends.seen(shard, at)
+        kept = _first_kept(client, shard, at, client.retention_seconds, since=seen, quiet=seen)
         if kept is not None:
-            found.append(Lost(f"{client.access.stream}-{shard}", at.sequence, kept, None))
+            found.append(_of_shard(client, shard, at, kept))
     return found
 
 
-def _first_kept(client: Kinesis, shard: str, at: Position, ends: Ends) -> str | None:
+def _of_shard(client: Kinesis, shard: str, at: Position, kept: str) -> Lost:
+    return Lost(f"{client.access.stream}-{shard}", at.sequence or "its beginning", kept, None)
+
+
+def _first_kept(
+    client: Kinesis,
+    shard: str,
+    at: Position,
+    retention: Callable[[], float],
+    *,
+    since: float | None,
+    quiet: float | None,
+) -> str | None:
     """The oldest record that is kept, where others between it and the position may be gone."""
-    oldest = _oldest(client, shard)
+    if since is not None and time.time() - since < retention() - _UNSURE_SECONDS:
+        return None
+    oldest = first_after(client, shard, Position())
     if oldest is None or int(oldest) <= int(at.sequence or 0):
         return None
-    seen = ends.seen(shard, at)
-    return None if seen is not None and time.time() - seen < client.retention_seconds() else oldest
+    return None if quiet is not None and time.time() - quiet < retention() else oldest
 
 
-def _oldest(client: Kinesis, shard: str) -> str | None:
-    iterator: str | None = client.iterator(shard, Position())
+def first_after(client: Kinesis, shard: str, position: Position) -> str | None:
+    """The first record that is kept behind a position, None where there is none."""
+    iterator: str | None = client.iterator(shard, position)
     for _ in range(_MOST_LOOKS):
         if iterator is None:
             return None

@@ -111,6 +111,22 @@ class Standing:
                 begun[shard.name] = self.floor
         return replace(self, positions=begun)
 
+    def missed(self, shards: Iterable[Shard]) -> Mapping[str, Position]:
+        """Shards of which something is gone that was not read, with the positions behind which it was.
+
+        A shard is kept for as long as the last of its records. One that was begun may go unread, and so may one that waited
+        for its parents: those that came from it are still there, and nobody has begun them.
+        """
+        there = {shard.name: shard for shard in shards}
+        gone = {name: at for name, at in self.positions.items() if name not in there and not at.is_end}
+        if not self.positions:  # a beginning takes what is kept
+            return gone
+        for shard in there.values():
+            for parent in shard.parents if shard.name not in self.positions else ():
+                if parent not in there:
+                    gone.setdefault(shard.name if parent in self.positions else parent, Position())
+        return gone
+
     def _is_read(self, parent: str, there: Mapping[str, Shard]) -> bool:
         known = self.positions.get(parent)
         return known.is_end if known is not None else parent not in there

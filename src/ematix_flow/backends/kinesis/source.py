@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kinesis.client import Access, Kinesis
-from ematix_flow.backends.kinesis.retention import Ends, lost
+from ematix_flow.backends.kinesis.retention import Ends, lost, refusal
 from ematix_flow.backends.kinesis.shards import FLOOR, Position, Standing
 from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
 from ematix_flow.families.checkpoints import last_planned
@@ -52,7 +52,7 @@ class KinesisSource:
         self._refuse_loss(read)
         settings = Settings(
             self._client(read).access, _begun(read, is_new=not kept), read.max_rows, bool(read.options.get("drain")),
-            reached=Standing.of(kept) if kept else None,
+            reached=Standing.of(kept) if kept else None, stream=read.stream, ends=Ends.beside(read),
         )  # fmt: skip
         name = f"flow_kinesis_{uuid.uuid4().hex}"
         spark.dataSource.register(data_source(name, settings))
@@ -84,13 +84,7 @@ class KinesisSource:
         done = _last_done(read)
         gone = self.lost(read, done) if done is not None else ()
         if gone:
-            said = "; ".join(
-                f"{one.part}: behind {one.first_wanted}, kept from {one.first_kept or 'nowhere'} on" for one in gone
-            )
-            raise PlanError(
-                f"Kinesis no longer keeps everything that {read.stream} has not read ({said})",
-                hint=f"go on behind the gap, knowingly: flow stream rewind {read.stream} --to earliest",
-            )
+            raise refusal(read.stream, gone)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Every shard from a moment on."""

@@ -11,7 +11,7 @@ from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import BigInt, Bytes, Column, Integer, String, Text, TimestampTZ
 from ematix_flow.engine.fingerprint import stream_fingerprint
-from ematix_flow.engine.streams.decoding import payload_of
+from ematix_flow.engine.streams.decoding import line_of, payload_of
 from ematix_flow.engine.streams.taken import Having, is_done, still_open
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.foundation.errors import Brake
@@ -127,7 +127,7 @@ class DeadLetters:
             "error",
             f"{said} AS target",
             *_OF_A_MESSAGE,
-            f"{text(payload_of(self.spec) if '_raw' in rows.columns else ROW)} AS payload_format",
+            f"{text(self._form(rows, stage))} AS payload_format",
             "event_ts",
             "current_timestamp() AS failed_at",
             "1 AS attempt",
@@ -136,6 +136,12 @@ class DeadLetters:
             f"{text(stream_fingerprint(self.spec))} AS pipeline_version",
             f"concat_ws('/', {row}, sha2(payload, 256), copy) AS {_PLACE}",
         )
+
+    def _form(self, rows: DataFrame, stage: str) -> str:
+        """What the payload is: the message, a line that could not be read, or a row."""
+        if "_raw" not in rows.columns:
+            return ROW
+        return line_of(self.spec) if stage == "decode" else payload_of(self.spec)
 
     def settle(self, number: int, having: Having | None = None, *, target: str | None = None) -> int:
         """Keep what was set aside and is not kept yet, before anything is published without it; how many letters.

@@ -30,6 +30,7 @@ from ematix_flow.families.messages.registry import registry_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
 
+CSV = "csv"
 _OF_EVERY_MESSAGE = frozenset((ERROR, EVENT_TS, RAW, SOURCE))
 
 
@@ -157,6 +158,18 @@ class LineSource(LakeSource, Protocol):
         """How many lines of a new stream are looked at before one is read."""
 
 
+@runtime_checkable
+class ReturningSource(LakeSource, Protocol):
+    """One whose rows, where they cannot be read, are kept as lines."""
+
+    @property
+    def lines_return(self) -> bool:
+        """Whether they are."""
+
+    def returned(self, messages: DataFrame) -> DataFrame:
+        """The rows of such lines, each with its line in `_raw`."""
+
+
 @dataclass
 class LakeDecoder(Decoder):
     """Takes rows as a lake has them, and lines as messages; what dead letters need is added where there are any."""
@@ -215,3 +228,9 @@ def payload_of(spec: StreamSpec, number: int = 0) -> str:
     """How the messages of a source are written."""
     there = resolve(spec.sources[number].connection).connection
     return spec.payload or getattr(there, "payload_format", None) or "json"
+
+
+def line_of(spec: StreamSpec) -> str:
+    """How that is written which could not be read: a row of CSV is kept as its line, where others are messages."""
+    there = resolve(spec.sources[0].connection).connection
+    return CSV if getattr(there, "format", None) == CSV else payload_of(spec)

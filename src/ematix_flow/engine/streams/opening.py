@@ -75,20 +75,28 @@ class OpenStream:
             decoder.columns = frame.columns
         return together([*frames, self.ticks.frame(self.spark)])
 
+    def has_more(self) -> bool:
+        """Whether a source gives a query that drains only a part of what is there, and has more."""
+        return any(source.has_more(read) for source, read in self.sources if hasattr(source, "has_more"))
+
     def explained(self, failure: Exception) -> FlowError | None:
         """What a failure of Spark's means here, where the source can tell."""
+        explain = (getattr(source, "explained", None) for source, _ in self.sources)
+        told: list[FlowError | None] = [one(failure) for one in explain if one is not None]
+        return self.loss_in(failure) or next((one for one in told if one is not None), None)
+
+    def loss_in(self, failure: Exception) -> FlowError | None:
+        """A failure of Spark's as the loss that it tells of, None where it is another."""
         if not any(source.tells_of_loss(failure) for source, _ in self.sources if hasattr(source, "tells_of_loss")):
-            explain = (getattr(source, "explained", None) for source, _ in self.sources)
-            told: list[FlowError | None] = [one(failure) for one in explain if one is not None]
-            return next((one for one in told if one is not None), None)
+            return None
         last = self.folder.last_committed()
-        ends = self.folder.ends(last) if last is not None else []
+        ends = (self.folder.ends(last) if last is not None else []) or [{} for _ in self.sources]
         lost = [
             item for (source, read), end in zip(self.sources, ends, strict=False) for item in source.lost(read, end)
         ]
         said = "; ".join(
             f"{item.part}: {item.rows if item.rows is not None else 'an unknown number of'} message(s) from "
-            f"{item.first_wanted}, kept from {item.first_kept} on"
+            f"{item.first_wanted}, kept from {item.first_kept or 'nowhere'} on"
             for item in lost
         )
         return PlanError(

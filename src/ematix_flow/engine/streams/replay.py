@@ -16,7 +16,15 @@ from ematix_flow.declare.streams.spec import DLQ, StreamSpec
 from ematix_flow.engine import session
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.dead_letters import ROW, DeadLetters
-from ematix_flow.engine.streams.decoding import Decoder, LakeSource, LineSource, decoder_of
+from ematix_flow.engine.streams.decoding import (
+    CSV,
+    Decoder,
+    LakeSource,
+    LineSource,
+    ReturningSource,
+    decoder_of,
+    line_of,
+)
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.letter import Letter, Selection, Unfinished
@@ -128,7 +136,7 @@ class _Work:
             folder = StreamFolder.of(self.spec)
             self._steps = Replaying.of(self.spec, folder, folder.prepare())
         self.report.taken += len(group)
-        for part in _alike(group):
+        for part in _alike(group, has_lines=line_of(self.spec) == CSV):
             written = self._steps.publish(part, self._keep)
             self.letters.done(written)
             self.report.succeeded += len(written)
@@ -143,14 +151,19 @@ class _Work:
             self._steps.close()
 
 
-def _alike(group: Sequence[Letter]) -> Iterator[list[Letter]]:
+def _alike(group: Sequence[Letter], *, has_lines: bool) -> Iterator[list[Letter]]:
     """Letters that take the same steps: rows that SQL made of several messages do not take the first ones."""
 
-    def steps(letter: Letter) -> tuple[str, bool]:
-        return letter.target or "", letter.payload_format == ROW
+    def steps(letter: Letter) -> tuple[str, bool, bool]:
+        return letter.target or "", letter.payload_format == ROW, has_lines and _is_line(letter)
 
     for _, some in groupby(sorted(group, key=lambda letter: (steps(letter), letter.id)), key=steps):
         yield list(some)
+
+
+def _is_line(letter: Letter) -> bool:
+    """Whether a letter of a folder of CSV is a line; an earlier version did not say so."""
+    return letter.payload_format == CSV or letter.stage == "decode"
 
 
 def _target(found: tuple[str, str | None]) -> str:
@@ -165,6 +178,16 @@ class RowDecoder(Decoder):
         if self.how is None:
             raise AssertionError("rows of a lake are read as JSON here")
         return decode(frame, self.how).drop(*_OWN)
+
+
+@dataclass
+class LineDecoder(Decoder):
+    """Lines of CSV come back as they are in their files."""
+
+    source: ReturningSource
+
+    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+        return self._counted(self.source.returned(frame))
 
 
 Keep = Callable[[Sequence[Failure], Collection[str]], None]
@@ -254,7 +277,7 @@ class Replaying:
         targets = [writer_of(spec, target, self.folder, self.generation) for target in spec.targets]
         back = Returned(group, keep, targets, self.generation)
         is_written_row = group[0].payload_format == ROW
-        counts, decoder = Counts(), self._decoder(spark, written=is_written_row)
+        counts, decoder = Counts(), self._decoder(spark, group[0])
         work = MicroBatch(
             spec=spec,
             decoders=[decoder],
@@ -303,17 +326,19 @@ class Replaying:
             self._transform = Transform(self.spec)
         return self._transform
 
-    def _decoder(self, spark: SparkSession, *, written: bool) -> Decoder:
+    def _decoder(self, spark: SparkSession, letter: Letter) -> Decoder:
         if self._source is None:
             raise AssertionError("the session comes first")
         source, read = self._source
-        if written:
+        if letter.payload_format == ROW:
             return RowDecoder(Decoding("json"))
         if source.envelopes:
             return decoder_of(self.spec, source, self.folder)
         frame = source.frame(spark, read)
         if isinstance(source, LineSource) and source.are_messages:
             return decoder_of(self.spec, source, self.folder)
+        if isinstance(source, ReturningSource) and source.lines_return and _is_line(letter):
+            return LineDecoder(None, source)
         return RowDecoder(Decoding("json", _columns(frame, cast(LakeSource, source))))
 
 

@@ -146,7 +146,9 @@ def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None
     if not run.drains:
         watching.began()
     _wait(query, run.stop, look)
-    if is_repeated and not run.stop.is_set() and query.exception() is None:
+    while run.drains and not run.stop.is_set() and query.exception() is None and (is_repeated or opened.has_more()):
+        is_repeated = False
+        watching.settle(query)
         query = opened.start()
         _wait(query, run.stop, look)
     if run.stop.is_set():
@@ -180,8 +182,8 @@ def _raise_failure(query: Any, opened: OpenStream) -> None:
     if failure is None:
         return
     own = opened.work.failure
-    if own is not None:
-        raise own
+    if own is not None:  # a batch is read while it is written
+        raise opened.loss_in(failure) or own
     if Stopping.__name__ in str(failure):
         return
     raise opened.explained(failure) or _damaged(opened) or spark_errors.translate(failure)

@@ -1,0 +1,94 @@
+"""Lines of CSV files that come back one by one, as dead letters do: read by the columns of the file that they are of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from typing import TYPE_CHECKING
+from urllib.parse import unquote
+
+from ematix_flow.backends.files.foreign import csv_options
+from ematix_flow.backends.files.known import KnownColumns
+from ematix_flow.backends.files.new_files import BROKEN, NewFiles, empty, in_types, judged, nothing
+from ematix_flow.families.lake.place import uri
+from ematix_flow.families.lake.session import quote, text
+from ematix_flow.families.messages.decode import ERROR, RAW, SOURCE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_PLACE = ("topic", "partition", "offset", "key", "headers", "message_id", "timestamp")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+
+
+@dataclass(frozen=True)
+class ReturnedLines:
+    """Messages whose payload is a line and whose topic its file; `below` the folder that the stream watches."""
+
+    files: NewFiles
+    known: KnownColumns
+
+    def rows(self, messages: DataFrame) -> DataFrame:
+        """The rows as the stream would read them from the file; each keeps its line."""
+        topics = [str(row["topic"]) for row in messages.select("topic").distinct().collect()]
+        names = {topic: self._name(topic) for topic in topics}
+        columns = self._columns([name for name in names.values() if name is not None])
+        groups: dict[tuple[tuple[str, ...] | None, tuple[tuple[str, str], ...]], list[str]] = {}
+        for topic, name in names.items():
+            found = columns.get(name) if name is not None else None
+            groups.setdefault((found or self._as_known(name), _folders(name)), []).append(topic)
+        made = [
+            self._read(messages.where(f"topic IN ({', '.join(map(text, some))})"), fields, dict(folders))
+            for (fields, folders), some in groups.items()
+        ]
+        return reduce(lambda one, other: one.unionByName(other), made) if made else empty(self.known)
+
+    def _name(self, topic: str) -> str | None:
+        """The file below the folder; None where it is of another."""
+        below = unquote(uri(self.files.below)) + "/"
+        return unquote(topic).removeprefix(below) if unquote(topic).startswith(below) else None
+
+    def _columns(self, names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
+        """The columns of the files that are still there, in their order."""
+        there = [name for name in names if self.files.below.joinpath(*name.split("/")).exists()]
+        return replace(self.files, names=there).columns() if there else {}
+
+    def _as_known(self, name: str | None) -> tuple[str, ...] | None:
+        """Of a file that is gone, the columns as the stream learned them; what was declared says nothing of their order."""
+        kept = None if self.known.are_declared else self.known.load()
+        folders = dict(_folders(name))
+        return None if kept is None else tuple(one for one in kept.fieldNames() if one not in folders)
+
+    def _read(self, lines: DataFrame, names: Sequence[str] | None, folders: Mapping[str, str]) -> DataFrame:
+        place = f"named_struct({', '.join(f'{name!r}, {quote(name)}' for name in _PLACE)}) AS {SOURCE}"
+        if not names:
+            told = text("the file of this line is gone, and with it the order of its columns")
+            texts = lines.selectExpr(f"{told} AS {ERROR}", f"value AS {RAW}", place)
+            return in_types(texts, self.known.load() or nothing(), (), keeps_raw=True)
+        schema = ", ".join(f"{quote(name)} STRING" for name in (*names, BROKEN))
+        said = {**csv_options(self.files.options), "mode": "PERMISSIVE", "columnNameOfCorruptRecord": BROKEN}
+        options = ", ".join(f"{text(key)}, {text(value)}" for key, value in said.items() if key != "header")
+        read = f"from_csv(CAST(value AS STRING), {text(schema)}, map({options}))"
+        fixed = [f"{_constant(value)} AS {quote(name)}" for name, value in folders.items()]
+        raw = lines.selectExpr(f"{read} AS _flow_line", "value", place, *fixed).selectExpr(
+            "_flow_line.*", "value", SOURCE, *map(quote, folders)
+        )
+        values, wrong = judged(names, self.files.options)
+        if self.files.options.get("has_header", True):
+            is_header = " AND ".join(f"{quote(name)} <=> {text(name)}" for name in names)
+            wrong = (
+                f"CASE WHEN {is_header} THEN {text('the line is the header of its file, and no row')} ELSE {wrong} END"
+            )
+        texts = raw.selectExpr(*values, *map(quote, folders), f"{wrong} AS {ERROR}", f"value AS {RAW}", SOURCE)
+        return in_types(texts, self.known.load() or nothing(), names, keeps_raw=True)
+
+
+def _folders(name: str | None) -> tuple[tuple[str, str], ...]:
+    """What the folders of a file say: `day=2026-01-01/part.csv`."""
+    parts = (name or "").split("/")[:-1]
+    return tuple((key, value) for key, sign, value in (part.partition("=") for part in parts) if sign)
+
+
+def _constant(value: str) -> str:
+    return "CAST(NULL AS STRING)" if value == _NO_VALUE else text(value)
