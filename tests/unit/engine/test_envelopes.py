@@ -16,7 +16,9 @@ def test_what_is_said_goes_over_what_is_usual() -> None:
     assert said.words == {"c": "c", "u": "u", "d": "d", "r": "r", "t": "d"}
 
 
-@pytest.mark.parametrize(("word", "meant"), [("insert", "c"), ("update", "u"), ("delete", "d"), ("bootstrap-insert", "r")])
+@pytest.mark.parametrize(
+    ("word", "meant"), [("insert", "c"), ("update", "u"), ("delete", "d"), ("bootstrap-insert", "r")]
+)
 def test_maxwell_has_words_of_its_own(word: str, meant: str) -> None:
     assert envelope_of(CDC(envelope="maxwell")).words[word] == meant
 
