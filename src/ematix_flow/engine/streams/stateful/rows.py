@@ -11,7 +11,7 @@ from ematix_flow.engine.streams.dead_letters import DeadLetters
 from ematix_flow.engine.streams.stateful.operator import AT
 from ematix_flow.families.carry import refusing_sql
 from ematix_flow.families.lake.session import quote, text
-from ematix_flow.families.messages.decode import moment_of
+from ematix_flow.families.messages.decode import RAW, SOURCE, moment_of
 from ematix_flow.foundation.errors import MissingColumn, RunFailed
 from ematix_flow.foundation.names import did_you_mean
 
@@ -34,6 +34,8 @@ class EventTime:
         """The rows with the moment in `AT`; those without one are dead letters, or the end of the micro-batch."""
         from pyspark.sql import functions as f
 
+        if not set(rows.columns) - {RAW, SOURCE}:  # of a source of which nobody has understood anything yet
+            return rows.withColumn(AT, f.lit(None).cast("bigint")).where("false")
         if self.column not in rows.columns:
             shown = [name for name in rows.columns if not name.startswith("_flow_")]
             raise MissingColumn(
