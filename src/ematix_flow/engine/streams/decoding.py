@@ -26,6 +26,7 @@ from ematix_flow.families.messages.decode import (
 )
 from ematix_flow.families.messages.reading import columns_known
 from ematix_flow.families.messages.registry import registry_of
+from ematix_flow.families.observed import heard
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Observation
@@ -124,13 +125,9 @@ class Decoder:
         return heard if heard is not None else self._given.count()
 
     def _heard(self, name: str) -> int | None:
-        """What was counted; None where Spark left the count out, as it does when it finds that a step gives nothing."""
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-        try:
-            return int(self._watch.get[name]) if self._watch is not None else None
-        except Py4JJavaError:
-            return None
+        """What was counted; None where nobody did."""
+        found = heard(self._watch).get(name) if self._watch is not None else None
+        return None if found is None else int(found)
 
 
 class LakeSource(Protocol):

@@ -25,10 +25,11 @@ from ematix_flow.families.lake.place import (
     write_atomically,
 )
 from ematix_flow.families.lake.session import active
+from ematix_flow.families.observed import heard
 from ematix_flow.families.parquet_stage import scratch_dir
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Observation
+    from pyspark.sql import DataFrame
 
 NOTE = "kept.json"
 _SCHEMA = "_schema.json"
@@ -84,8 +85,8 @@ class FolderKeeper:
         rows = frame.hint("rebalance").observe(watch, f.count(f.lit(1)).alias("rows"))
         rows.write.mode("overwrite").parquet(uri(folder))
         write_atomically(folder / _SCHEMA, frame.schema.json())
-        counted = _heard(watch)
-        return counted if counted is not None else self.read(part).count()
+        counted = heard(watch).get("rows")
+        return int(counted) if counted is not None else self.read(part).count()
 
     def size(self, parts: Sequence[str]) -> int:
         """How many bytes these parts take."""
@@ -121,13 +122,3 @@ class MemoryKeeper(FolderKeeper):
     def close(self) -> None:
         """Forget everything."""
         self.open_until.close()
-
-
-def _heard(watch: Observation) -> int | None:
-    """What was counted; None where Spark left the count out, as it does when it finds that a step gives nothing."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-    try:
-        return int(watch.get["rows"])
-    except (Py4JJavaError, KeyError):
-        return None

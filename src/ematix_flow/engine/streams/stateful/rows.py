@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ from ematix_flow.engine.streams.stateful.operator import AT
 from ematix_flow.families.carry import refusing_sql
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.messages.decode import RAW, SOURCE, moment_of
+from ematix_flow.families.observed import heard
 from ematix_flow.foundation.errors import MissingColumn, RunFailed
 from ematix_flow.foundation.names import did_you_mean
 
@@ -116,24 +116,14 @@ class Watched:
 
     def heard(self) -> Heard:
         """Asked when everything was read."""
-        found = [_heard(one) for one in self._sources]
-        due = _heard(self._due).get("due") if self._due is not None else None
+        found = [heard(one) for one in self._sources]
+        due = heard(self._due).get("due") if self._due is not None else None
         return Heard(
             tuple(_whole(one.get("newest")) for one in found),
             sum(int(one.get("late") or 0) for one in found),
             sum(int(one.get("ahead") or 0) for one in found),
             _whole(due),
         )
-
-
-def _heard(observation: Observation) -> Mapping[str, Any]:
-    """Nothing where Spark left the count out, as it does when it finds that a step gives no rows."""
-    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
-
-    try:
-        return observation.get
-    except Py4JJavaError:
-        return {}
 
 
 def _whole(value: Any) -> int | None:
