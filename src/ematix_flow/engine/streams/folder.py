@@ -149,7 +149,7 @@ class StreamFolder:
             with suppress(RunFailed):
                 before = self.since()
         decided = {
-            "generation": new_generation(), "since": _later_than(before), "start": start if isinstance(start, str) else list(start), "aside": str(aside),
+            "generation": new_generation(), "since": _later_than(before), "start": start, "aside": str(aside),
         }  # fmt: skip
         write_atomically(self.root / NOTE, json.dumps(decided))
         self._put_aside(aside)

@@ -170,7 +170,10 @@ def rewind(spec: StreamSpec, to: Destination, *, confirmed: bool, run_log: RunLo
                 f"{spec.name} was not rewound: {'; '.join(made.concerns)}", hint="if that is meant, add --yes"
             )
         with recorded(run_log, spec.name, "rewind", lambda: made.to_dict()):
-            made = replace(made, kept=str(StreamFolder.of(spec).begin_anew(made.starts, now())))
+            made = replace(
+                made,
+                kept=str(StreamFolder.of(spec).begin_anew(made.starts if len(made.starts) > 1 else made.start, now())),
+            )
             _tell_broker(spec, made)
     return made
 
