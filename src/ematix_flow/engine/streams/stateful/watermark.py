@@ -60,11 +60,12 @@ def wakes_at(times: Times, due: int | None, said: Watermark | None) -> int | Non
     if due is None:
         return None
     lateness, idleness = waits(said)
-    moments = []
-    for newest, heard in zip(times.newest, times.heard, strict=True):
-        if newest is not None and heard is not None:
-            moments.append(heard + max(idleness, due + lateness - newest))
-    return max(moments, default=None)
+    spoken = [
+        heard + max(idleness, due + lateness - newest if newest is not None else 0)
+        for newest, heard in zip(times.newest, times.heard, strict=True)
+        if heard is not None
+    ]
+    return max(spoken, default=None)
 
 
 def waits(said: Watermark | None) -> tuple[int, int]:
