@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from ematix_flow.families.lake.session import quote
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -27,4 +29,4 @@ def of_source(frame: DataFrame, number: int, columns: Sequence[str] | None) -> D
     if ORIGIN not in frame.columns:
         return frame
     rows = frame.where(f"{ORIGIN} = {number}").drop(ORIGIN)
-    return rows.select(*columns) if columns is not None else rows
+    return rows.select(*map(quote, columns)) if columns is not None else rows
