@@ -207,6 +207,20 @@ def test_a_state_that_is_gone_is_missed(incoming: Incoming, tmp_path: Path) -> N
         run(spec)
 
 
+def test_a_state_that_is_older_than_its_checkpoint_is_refused(incoming: Incoming, tmp_path: Path) -> None:
+    spec = windowed(incoming, tmp_path)
+    note = Path(str(StreamFolder.of(spec).root)) / "state" / "kept.json"
+    for number in range(2):
+        incoming.arrive(events(("ana", number)))
+        run(spec)
+        if number == 0:
+            older = note.read_text()
+    note.write_text(older)
+    incoming.arrive(events(("ana", 2)))
+    with pytest.raises(PlanError, match="is that of batch 0, and its checkpoint is at 2"):
+        run(spec)
+
+
 def test_a_field_that_comes_later_becomes_part_of_the_window(incoming: Incoming, tmp_path: Path) -> None:
     """The columns of the messages grow while windows are open, and the types of their groups may, too."""
     window = Window("tumbling", [COUNT, Aggregation("sum", "total", "amount")], 60_000, group_by=("user_id",))

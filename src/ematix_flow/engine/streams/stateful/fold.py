@@ -101,7 +101,7 @@ class Fold:
         name = self.spec.name
         if kept is None and number > 0 and not self.manner.forgets:
             raise self._lost(f"the state of {name} is gone, and its checkpoint is at batch {number}")
-        if kept is not None and kept.number > number:
+        if kept is not None and kept.number not in (number - 1, number):
             raise self._lost(f"the state of {name} is that of batch {kept.number}, and its checkpoint is at {number}")
         if kept is not None and kept.made_by != self.manner.made_by:
             raise PlanError(
