@@ -21,7 +21,7 @@ from tests.streams.kafka_topics import new_topic, send
 
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = ("after_read", "before_fold", "after_fold", "before_publish", "after_publish", "after_checkpoint")
-QUICK = ("before_fold", "after_fold", "after_publish")
+QUICK = ("after_fold",)
 EACH = 500
 FIRST = 1_700_000_000_000 - 1_700_000_000_000 % 100_000
 """A moment at which a window begins."""
@@ -121,8 +121,9 @@ def test_a_stream_that_remembers_may_be_killed_at_any_point(
     done = stream.consume()
     assert done.returncode == 0, done.stderr
     assert stream.found() == stream.expected()
-    again = stream.consume()
-    assert again.returncode == 0, again.stderr
+    if IS_FULL:
+        again = stream.consume()
+        assert again.returncode == 0, again.stderr
     reader.end()
     assert (reader.wrong, reader.looks > 5) == ([], True)
     assert stream.found() == stream.expected()
