@@ -16,11 +16,11 @@ from tests.e2e import documents
 from tests.e2e.names import PIVOT, PIVOT_TABLE, SQL, TYPED, UDAF, UDF
 from tests.e2e.samples import Database, Page
 from tests.e2e.streaming import BUCKET, fill, has, stopped
-from tests.e2e.test_spec_streams import DOCUMENT, archive, reader, spark
+from tests.e2e.test_spec_streams import DOCUMENT, JARS, archive
 from tests.services.kafka import Kafka
 from tests.streams import readme_functions
 
-__all__ = ["archive", "reader", "spark"]
+__all__ = ["JARS", "archive"]
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.observe.metrics.streaming import COUNTERS, GAUGES, PER_PART, StreamMetrics, serving
+from ematix_flow.observe.metrics.streaming import COUNTERS, GAUGES, PER_PART, PER_SOURCE, StreamMetrics, serving
 from ematix_flow.observe.metrics.streaming_stats import Sample
 from ematix_flow.run_log import InMemoryRunLog
 from ematix_flow.streaming_stats import StreamingStatsRecorder, make_streaming_run_id, scrape_counters, summarize_window
@@ -91,4 +91,4 @@ def test_ids_name_the_stream_and_the_second() -> None:
 def test_the_page_lists_every_figure_of_a_stream() -> None:
     page = (Path(__file__).resolve().parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
     listed = dict(re.findall(r"^\| `ematix_streaming_(\w+)` \|.*\| ([^|]+) \|$", page, re.MULTILINE))
-    assert listed == {**COUNTERS, **GAUGES, **PER_PART}
+    assert listed == {**COUNTERS, **GAUGES, **PER_PART, **PER_SOURCE}

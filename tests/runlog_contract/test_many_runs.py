@@ -39,6 +39,11 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SqliteRunLog]:
 
 
 def took(work: Callable[[], object]) -> float:
+    """The best of three: others are at work on the same machine."""
+    return min(_once(work) for _ in range(3))
+
+
+def _once(work: Callable[[], object]) -> float:
     began = time.perf_counter()
     work()
     return time.perf_counter() - began
@@ -71,4 +76,4 @@ def test_what_a_scheduler_asks_on_every_tick_takes_milliseconds(many: SqliteRunL
         many.paused()
         many.pending_actions()
 
-    assert min(took(tick) for _ in range(5)) < 0.1
+    assert took(tick) < 0.1

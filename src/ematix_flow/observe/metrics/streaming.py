@@ -41,11 +41,11 @@ GAUGES = {
 }
 _NOT_KNOWN_AT_FIRST = ("dlq_depth",)
 """What is left out rather than said to be zero as long as nobody has counted it."""
-_WATERMARK = "watermark_seconds"
 PER_PART = {
     "lag_rows": "Messages that are there and not read yet.",
     "lag_seconds": "Age of the oldest message that is not read yet.",
 }
+PER_SOURCE = {"watermark_seconds": "The watermark of every source, and of all as `_global`."}
 
 
 class StreamMetrics:
@@ -87,8 +87,8 @@ class StreamMetrics:
                 if name.removeprefix("lag_") in figures:
                     gauge.add_metric([self.pipeline, part], figures[name.removeprefix("lag_")])
             yield gauge
-        if self.watermarks:
-            gauge = GaugeMetricFamily(PREFIX + _WATERMARK, "The watermark, in seconds.", labels=["pipeline", "source"])
+        for name, says in PER_SOURCE.items() if self.watermarks else ():
+            gauge = GaugeMetricFamily(PREFIX + name, says, labels=["pipeline", "source"])
             for source, at in self.watermarks.items():
                 gauge.add_metric([self.pipeline, source], at)
             yield gauge
