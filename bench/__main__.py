@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
+import traceback
 from pathlib import Path
 
 from bench import page, picture, results
 from bench.cases import CASES
 from bench.machine import Machine
-from bench.model import PRODUCT, SAIL, Case, Unavailable
+from bench.model import PRODUCT, SAIL, WARM, Case, Unavailable
 from bench.place import FOLDER, ROOT, Place
 from bench.runner import Options, run_case
 
@@ -23,26 +25,41 @@ def main(words: list[str]) -> int:
     if asked.render:
         _write_page(results.read(asked.results), asked.docs)
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # engines and folders are removed then as well
     place = Place(asked.scale, asked.cache.resolve())
     measured: dict[str, results.Result] = {}
     try:
-        for case in asked.only:  # each is kept at once: an hour's work is not lost with its last minute
-            measured |= _measure(case, place, Options(asked.repeats, asked.warmups, asked.peers))
+        options = Options(asked.repeats, asked.warmups, asked.peers)
+        for case in _wanted(asked, options):  # each is kept at once: an hour's work is not lost with its last minute
+            measured |= _measure(case, place, options)
             _keep({case.name: measured[case.name]}, asked)
     finally:
         place.close()
     if asked.json:
         asked.json.write_text(json.dumps({"cases": measured}, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     ours = {
-        f"{name} ({who})" if who == SAIL else name: case["contestants"][who]
+        name if who == PRODUCT else f"{name} ({who})": case["contestants"][who]
         for name, case in measured.items()
-        for who in (PRODUCT, SAIL)
+        for who in (PRODUCT, WARM, SAIL)
         if who in case["contestants"]
     }
     failed = {name: item["problem"] for name, item in ours.items() if item["available"] and item["problem"]}
     for name, problem in failed.items():
         print(f"{name}: the product has no result: {problem}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _wanted(asked: argparse.Namespace, options: Options) -> list[Case]:
+    """The cases that were asked for; with --missing without those whose results are kept at this scale."""
+    kept = results.read(asked.results) if asked.missing else {}
+    return [case for case in asked.only if not _is_kept(case, kept.get(case.name), asked.scale, options)]
+
+
+def _is_kept(case: Case, found: results.Result | None, scale: float, options: Options) -> bool:
+    if found is None or found["scale"] < scale:
+        return False
+    ours = [item.name for item in case.contestants if item.is_product and options.takes(item)]
+    return all(found["contestants"].get(name, {}).get("figure") is not None for name in ours)
 
 
 def _measure(case: Case, place: Place, options: Options) -> dict[str, results.Result]:
@@ -54,6 +71,9 @@ def _measure(case: Case, place: Place, options: Options) -> dict[str, results.Re
     except Unavailable as reason:
         print(f"  not run: {reason}", flush=True)
         found = results.unavailable(case, place, options, machine, str(reason))
+    except Exception as error:  # whatever it is, the cases after this one are measured
+        traceback.print_exc()
+        found = results.unavailable(case, place, options, machine, f"{type(error).__name__}: {error}", failed=True)
     for goal in found["goals"]:
         print(f"  goal {goal['text']} {goal['peer'] or ''}: {page.verdict(goal)}", flush=True)
     return {case.name: found}
@@ -85,10 +105,17 @@ def _list() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
     parser.add_argument("--only", type=_cases, default=list(CASES.values()), metavar="CASE,…", help="these cases")
+    parser.add_argument("--missing", action="store_true", help="of these only the cases without kept results")
     parser.add_argument("--scale", type=_scale, default=1.0, help="1: the full sizes; 0.001 at least")
     parser.add_argument("--repeats", type=int, default=3, help="measured runs of every contestant")
     parser.add_argument("--warmups", type=int, default=1, help="runs of every contestant that are not counted")
-    parser.add_argument("--peers", type=_names, default=None, metavar="PEER,…", help="only these peers, or: none")
+    parser.add_argument(
+        "--peers",
+        type=_names,
+        default=None,
+        metavar="PEER,…",
+        help="beside the product only these, or: none; warm: the product on a warm engine",
+    )
     parser.add_argument("--json", type=Path, help="write the results of this invocation to a file as well")
     parser.add_argument("--results", type=Path, default=FOLDER / "results.json", help="the kept results")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="the folder of benchmarks.md")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.model import PRODUCT, SAIL, STOCK, Contestant
+from bench.model import PRODUCT, SAIL, STOCK, WARM, Contestant
 
 
 def product(pipeline: str) -> Contestant:
@@ -15,6 +15,24 @@ def product(pipeline: str) -> Contestant:
         command=("{bin}/flow", "run", pipeline, "--module", f"{{pipelines}}/{pipeline}.py"),
         marks_rows=True,
     )
+
+
+def on_warm_engine(ours: Contestant, *, warmups: int = 1) -> Contestant:
+    """The same command as a client of an engine that `flow engine start` has started before the first run."""
+    return replace(
+        ours,
+        name=WARM,
+        label="this product, warm engine",
+        opens=("{bin}/flow", "engine", "start"),
+        closes=("{bin}/flow", "engine", "stop"),
+        warmups=warmups,
+    )
+
+
+def cold_and_warm(pipeline: str, *, warmups: int = 1) -> tuple[Contestant, Contestant]:
+    """The product twice: with a Spark process of its own, and on a warm engine."""
+    ours = product(pipeline)
+    return ours, on_warm_engine(ours, warmups=warmups)
 
 
 def product_stream(pipeline: str) -> Contestant:

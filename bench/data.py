@@ -9,12 +9,26 @@ from pathlib import Path
 from bench import envs
 from bench.model import Unavailable
 from bench.place import Place
-from bench.tables import CHANGED_ORDERS, EVENTS, TINY, Table
+from bench.tables import CHANGED_ORDERS, CUSTOMERS, EVENTS, MOVED, MOVED_CUSTOMERS, SHOP_ORDERS, TINY, Table
 
 TPCH = ("region", "nation", "supplier", "customer", "part", "partsupp", "orders", "lineitem")
 _CHANGE = (
     "SELECT * REPLACE (CASE WHEN o_orderkey % 5 = 0 THEN o_totalprice + 1 ELSE o_totalprice END::DECIMAL(15,2) "
     "AS o_totalprice, CASE WHEN o_orderkey % 5 = 0 THEN o_comment || '!' ELSE o_comment END AS o_comment)"
+)
+
+
+_SHOP_ORDERS = (
+    "SELECT i AS order_id, 1 + i * 7919 % 500 AS customer_id, TIMESTAMP '2026-01-01 00:00:00' + i * INTERVAL 11 MINUTE "
+    "AS ordered_at, CASE i % 4 WHEN 0 THEN 'cancelled' WHEN 1 THEN 'shipped' ELSE 'paid' END AS status, "
+    f"(5 + i * 37 % 40000 / 100.0)::DECIMAL(15,2) AS amount FROM range(1, {SHOP_ORDERS.rows + 1}) AS t(i)"
+)
+# Every value is as the normalizers of the load would leave it, so that the result is the source.
+_CUSTOMERS = (
+    "SELECT i AS customer_id, 'person' || i || '@example.com' AS email, 'Person ' || i AS name, "
+    "CASE WHEN i <= {moved} THEN 'Lisbon' ELSE 'city ' || i % 7 END AS city, CASE WHEN i <= {moved} OR i > 500 "
+    "THEN TIMESTAMP '2026-02-02 09:00:00' ELSE TIMESTAMP '2026-01-01 00:00:00' + i * INTERVAL 1 MINUTE END AS updated_at "
+    "FROM range(1, {rows} + 1) AS t(i)"
 )
 
 
@@ -61,6 +75,10 @@ def _rows_of(place: Place, table: Table) -> str:
             "SELECT i AS id, 'city ' || i % 7 AS city, (i * 1.25)::DECIMAL(15,2) AS amount, "
             f"DATE '2026-01-01' + (i % 28)::INTEGER AS day FROM range(1, {TINY.rows + 1}) AS t(i)"
         )
+    if table is SHOP_ORDERS:
+        return _SHOP_ORDERS
+    if table in (CUSTOMERS, MOVED_CUSTOMERS):
+        return _CUSTOMERS.format(rows=table.rows, moved=MOVED if table is MOVED_CUSTOMERS else 0)
     if table is EVENTS:
         return (
             "SELECT i AS id, i * 7919 % 100003 AS customer, CASE i % 3 WHEN 0 THEN 'sold' WHEN 1 THEN 'sent' ELSE 'paid' END "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import md5
 
-from bench.tables import BIG, DAY, INT, MONEY, TEXT, Table
+from bench.tables import BIG, DAY, INT, MOMENT, MONEY, TEXT, Table
 
 # Every system writes a value in the same words: money in cents, days as ISO text. What a value means is compared,
 # not how a contestant chose to store it.
@@ -29,6 +29,7 @@ _AS_TEXT: dict[str, dict[str, str]] = {
         INT: "CAST({0} AS BIGINT)::VARCHAR",
         MONEY: "CAST(round({0} * 100) AS BIGINT)::VARCHAR",
         DAY: "CAST({0} AS DATE)::VARCHAR",
+        MOMENT: "strftime(CAST({0} AS TIMESTAMP), '%Y-%m-%d %H:%M:%S')",
         TEXT: "{0}",
     },
     "sqlite": {

@@ -10,7 +10,7 @@ from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 
-from bench.model import PRODUCT, SAIL
+from bench.model import PRODUCT, SAIL, TENTH, WARM
 from bench.place import ROOT
 
 
@@ -30,7 +30,7 @@ class Machine:
 
     def version_of(self, contestant: str) -> str:
         """The version of who runs in the project's own environment."""
-        if contestant == PRODUCT:
+        if contestant in (PRODUCT, WARM, TENTH):
             return f"{version('ematix-flow-spark')} ({self._commit})" if self._commit else version("ematix-flow-spark")
         return f"pysail {version('pysail')}" if contestant == SAIL else f"pyspark {version('pyspark')}"
 

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import envs
-from bench.model import Case, Contestant, Run, Unavailable
-from bench.place import FOLDER, Place
+from bench import engine_cost, envs
+from bench.engine_cost import EngineCost
+from bench.model import STOCK, Case, Contestant, Run, Unavailable
+from bench.place import FOLDER, ROOT, Place
 
 # What a command leaves behind is waited for: its JVM always, and after a warm-up also what is made once.
 PATIENCE, WARMUP_PATIENCE = 60.0, 900.0
+MOST_SECONDS = 1800.0  # a contestant that hangs does not hold up the cases after it
 # Nothing that tunes Spark, Java, Python or the product on this machine reaches a contestant.
 _DROPPED = ("SPARK_", "PYSPARK_", "EMATIX_", "PYTHON", "JDK_JAVA", "JAVA_TOOL", "_JAVA", "PG", "BENCH_", "FLOW_")
 _KEPT = ("EMATIX_FLOW_CACHE", "EMATIX_FLOW_IVY_SETTINGS")
@@ -49,12 +51,16 @@ def stand(place: Place, case: Case, contestant: Contestant, variables: Mapping[s
     own = dict(zip((name for name, _ in contestant.variables), _values(ready), strict=True))
     if contestant.jars:
         own["BENCH_JARS"] = ",".join(str(path) for path in _jars(contestant.jars))
+    if not contestant.home and contestant.name != STOCK:
+        own["PYTHONPATH"] = str(ROOT / "src")  # the product of this checkout, whatever the environment has installed
+    if not contestant.opens:  # nothing that a run leaves behind makes the next one warm
+        own["EMATIX_FLOW_KEEP_WARM"] = "0"
     own |= {
         "DLT_DATA_DIR": str(place.work / "dlt"),
         "EMATIX_FLOW_RUN_LOG_PATH": str(place.work / "run_log.db"),
         "EMATIX_FLOW_LOGS_DIR": str(place.work / "logs"),
-        # An engine that the user keeps warm must not make a cold case warm.
-        "EMATIX_FLOW_ENGINE_DIR": str(place.work / "engine"),
+        # Only a contestant that starts an engine joins one: not that of the user, nor that of another contestant.
+        engine_cost.VARIABLE: str(place.engines / contestant.name),
     }
     return Stand(contestant, ready.programs, {**_inherited(), **own, **variables})
 
@@ -67,22 +73,33 @@ def run_once(place: Place, case: Case, ready: Stand, variables: Mapping[str, str
     report = folder / "cost.json"
     log.parent.mkdir(parents=True, exist_ok=True)
     load = os.getloadavg()[0]
+    before = _engine_cost(ready)
+    stop_after = ready.contestant.stop_after or MOST_SECONDS
     subprocess.run(
         [
             *(sys.executable, "-S", "-E", str(FOLDER / "launch.py"), str(report), str(log)),
-            *(str(ready.contestant.stop_after), str(PATIENCE if counts else WARMUP_PATIENCE), "--", *ready.command),
+            *(str(stop_after), str(PATIENCE if counts else WARMUP_PATIENCE), "--", *ready.command),
         ],
         cwd=folder,
         env={**ready.variables, **variables, "BENCH_RUN": str(folder)},
         check=True,
     )
+    after = _engine_cost(ready)
     cost = json.loads(report.read_text(encoding="utf-8"))
-    run = Run(cost["wall"], cost["cpu"], cost["peak_mb"], load, cost["stopped"], cost["left_running"])
-    if not run.stopped and cost["code"] != 0:
+    cpu, peak = cost["cpu"] + max(0.0, after.cpu - before.cpu), max(cost["peak_mb"], after.peak_mb)
+    run = Run(cost["wall"], cpu, peak, load, cost["stopped"], cost["left_running"])
+    if run.stopped and not ready.contestant.stop_after:
+        run.problem = f"did not end within {MOST_SECONDS:.0f} s"
+    elif not run.stopped and cost["code"] != 0:
         run.problem = f"ended with {cost['code']}: {_last_line(log)}"
     elif case.steps is not None and not run.stopped:
         run.steps = case.steps(folder)
     return run
+
+
+def _engine_cost(ready: Stand) -> EngineCost:
+    """What the contestant's warm engine has used so far; nothing for one without an engine."""
+    return EngineCost.of(ready.variables[engine_cost.VARIABLE]) if ready.contestant.opens else EngineCost(0.0, 0.0)
 
 
 def flow_command(ready: Stand, words: tuple[str, ...]) -> None:
@@ -92,7 +109,8 @@ def flow_command(ready: Stand, words: tuple[str, ...]) -> None:
     )
     if done.returncode != 0:
         said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-        raise Unavailable(f"`{' '.join(words[1:])}` ended with {done.returncode}: {' '.join(said[:1])}")
+        errors = [line for line in said if line.startswith("✗")] or said[-1:]
+        raise Unavailable(f"`{' '.join(words[1:])}` ended with {done.returncode}: {' '.join(errors)}")
 
 
 def _values(ready: Stand) -> list[str]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from bench.tables import Table
 
 PRODUCT = "product"
+WARM = "warm"
 STOCK = "stock"
 SAIL = "sail"
 TENTH = "tenth"
@@ -39,17 +40,18 @@ class Contestant:
     stop_after: float = 0  # seconds; who takes longer is stopped, runs once only, and its time is a lower bound
     opens: tuple[str, ...] = ()  # a command before the first run: the contestant is warm from then on
     closes: tuple[str, ...] = ()
+    warmups: int = 1  # uncounted runs, for each one that the invocation asks for
     note: str = ""
 
     @property
     def is_product(self) -> bool:
-        """Whether it is ours."""
-        return self.name == PRODUCT
+        """Whether it is the product on Apache Spark, with a process of its own or on a warm engine."""
+        return self.name in (PRODUCT, WARM)
 
     @property
     def home(self) -> str:
         """The name of its environment; the product, on either engine, and stock PySpark share the project's own."""
-        return self.environment or ("" if self.name in (PRODUCT, SAIL, STOCK, TENTH) else self.name)
+        return self.environment or ("" if self.name in (PRODUCT, WARM, SAIL, STOCK, TENTH) else self.name)
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,7 @@ class Goal:
     at_most_seconds: float = 0
     at_most: float = 0  # the figure itself, in the unit of the case
     at_most_more: float = 0  # the figure less the peer's, in the unit of the case
+    at_most_times: float = 0  # the figure divided by the peer's
     who: str = PRODUCT
     said: str = ""  # the goal in words, where a plain ratio does not tell
 
@@ -72,6 +75,8 @@ class Goal:
         """The goal as the page shows it."""
         if self.said:
             return self.said
+        if self.at_most_times:
+            return f"≤ {self.at_most_times:g}× the time of"
         return f"≤ {self.at_most_seconds:g} s" if self.at_most_seconds else f"≥ {self.at_least:g}×"
 
 
@@ -103,6 +108,9 @@ class Case:
     table: Table | None = None
     source: Source | None = None
     target: Target | None = None
+    # Rows that every contestant has loaded before, by the same command; its target is put back to that before a run.
+    before: Table | None = None
+    is_read_back: bool = True  # False where nothing is loaded
     is_warm: bool = False
     # A case whose contestants time themselves: gives their seconds by step out of the folder of one run.
     steps: Callable[[Path], Mapping[str, float]] | None = None
@@ -118,7 +126,7 @@ class Run:
     """One measured run of one contestant."""
 
     wall: float
-    cpu: float
+    cpu: float  # of the command's processes, and of the warm engine that it used
     peak_mb: float
     load: float  # the machine's load average just before
     stopped: bool = False

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bench.model import PRODUCT, SAIL
+from bench.model import PRODUCT, SAIL, WARM
 from bench.place import FOLDER
 from bench.results import PER_QUERY, WALL
 
@@ -18,8 +18,10 @@ _HEAD = """\
 # Benchmarks
 
 The product and its peers do the same work on the same machine, one after the other in alternating order. Every run is a fresh
-process and its start counts, except where a row says warm. Figures are medians; the range is the fastest and the slowest run.
-A ratio is the peer's figure divided by ours: above 1 we are faster.
+process whose start counts. *Cold*: nothing runs before, the process starts its own Spark. *Warm*: `flow engine start` ran before the
+clock, and every `flow run` is a new process that joins this engine; peers have nothing like it and are the same in both columns.
+Figures are medians; the range is the fastest and the slowest run. A ratio is the peer's figure divided by ours: above 1 we are
+faster. ✓ and ✗ stand at the figure or ratio that the goal is about; one without a mark has no goal.
 
 ![how many times as fast as the peer, with the goal as a mark](images/benchmarks.svg)
 
@@ -29,7 +31,8 @@ _REPEAT = """\
 ## How to repeat it
 
 ```sh
-make bench                                                     # everything; about an hour
+make bench                                                     # everything; about two hours
+make bench ARGS="--missing"                                    # what has no result yet: go on after an interruption
 make bench ARGS="--only pg_to_parquet,start --repeats 5"       # some rows; the others stay as they are
 make bench ARGS="--scale 0.01 --results /tmp/r.json --docs /tmp"   # a quick look that changes nothing here
 make bench ARGS="--list"                                       # the cases and who takes part
@@ -45,8 +48,11 @@ make bench ARGS="--list"                                       # the cases and w
   (class archives, compiled Python) is there.
 - **Results are compared** after every run: the number of rows and a checksum over all values that does not depend on the order, asked of
   the target's own client. A contestant with another result gets no figure.
-- **CPU** is user plus system time of the contestant's whole process tree, JVM included; servers are not part of it. It is steadier
-  than wall time on a machine that others use.
+- **A warm engine** has run the load of the case before, once for large loads and five times for tiny ones, so that the JVM has
+  compiled what they use; "runs before" in the tables below are the seconds of these runs, the first one straight after the start.
+- **CPU** is user plus system time of the contestant's whole process tree, JVM included; for a warm run also what all processes of the
+  engine used between its start and its end. Database servers are not part of it. It is steadier than wall time on a machine
+  that others use.
 """
 
 
@@ -57,28 +63,84 @@ def render(cases: Mapping[str, Result], *, notes: Path = NOTES) -> str:
 
 
 def _goals(cases: Mapping[str, Result]) -> Iterator[str]:
-    yield "| case | goal | ours | the peer's | ratio | CPU ours / the peer's | CPU ratio | measured |"
-    yield "| --- | --- | --- | --- | --- | --- | --- | --- |"
+    yield "| case | goal | ours cold | ours warm | peer | ratio cold | ratio warm | CPU ratio | measured |"
+    yield "| --- | --- | --- | --- | --- | --- | --- | --- | --- |"
     for name, case in cases.items():
-        for goal in case["goals"]:
-            yield _goal_row(name, case, goal)
+        for goals in _rows_of_goals(case):
+            yield _goal_row(name, case, goals)
 
 
-def _goal_row(name: str, case: Result, goal: Result) -> str:
-    ours, peer = case["contestants"].get(who_of(goal)), case["contestants"].get(goal["peer"])
-    against = f" {peer['label']}" if peer else ""
-    cpus = " / ".join(_cpu(item) for item in (ours, peer) if item)
+def _rows_of_goals(case: Result) -> list[list[Result]]:
+    """Goals against the same peer, one for a cold run and one for a warm run, are one row."""
+    rows: list[list[Result]] = []
+    for goal in case["goals"]:
+        last = rows[-1][0] if rows else None
+        is_pair = last is not None and (who_of(last), who_of(goal)) == (PRODUCT, WARM)
+        if last is not None and is_pair and last["peer"] == goal["peer"] and last["at_least"] and goal["at_least"]:
+            rows[-1].append(goal)
+        else:
+            rows.append([goal])
+    return rows
+
+
+def _goal_row(name: str, case: Result, goals: list[Result]) -> str:
+    cold, warm = (_Column(case, goals, who) for who in _columns(case, goals))
+    peer = case["contestants"].get(goals[0]["peer"])
     cells = [
-        f"[{titled(case, goal)}](#{_anchor(name)})",
-        f"{goal['text']}{against}",
-        _figure(case, ours),
+        f"[{titled(case, goals[0])}](#{_anchor(name)})",
+        _goal_text(case, goals),
+        cold.figure,
+        warm.figure,
         _figure(case, peer) if peer else "—",
-        verdict(goal),
-        cpus,
-        _times(goal["cpu_ratio"]),
+        cold.ratio,
+        warm.ratio,
+        " / ".join(dict.fromkeys(text for text in (cold.cpu_ratio, warm.cpu_ratio) if text != "—")) or "—",
         measured(case),
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _columns(case: Result, goals: list[Result]) -> tuple[str, str]:
+    """The contestants of the columns cold and warm; where a start is not counted, the product itself is warm."""
+    ours = PRODUCT if who_of(goals[0]) == WARM else who_of(goals[0])
+    if case["warm"]:
+        return "", ours
+    return ours, WARM if ours == PRODUCT else ""
+
+
+def _goal_text(case: Result, goals: list[Result]) -> str:
+    both = WARM in case["contestants"] and who_of(goals[0]) in (PRODUCT, WARM)
+    parts = [goal["text"] + ({PRODUCT: " cold", WARM: " warm"}[who_of(goal)] if both else "") for goal in goals]
+    peer = case["contestants"].get(goals[0]["peer"])
+    return ", ".join(parts) + (f" {peer['label']}" if peer else "")
+
+
+class _Column:
+    """Figure, ratio and CPU ratio of one of our contestants in a row of goals; dashes where there is none."""
+
+    def __init__(self, case: Result, goals: list[Result], who: str) -> None:
+        item = case["contestants"].get(who)
+        own = next((goal for goal in goals if who_of(goal) == who), None)
+        peer = case["contestants"].get(goals[0]["peer"])
+        is_figure = own is not None and all(own.get(kind) is None for kind in ("ratio", "more", "times"))
+        mark = "" if own is None or own["met"] is None else (" ✓" if own["met"] else " ✗ short of it")
+        self.figure = _figure(case, item) + (mark if is_figure else "")
+        self.ratio = "—"
+        self.cpu_ratio = _times(_share(item, peer, "cpu"))
+        if own is not None and not is_figure:
+            self.ratio = verdict(own)
+        elif own is not None and own["at_least"]:
+            self.ratio = "not measured"
+        elif own is None and goals[0]["at_least"]:
+            self.ratio = _times(_share(item, peer, "figure"), at_least=bool(peer and peer["stopped"]))
+
+
+def _share(item: Result | None, peer: Result | None, what: str) -> float | None:
+    """How many times as much the peer needed; None where one of them has no figure."""
+    own, other = (found and found[what] for found in (item, peer))
+    if what == "cpu":
+        own, other = own and own["median"], other and other["median"]
+    return float(other) / float(own) if own and other else None
 
 
 def who_of(goal: Result) -> str:
@@ -96,6 +158,8 @@ def verdict(goal: Result) -> str:
     shown = _times(goal["ratio"], at_least=bool(goal.get("is_lower_bound"))) if goal["ratio"] is not None else ""
     if goal.get("more") is not None:
         shown = f"{goal['more']:+.0f}"
+    if goal.get("times") is not None:
+        shown = f"{goal['times']:.1f}× the time"
     if goal["met"] is None:
         return f"{shown}, the peer was stopped too early to tell" if shown else "not measured"
     if goal["met"]:
@@ -105,7 +169,7 @@ def verdict(goal: Result) -> str:
 
 def measured(case: Result) -> str:
     """When, at which scale, how often."""
-    warm = ", warm" if case["warm"] else ""
+    warm = ", start not counted" if case["warm"] else ""
     times = "1 run" if case["repeats"] == 1 else f"{case['repeats']} runs"
     return f"{case['date']}, scale {case['scale']:g}, {times}{warm}"
 
@@ -154,7 +218,10 @@ def _result(item: Result) -> str:
         return f"{'not counted' if item['available'] else 'not run'}: {_in_a_cell(item['problem'])}"
     if item["stopped"]:
         return "stopped before it was done; the time is a lower bound"
-    return ("equal" if item["rows"] is not None else "as expected") + (f"; {item['note']}" if item["note"] else "")
+    told = ["equal" if item["rows"] is not None else "as expected", item["note"]]
+    if item["label"].endswith("warm engine") and item.get("warmups"):
+        told.append(f"runs before: {', '.join(_seconds(wall) for wall in item['warmups'])} s")
+    return "; ".join(text for text in told if text)
 
 
 def _steps(case: Result) -> Iterator[str]:

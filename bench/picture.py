@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 from xml.sax.saxutils import escape
 
-from bench.page import titled
+from bench.model import WARM
+from bench.page import titled, who_of
 
 _PEER, _LEFT, _RIGHT, _END, _ROW, _TOP = 290, 440, 860, 990, 28, 54
 _STYLE = """\
@@ -34,7 +35,7 @@ _STYLE = """\
 def render(cases: Mapping[str, Mapping[str, Any]]) -> str:
     """The picture of every goal that is a ratio and was measured."""
     bars = [
-        (titled(case, goal).replace("`", ""), case["contestants"][goal["peer"]]["label"], goal)
+        (_title(case, goal), case["contestants"][goal["peer"]]["label"], goal)
         for case in cases.values()
         for goal in case["goals"]
         if goal["ratio"] is not None
@@ -54,6 +55,10 @@ def render(cases: Mapping[str, Mapping[str, Any]]) -> str:
         "</svg>",
     ]
     return "\n".join(parts) + "\n"
+
+
+def _title(case: Mapping[str, Any], goal: Mapping[str, Any]) -> str:
+    return titled(case, goal).replace("`", "") + (", warm" if who_of(goal) == WARM else "")
 
 
 class _Scale:

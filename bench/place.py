@@ -25,16 +25,19 @@ class Place:
     scale: float
     cache: Path
     work: Path = field(init=False)
+    engines: Path = field(init=False)  # a short path: the socket of an engine may have 107 characters
     filled: set[str] = field(default_factory=set)  # what was already loaded into a server of this invocation
     _urls: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.cache.mkdir(parents=True, exist_ok=True)
         self.work = Path(tempfile.mkdtemp(prefix="work-", dir=self.cache))
+        self.engines = Path(tempfile.mkdtemp(prefix="flow-bench-"))
 
     def close(self) -> None:
-        """Forget the folder; servers end with the process."""
+        """Remove the folders; servers end with the process."""
         shutil.rmtree(self.work, ignore_errors=True)
+        shutil.rmtree(self.engines, ignore_errors=True)
 
     def rows(self, table: Table) -> int:
         """How many rows of the table are moved at this scale."""

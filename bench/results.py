@@ -38,10 +38,14 @@ def summary(case: Case, place: Place, options: Options, outcomes: Mapping[str, O
     }
 
 
-def unavailable(case: Case, place: Place, options: Options, machine: Machine, reason: str) -> Result:
-    """A case that could not be prepared."""
+def unavailable(
+    case: Case, place: Place, options: Options, machine: Machine, reason: str, *, failed: bool = False
+) -> Result:
+    """A case that could not be prepared, or one that failed in the harness itself."""
     outcomes = {
-        item.name: Outcome(item, problem=reason, is_available=False) for item in case.contestants if options.takes(item)
+        item.name: Outcome(item, problem=reason, is_available=failed)
+        for item in case.contestants
+        if options.takes(item)
     }
     return summary(case, place, options, outcomes, machine)
 
@@ -98,6 +102,7 @@ def _contestant(outcome: Outcome, machine: Machine) -> Result:
         "peak_mb": round(max((run.peak_mb for run in runs), default=0)),
         "load": _middle([run.load for run in runs]),
         "left_running": max((run.left_running for run in runs), default=0),
+        "warmups": [round(wall, 3) for wall in outcome.warmups],
         "steps": steps,
         "rows": outcome.found.rows if outcome.found else None,
         "checksum": outcome.found.checksum if outcome.found else None,
@@ -117,6 +122,9 @@ def _goal(goal: Goal, contestants: Mapping[str, Result]) -> Result:
     if goal.at_most_more:
         more = _difference(ours, peer)
         return plain | {"more": more, "met": None if more is None else more <= goal.at_most_more}
+    if goal.at_most_times:
+        times = _ratio(peer, ours)
+        return plain | {"times": times, "met": None if times is None else times <= goal.at_most_times}
     most = goal.at_most_seconds or goal.at_most
     if most:
         figure = ours["figure"] if ours is not None else None

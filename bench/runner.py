@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from bench import data
+from bench.ends import names
 from bench.fingerprint import Fingerprint, of_parquet
 from bench.measure import Stand, flow_command, run_once, stand
 from bench.model import PRODUCT, Case, Contestant, Run, Unavailable
@@ -19,6 +22,7 @@ class Outcome:
 
     contestant: Contestant
     runs: list[Run] = field(default_factory=list)
+    warmups: list[float] = field(default_factory=list)  # wall seconds of the runs that are not counted
     found: Fingerprint | None = None
     problem: str = ""
     is_available: bool = True
@@ -38,8 +42,8 @@ class Options:
     peers: frozenset[str] | None = None  # None: all of them
 
     def takes(self, contestant: Contestant) -> bool:
-        """The product always takes part."""
-        return contestant.is_product or self.peers is None or contestant.name in self.peers
+        """The product with a Spark process of its own takes part in any case."""
+        return contestant.name == PRODUCT or self.peers is None or contestant.name in self.peers
 
 
 class CaseRun:
@@ -49,6 +53,7 @@ class CaseRun:
         self.case, self.place, self.options = case, place, options
         self.outcomes = {item.name: Outcome(item) for item in case.contestants if options.takes(item)}
         self.expected: Fingerprint | None = None
+        self._variables_before: Mapping[str, str] = {}
         self._stands: dict[str, Stand] = {}
 
     def go(self) -> dict[str, Outcome]:
@@ -73,6 +78,8 @@ class CaseRun:
         if case.table is not None and case.source is not None:
             variables |= case.source.prepare(self.place, case.table)
             self.expected = of_parquet(case.table, str(data.parquet(self.place, case.table)))
+            if case.before is not None:
+                self._variables_before = case.source.prepare(self.place, case.before)
         return variables
 
     def _make_ready(self, name: str, outcome: Outcome, variables: Mapping[str, str]) -> None:
@@ -87,17 +94,23 @@ class CaseRun:
         self._stands[name] = ready
 
     def _round(self, title: str, *, counts: bool, backwards: bool) -> None:
-        names: Sequence[str] = list(self.outcomes)
-        for name in reversed(names) if backwards else names:
+        order: Sequence[str] = list(self.outcomes)
+        for name in reversed(order) if backwards else order:
             outcome = self.outcomes[name]
             if outcome.is_over or (not counts and outcome.contestant.stop_after):
                 continue
-            run = self._one(name, title, counts=counts)
-            outcome.problem = run.problem
-            if counts and not run.problem:
-                outcome.runs.append(run)
-            told = run.problem or f"{run.wall:7.2f} s wall {run.cpu:7.2f} s CPU" + (" (stopped)" if run.stopped else "")
-            print(f"  {title:<12} {name:<11} {told}", flush=True)
+            for _ in range(1 if counts else outcome.contestant.warmups):
+                if not outcome.is_over:
+                    self._count(outcome, self._one(name, title, counts=counts), title, counts=counts)
+
+    def _count(self, outcome: Outcome, run: Run, title: str, *, counts: bool) -> None:
+        outcome.problem = run.problem
+        if counts and not run.problem:
+            outcome.runs.append(run)
+        elif not run.problem:
+            outcome.warmups.append(run.wall)
+        told = run.problem or f"{run.wall:7.2f} s wall {run.cpu:7.2f} s CPU" + (" (stopped)" if run.stopped else "")
+        print(f"  {title:<12} {outcome.contestant.name:<11} {told}", flush=True)
 
     def _one(self, name: str, title: str, *, counts: bool) -> Run:
         outcome, ready, case = self.outcomes[name], self._stands[name], self.case
@@ -105,18 +118,35 @@ class CaseRun:
         if case.target is not None and case.table is not None:
             variables = case.target.reset(self.place, case.table, outcome.contestant)
         log = self.place.cache / "logs" / case.name / f"{name}-{title.replace(' ', '_')}.log"
+        problem = self._load_before(ready, variables, log) if case.before is not None else ""
+        if problem:
+            return Run(0.0, 0.0, 0.0, 0.0, problem=f"the load before: {problem}")
         run = run_once(self.place, case, ready, variables, log=log, counts=counts)
         if not run.problem and not run.stopped:
             run.problem = self._judge(outcome)
         shutil.rmtree(self.place.work / "target", ignore_errors=True)
         return run
 
+    def _load_before(self, ready: Stand, variables: Mapping[str, str], log: Path) -> str:
+        """Put the target into the state after an earlier load, made once by the contestant; return what went wrong."""
+        kept = self.place.work / "before" / self.case.name / ready.contestant.name
+        folder = names.folder_of(self.place, ready.contestant)
+        if not kept.is_dir():
+            with_source = {**variables, **self._variables_before}
+            run = run_once(self.place, self.case, ready, with_source, log=log.with_suffix(".before"), counts=False)
+            if run.problem:
+                return run.problem
+            shutil.copytree(folder, kept)
+        else:
+            shutil.copytree(kept, folder, dirs_exist_ok=True)
+        return ""
+
     def _judge(self, outcome: Outcome) -> str:
         """Empty when the result is right."""
         case = self.case
         if case.check is not None:
             return case.check(self.place, self.place.work / "run")
-        if case.target is None or case.table is None or self.expected is None:
+        if case.target is None or case.table is None or self.expected is None or not case.is_read_back:
             return ""
         try:
             outcome.found = case.target.read(self.place, case.table, outcome.contestant)
@@ -130,7 +160,8 @@ class CaseRun:
         for name, ready in self._stands.items():
             words = self.outcomes[name].contestant.closes
             if words:
-                flow_command(ready, words)
+                with suppress(Unavailable):  # the case is measured; an engine ends by itself when it is idle
+                    flow_command(ready, words)
 
 
 def run_case(case: Case, place: Place, options: Options) -> dict[str, Outcome]:

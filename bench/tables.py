@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BIG, INT, MONEY, DAY, TEXT = "bigint", "integer", "decimal", "date", "text"
+BIG, INT, MONEY, DAY, MOMENT, TEXT = "bigint", "integer", "decimal", "date", "timestamp", "text"
 _TYPES = {
     "postgres": {BIG: "bigint", INT: "integer", MONEY: "numeric(15,2)", DAY: "date", TEXT: "text"},
     "mysql": {BIG: "bigint", INT: "int", MONEY: "decimal(15,2)", DAY: "date", TEXT: "varchar(199)"},
-    "duckdb": {BIG: "BIGINT", INT: "INTEGER", MONEY: "DECIMAL(15,2)", DAY: "DATE", TEXT: "VARCHAR"},
-    "sqlite": {BIG: "BIGINT", INT: "INTEGER", MONEY: "DECIMAL(15,2)", DAY: "DATE", TEXT: "TEXT"},
+    "duckdb": {
+        BIG: "BIGINT",
+        INT: "INTEGER",
+        MONEY: "DECIMAL(15,2)",
+        DAY: "DATE",
+        MOMENT: "TIMESTAMP",
+        TEXT: "VARCHAR",
+    },
+    "sqlite": {BIG: "BIGINT", INT: "INTEGER", MONEY: "DECIMAL(15,2)", DAY: "DATE", MOMENT: "TIMESTAMP", TEXT: "TEXT"},
 }
 
 
@@ -89,3 +96,16 @@ TINY = Table(
     columns=(("id", BIG), ("city", TEXT), ("amount", MONEY), ("day", DAY)),
     key=("id",),
 )
+# The orders and the customers of a small shop, as `flow init` makes them.
+SHOP_ORDERS = Table(
+    name="shop_orders",
+    origin="",
+    rows=4_000,
+    columns=(("order_id", BIG), ("customer_id", BIG), ("ordered_at", MOMENT), ("status", TEXT), ("amount", MONEY)),
+    key=("order_id",),
+)
+_CUSTOMERS = (("customer_id", BIG), ("email", TEXT), ("name", TEXT), ("city", TEXT), ("updated_at", MOMENT))
+CUSTOMERS = Table(name="customers", origin="", rows=500, columns=_CUSTOMERS, key=("customer_id",))
+# The same customers a day later: 12 have moved, 1 is new.
+MOVED_CUSTOMERS = Table(name="moved_customers", origin="", rows=501, columns=_CUSTOMERS, key=("customer_id",))
+MOVED = 12

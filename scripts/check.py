@@ -20,9 +20,13 @@ STEPS = {
     },
     "services": {"servers for the tests": [PYTHON, "-m", "tests.services", "install"]},
 }
+# A file stays with one worker: its servers, databases and Spark session are its own. Files with slow tests come first.
+SIDE_BY_SIDE = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=20"]
 PYTEST = {
     "unit": ["tests/unit"],
-    "tests": ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--durations=80", "--durations-min=4"],
+    "coverage": ["tests/unit", "--cov=ematix_flow", "--cov-report=term:skip-covered"],
+    "tests": SIDE_BY_SIDE,
+    "everything": [*SIDE_BY_SIDE, "--full", "--promises"],
 }
 
 

@@ -28,6 +28,16 @@ BEYOND = """\
   they are appended or sent, and `flow stream rewind` asks first.
 """
 
+PROMISES = (
+    "a table of dead letters has each of them once",
+    "a topic of dead letters is sent to at least once, also where the stream delivers exactly once",
+    "flow doctor checkpoint compares transactions with the checkpoint",
+    "a target that was left behind gets what it missed later",
+    "a stream with a window or a join keeps the word of its pair",
+    "a rewind reads again, and asks first",
+)
+"""The same in short, as tests name what they prove (`@pytest.mark.proves`); `make test-full` says which were proven."""
+
 PROOFS = {
     "once": (
         _EVERY_CELL,

@@ -1,4 +1,8 @@
-"""Make .venv: locked packages, the package itself, Java and the jars; answers at once when nothing changed."""
+"""Make .venv: locked packages, the package itself, Java and the jars; answers at once when nothing changed.
+
+pip installs uv and what builds packages (requirements-build.lock), uv the rest: requirements.lock, or for `setup.py demo`
+requirements-demo.lock, which leaves out what only tests, other systems and development need.
+"""
 
 from __future__ import annotations
 
@@ -15,28 +19,40 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-LOCK = ROOT / "requirements.lock"
+BUILD_LOCK, DEMO_LOCK, LOCK = (ROOT / f"requirements{part}.lock" for part in ("-build", "-demo", ""))
 STAMP = VENV / "setup.stamp"
 LOG = VENV / "setup.log"
 OLDEST = (3, 10)
-# pyspark comes as source: what builds it has to be there before the rest of the lock can be installed.
-BUILD_TOOLS = ("setuptools", "wheel", "packaging")
+# pyspark comes as source only: what it is packed into is unpacked at once, so that compressing it is half a minute lost.
+QUICK_BUILD = "pyspark:--build-option=--compression=stored"
+# What pip was told about indexes and certificates holds for uv as well.
+PIP_TO_UV = {
+    "index-url": "UV_DEFAULT_INDEX", "extra-index-url": "UV_INDEX", "find-links": "UV_FIND_LINKS", "cert": "SSL_CERT_FILE",
+    "no-index": "UV_NO_INDEX", "timeout": "UV_HTTP_TIMEOUT", "default-timeout": "UV_HTTP_TIMEOUT",
+}  # fmt: skip
+DEMO_JARS = ("delta",)
+# Imported once while jars are fetched, so that the first run finds compiled modules.
+IMPORTED = "pandas, pyarrow, duckdb, deltalake, sqlglot, pyspark.sql.connect.session, ematix_flow.engine.batch"
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 STARTED = time.monotonic()
 
 
-def main() -> None:
+def main(words: list[str]) -> None:
     use_a_recent_python()
+    only_demo = words == ["demo"]
     with LOCK.open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        changed = not is_up_to_date()
+        changed = not is_up_to_date(only_demo=only_demo)
         if changed:
             make_venv()
-            install_packages()
-            STAMP.write_text(stamp(), encoding="utf-8")
+            install_packages(only_demo=only_demo)
+            STAMP.write_text(stamp(only_demo=only_demo), encoding="utf-8")
         provide_java()
-        fetch_jars()
-        if changed:
+        compiling = compile_modules() if changed else None
+        fetch_jars(DEMO_JARS if only_demo else ())
+        if compiling is not None:
+            compiling.wait()
+        if changed and not only_demo:  # the demo would start while the archive is made, and wait for the processor
             archive_classes()
     say("ready, nothing to do" if not changed else f"ready after {elapsed():.0f} s")
 
@@ -53,17 +69,19 @@ def use_a_recent_python() -> None:
     give_up(f"Python 3.10 or newer is needed, this is {found}; install one, or run: make setup PYTHON=/path/to/python3")
 
 
-def stamp() -> str:
+def stamp(*, only_demo: bool) -> str:
     """What the environment was made from; any change of it means: make it again."""
     content = hashlib.sha256()
-    for part in (LOCK.read_bytes(), (ROOT / "pyproject.toml").read_bytes(), Path(__file__).read_bytes()):
-        content.update(part)
-    return f"{content.hexdigest()} {sys.version_info[0]}.{sys.version_info[1]} {ROOT}\n"
+    for file in (BUILD_LOCK, DEMO_LOCK, LOCK, ROOT / "pyproject.toml", Path(__file__)):
+        content.update(file.read_bytes())
+    part = " demo" if only_demo else ""
+    return f"{content.hexdigest()} {sys.version_info[0]}.{sys.version_info[1]} {ROOT}{part}\n"
 
 
-def is_up_to_date() -> bool:
+def is_up_to_date(*, only_demo: bool) -> bool:
+    enough = {stamp(only_demo=False), stamp(only_demo=only_demo)}
     try:
-        return VENV_PYTHON.exists() and STAMP.read_text(encoding="utf-8") == stamp()
+        return VENV_PYTHON.exists() and STAMP.read_text(encoding="utf-8") in enough
     except OSError:
         return False
 
@@ -97,48 +115,66 @@ def has_modules(*names: str) -> bool:
     return subprocess.run([sys.executable, "-c", asked], capture_output=True).returncode == 0
 
 
-def install_packages() -> None:
+def install_packages(*, only_demo: bool) -> None:
     LOG.write_text("", encoding="utf-8")
-    blocks = lock_blocks()
+    lock = DEMO_LOCK if only_demo else LOCK
     is_first = not any(VENV.glob("lib/*/site-packages/pyspark"))
-    say(
-        f"installing {len(blocks)} locked packages"
-        + (" (Spark is large: this takes minutes, once)" if is_first else "")
-    )
-    tools = VENV / "build-tools.lock"
-    tools.write_text("".join(blocks[name] for name in BUILD_TOOLS), encoding="utf-8")
-    pip("install", "--require-hashes", "--no-deps", "-r", str(tools))
-    pip("install", "--require-hashes", "--no-deps", "--no-build-isolation", "-r", str(LOCK))
-    pip("install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT))
+    say(f"installing the packages of {lock.name}" + (" (Spark is large: this takes a while, once)" if is_first else ""))
+    pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+    install([*pip, "--quiet", "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(BUILD_LOCK)])
+    uv = [str(VENV / "bin" / "uv"), "pip"]
+    only_locked = ["--no-build-isolation", "--config-settings-package", QUICK_BUILD]
+    install([*uv, "sync", "--require-hashes", *only_locked, str(lock)])
+    install([*uv, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
 
 
-def lock_blocks() -> dict[str, str]:
-    """The lock file, package by package: a line with the version, then its indented hashes."""
-    blocks: dict[str, str] = {}
-    name = ""
-    for line in LOCK.read_text(encoding="utf-8").splitlines(keepends=True):
-        if not line.startswith(" "):
-            name = line.split("==")[0]
-        blocks[name] = blocks.get(name, "") + line
-    return blocks
-
-
-def pip(*words: str) -> None:
-    """Run pip with its talk in the log, and show that it is alive."""
-    command = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", *words]
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+def install(command: list[str]) -> None:
+    """Run an installer with its output in the log; print from time to time that it is running."""
     with LOG.open("a", encoding="utf-8") as log:
-        process = subprocess.Popen(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    while True:
-        try:
-            code = process.wait(20)
-            break
-        except subprocess.TimeoutExpired:
-            say(f"  still installing, {elapsed():.0f} s")
+        running = subprocess.Popen(
+            command, cwd=ROOT, env={**settings_of_pip(), **clean()}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+    while (code := wait_for(running)) is None:
+        say(f"  still installing, {elapsed():.0f} s")
     if code != 0:
         tail = LOG.read_text(encoding="utf-8", errors="replace").splitlines()[-25:]
         advice = f"the locked packages could not be installed: is the package index reachable? The whole log: {LOG}"
         give_up("\n".join([*tail, advice]))
+
+
+def settings_of_pip() -> dict[str, str]:
+    """Return pip's settings, from its files and variables, as uv's variables; uv's own variables win over them."""
+    listed = subprocess.run(
+        [str(VENV_PYTHON), "-m", "pip", "config", "list"], env=clean(), capture_output=True, text=True, check=False
+    )
+    found = {"VIRTUAL_ENV": str(VENV)}
+    for line in listed.stdout.splitlines():
+        name, _, value = line.partition("=")
+        variable = PIP_TO_UV.get(name.rpartition(".")[2])
+        if variable:
+            found[variable] = " ".join(value.strip("'\"").split("\\n")).strip()
+    return found
+
+
+def wait_for(process: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code, or None when the process is still running after a while."""
+    try:
+        return process.wait(20)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def clean() -> dict[str, str]:
+    """The variables without those that point Python to other packages."""
+    others = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
+    return {name: value for name, value in os.environ.items() if name not in others}
+
+
+def compile_modules() -> subprocess.Popen[bytes]:
+    """Import in the background what a first run imports: Python keeps what it has compiled."""
+    command = [str(VENV_PYTHON), "-c", f"import {IMPORTED}"]
+    quiet = subprocess.DEVNULL
+    return subprocess.Popen(command, cwd=ROOT, env=clean(), stdin=quiet, stdout=quiet, stderr=quiet)
 
 
 def provide_java() -> None:
@@ -152,9 +188,9 @@ def provide_java() -> None:
         give_up(again.stderr.strip())
 
 
-def fetch_jars() -> None:
-    """Progress goes straight through; the paths are of no interest here."""
-    command = [str(VENV_PYTHON), "-m", "ematix_flow.engine.jars"]
+def fetch_jars(sets: tuple[str, ...]) -> None:
+    """Fetch these jar sets, or all; progress goes straight through, the paths are of no interest here."""
+    command = [str(VENV_PYTHON), "-m", "ematix_flow.engine.jars", *sets]
     if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
         give_up("the jars for Spark could not be fetched (see above)")
 
@@ -215,4 +251,4 @@ def give_up(reason: str) -> NoReturn:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

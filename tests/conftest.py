@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
 
 import hypothesis
 import pytest
 
+from ematix_flow.foundation.cache import cache_home
+from ematix_flow.runlog.worker import this_worker
 from tests import services
-from tests.full import waits, when_full
 from tests.services.kafka import Kafka
 from tests.services.wanted import or_skip
+
+pytest_plugins = ("tests.plugins.selection", "tests.plugins.isolation", "tests.plugins.promises")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,33 +28,32 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.register_profile("busy machine", deadline=None)
     hypothesis.settings.load_profile("busy machine")
     os.environ.setdefault("EMATIX_FLOW_ENGINE", "local")  # an engine that a developer keeps warm is not under test
+    # Tests with a home of their own would fetch the jars again, start without a class archive and train one.
+    os.environ.setdefault("EMATIX_FLOW_CACHE", str(cache_home()))
     if not hasattr(config, "workerinput"):
         services.open_session()
-
-
-# Files with few and long tests: begun last, one of them would keep a single worker busy at the end.
-_FIRST = (
-    "tests/cluster/test_standalone.py", "tests/e2e/test_starter_project.py", "tests/crash/", "tests/scale/", "tests/e2e/",
-    "tests/contract/",
-)  # fmt: skip
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first, everything else in its usual order; what is long and has a twin waits for CONTRACT_FULL=1."""
-
-    def place(item: pytest.Item) -> int:
-        return next((number for number, name in enumerate(_FIRST) if item.nodeid.startswith(name)), len(_FIRST))
-
-    items.sort(key=place)
-    for item in items:
-        if waits(item.nodeid):
-            item.add_marker(when_full("a long test, for which shorter ones stand"))
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Whoever opened the session stops its servers."""
     if not hasattr(config, "workerinput"):
         services.close_session()
+
+
+@pytest.fixture(scope="session")
+def warm_engine() -> Iterator[dict[str, str]]:
+    """The variables with which commands in processes of their own share one engine instead of starting a JVM each."""
+    folder = tempfile.mkdtemp(prefix="flow-engine-")  # the path of a socket is short
+    variables = {
+        "EMATIX_FLOW_ENGINE": "auto", "EMATIX_FLOW_ENGINE_DIR": folder, "EMATIX_FLOW_KEEP_WARM": "1",
+        "EMATIX_FLOW_ENGINE_OWNER": this_worker(), "EMATIX_FLOW_DRIVER_MEMORY": "1g",
+    }  # fmt: skip
+    environment = {**os.environ, **variables, "EMATIX_FLOW_LOGS_DIR": folder}
+    command = [sys.executable, "-m", "ematix_flow.cli", "engine"]
+    subprocess.run([*command, "start", "--json"], env=environment, check=True, capture_output=True)
+    yield variables
+    subprocess.run([*command, "stop"], env=environment, check=True, capture_output=True)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")

@@ -9,9 +9,10 @@ from bench.model import Case
 _ORDER = (
     "help",
     "start",
-    "start_on_spark",
     "start_csv",
-    "start_warm",
+    "csv_to_duckdb",
+    "scd2_to_delta",
+    "preview",
     "pg_to_parquet",
     "pg_to_delta",
     "parquet_to_pg",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.contestants import duckdb, product, stock
+from bench.contestants import cold_and_warm, duckdb, stock
 from bench.ends import DuckdbSource, ParquetTarget
 from bench.model import Case, Goal
 from bench.tables import ORDERS
@@ -14,9 +14,9 @@ CASE = Case(
     source=DuckdbSource(),
     target=ParquetTarget(),
     contestants=(
-        product("duckdb_to_parquet"),
+        *cold_and_warm("duckdb_to_parquet"),
         stock("duckdb_to_parquet", "duckdb"),
         duckdb("duckdb_to_parquet"),
     ),
-    goals=(Goal(at_least=1.5),),
+    goals=(Goal(at_least=2),),
 )

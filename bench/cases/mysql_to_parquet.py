@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.contestants import connectorx, polars, product, stock
+from bench.contestants import cold_and_warm, connectorx, polars, stock
 from bench.ends import MysqlSource, ParquetTarget
-from bench.model import Case, Goal
+from bench.model import WARM, Case, Goal
 from bench.tables import LINEITEM
 
 CASE = Case(
@@ -14,10 +14,10 @@ CASE = Case(
     source=MysqlSource(),
     target=ParquetTarget(),
     contestants=(
-        product("mysql_to_parquet"),
+        *cold_and_warm("mysql_to_parquet"),
         stock("mysql_to_parquet", "mysql"),
         connectorx("mysql_to_parquet"),
         polars("mysql_to_parquet"),
     ),
-    goals=(Goal(at_least=3),),
+    goals=(Goal(at_least=3), Goal(at_least=4, who=WARM)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.contestants import duckdb, product, stock
+from bench.contestants import cold_and_warm, duckdb, stock
 from bench.ends import DuckdbTarget, ParquetSource
 from bench.model import Case, Goal
 from bench.tables import ORDERS
@@ -18,7 +18,7 @@ CASE = Case(
     table=ORDERS,
     source=ParquetSource(),
     target=DuckdbTarget(),
-    contestants=(product("parquet_to_duckdb"), _STOCK, duckdb("parquet_to_duckdb")),
+    contestants=(*cold_and_warm("parquet_to_duckdb"), _STOCK, duckdb("parquet_to_duckdb")),
     goals=(Goal(at_least=20),),
     note="Stock PySpark is stopped after two minutes.",
 )

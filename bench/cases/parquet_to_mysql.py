@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.contestants import product, stock
+from bench.contestants import cold_and_warm, stock
 from bench.ends import MysqlTarget, ParquetSource
-from bench.model import Case, Goal
+from bench.model import WARM, Case, Goal
 from bench.tables import ORDERS
 
 CASE = Case(
@@ -14,8 +14,8 @@ CASE = Case(
     source=ParquetSource(),
     target=MysqlTarget(),
     contestants=(
-        product("parquet_to_mysql"),
+        *cold_and_warm("parquet_to_mysql"),
         stock("parquet_to_mysql", "mysql"),
     ),
-    goals=(Goal(at_least=4),),
+    goals=(Goal(at_least=3), Goal(at_least=4, who=WARM)),
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bench.contestants import polars, product, stock
+from bench.contestants import cold_and_warm, polars, stock
 from bench.ends import ParquetSource, PostgresTarget
-from bench.model import Case, Goal
+from bench.model import WARM, Case, Goal
 from bench.tables import ORDERS
 
 CASE = Case(
@@ -14,9 +14,9 @@ CASE = Case(
     source=ParquetSource(),
     target=PostgresTarget(),
     contestants=(
-        product("parquet_to_pg"),
+        *cold_and_warm("parquet_to_pg"),
         stock("parquet_to_pg", "postgres"),
         polars("parquet_to_pg"),
     ),
-    goals=(Goal(at_least=3),),
+    goals=(Goal(at_least=3), Goal(at_least=4, who=WARM)),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.contestants import product, stock
+from bench.contestants import cold_and_warm, stock
 from bench.ends import ParquetSource, SqliteTarget
 from bench.model import Case, Goal
 from bench.tables import ORDERS
@@ -16,7 +16,7 @@ CASE = Case(
     source=ParquetSource(),
     target=SqliteTarget(),
     contestants=(
-        product("parquet_to_sqlite"),
+        *cold_and_warm("parquet_to_sqlite"),
         replace(stock("parquet_to_sqlite", "sqlite"), note="days stored as milliseconds since 1970"),
     ),
     goals=(Goal(at_least=1.2),),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.contestants import polars, product, stock
+from bench.contestants import cold_and_warm, polars, stock
 from bench.ends import DeltaTarget, PostgresSource
 from bench.model import Case, Goal
 from bench.tables import LINEITEM
@@ -14,7 +14,7 @@ CASE = Case(
     source=PostgresSource(),
     target=DeltaTarget(),
     contestants=(
-        product("pg_to_delta"),
+        *cold_and_warm("pg_to_delta"),
         stock("pg_to_delta", "postgres", "delta"),
         polars("pg_to_delta"),
     ),

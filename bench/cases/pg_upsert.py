@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.contestants import product, stock
+from bench.contestants import cold_and_warm, stock
 from bench.ends import ParquetSource, PostgresTarget
 from bench.model import Case, Goal
 from bench.tables import CHANGED_ORDERS, ORDERS
@@ -14,9 +14,9 @@ CASE = Case(
     source=ParquetSource(),
     target=PostgresTarget(base=ORDERS),
     contestants=(
-        product("pg_upsert"),
+        *cold_and_warm("pg_upsert"),
         stock("pg_upsert", "postgres"),
     ),
-    goals=(Goal(at_least=2),),
+    goals=(Goal(at_least=3),),
     note="The target already holds every row; a fifth of them changed.",
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bench.contestants import product, stock
+from bench.contestants import cold_and_warm, stock
 from bench.ends import ParquetTarget, SqliteSource
 from bench.model import Case, Goal
 from bench.tables import ORDERS
@@ -16,7 +16,7 @@ CASE = Case(
     source=SqliteSource(),
     target=ParquetTarget(),
     contestants=(
-        product("sqlite_to_parquet"),
+        *cold_and_warm("sqlite_to_parquet"),
         replace(stock("sqlite_to_parquet", "sqlite"), note="its BIGINT columns are DECIMAL(20,0)"),
     ),
     goals=(Goal(at_least=1.2),),

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from bench.contestants import product, stock
+from bench.contestants import cold_and_warm, on_sail, stock
 from bench.ends import ParquetTarget, SqliteSource
-from bench.model import Case, Goal
+from bench.model import SAIL, WARM, Case, Goal
 from bench.tables import TINY
+
+_COLD, _WARM = cold_and_warm("start", warmups=5)
 
 CASE = Case(
     name="start",
-    title="tiny run, SQLite → Parquet",
+    title="tiny load, SQLite → Parquet",
     table=TINY,
     source=SqliteSource(),
     target=ParquetTarget(),
-    contestants=(product("start"), stock("start", "sqlite")),
-    goals=(Goal(at_least=2.5),),
+    contestants=(_COLD, _WARM, on_sail(_COLD), stock("start", "sqlite")),
+    goals=(
+        Goal(at_least=2.5),
+        Goal(at_least=12, who=WARM),
+        Goal(at_most_seconds=0.8, who=WARM),
+        Goal(at_most_seconds=1.5, who=SAIL),
+    ),
+    note="Engine sail finds no Java on its PATH.",
 )

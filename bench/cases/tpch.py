@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
 from bench import data
-from bench.contestants import duckdb, on_sail, stock
-from bench.model import PRODUCT, SAIL, Case, Contestant, Goal
+from bench.contestants import duckdb, on_sail, polars, stock
+from bench.model import PRODUCT, SAIL, Case, Contestant, Goal, Unavailable
 from bench.place import FOLDER, Place
 
 _CODE = FOLDER / "tpch"
 _EXPECTED = "tpch_answers.json"
+_GIGABYTE = 2**30
+_MEMORY_PER_SCALE = 1.5
+_DISK_PER_SCALE = 2.0
 
 
 def _prepare(place: Place) -> Mapping[str, str]:
     """The tables, and DuckDB's answers to compare with."""
     import duckdb as engine
 
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIGABYTE
+    refusal = too_large(place.scale, memory=memory, disk=shutil.disk_usage(place.cache).free / _GIGABYTE)
+    if refusal:
+        raise Unavailable(refusal)
     folder = data.tpch(place, *data.TPCH)
     with engine.connect() as client:
         for table in data.TPCH:
@@ -29,6 +38,15 @@ def _prepare(place: Place) -> Mapping[str, str]:
         }
     (place.work / _EXPECTED).write_text(json.dumps(answers, default=str), encoding="utf-8")
     return {"BENCH_TPCH": str(folder), "BENCH_TPCH_TABLES": ",".join(data.TPCH), "BENCH_TPCH_CODE": str(_CODE)}
+
+
+def too_large(scale: float, *, memory: float, disk: float) -> str:
+    """Return why the queries do not fit a machine with so many gigabytes, empty where they do."""
+    if memory < scale * _MEMORY_PER_SCALE:
+        return f"scale {scale:g} needs {scale * _MEMORY_PER_SCALE:.0f} GB of memory, and this machine has {memory:.0f}"
+    if disk < scale * _DISK_PER_SCALE:
+        return f"scale {scale:g} needs {scale * _DISK_PER_SCALE:.0f} GB on disk, and {disk:.0f} are free"
+    return ""
 
 
 def _steps(folder: Path) -> Mapping[str, float]:
@@ -83,6 +101,7 @@ CASE = Case(
         on_sail(_OURS),
         stock("tpch"),
         duckdb("tpch"),
+        polars("tpch"),
     ),
     goals=(Goal(at_least=1.5), Goal(at_least=10, who=SAIL), Goal("duckdb", at_least=0.4, who=SAIL)),
     is_warm=True,

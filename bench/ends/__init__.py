@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bench.ends.embedded import DuckdbSource, DuckdbTarget, SqliteSource, SqliteTarget
-from bench.ends.folders import CsvSource, DeltaTarget, ParquetSource, ParquetTarget
+from bench.ends.folders import CsvSource, DeltaTarget, HistoryTarget, ParquetSource, ParquetTarget
 from bench.ends.kafka import KafkaSource
 from bench.ends.mysql import MysqlSource, MysqlTarget
 from bench.ends.postgres import PostgresSource, PostgresTarget
@@ -13,6 +13,7 @@ __all__ = [
     "DeltaTarget",
     "DuckdbSource",
     "DuckdbTarget",
+    "HistoryTarget",
     "KafkaSource",
     "MysqlSource",
     "MysqlTarget",

@@ -13,7 +13,7 @@ from bench.ends.folders import ParquetTarget
 from bench.fingerprint import Fingerprint, query, sqlite_hash
 from bench.model import Contestant
 from bench.place import Place
-from bench.tables import BIG, DAY, INT, MONEY, Table
+from bench.tables import BIG, DAY, INT, MOMENT, MONEY, Table
 
 
 class DuckdbSource:
@@ -95,7 +95,7 @@ class SqliteTarget(ParquetTarget):
 def _fill_sqlite(file: Path, table: Table, rows: Path) -> None:
     import duckdb
 
-    casts = {BIG: "{0}", INT: "{0}", MONEY: "{0}::DOUBLE", DAY: "{0}::VARCHAR"}
+    casts = {BIG: "{0}", INT: "{0}", MONEY: "{0}::DOUBLE", DAY: "{0}::VARCHAR", MOMENT: "{0}::VARCHAR"}
     columns = ", ".join(casts.get(kind, "{0}").format(name) for name, kind in table.columns)
     places = ", ".join("?" for _ in table.columns)
     with closing(sqlite3.connect(file)) as client, duckdb.connect() as reader:

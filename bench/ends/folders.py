@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from bench import data
 from bench.ends import names
@@ -54,3 +55,26 @@ class DeltaTarget(ParquetTarget):
 
         folder = names.folder_of(place, contestant) / names.SCHEMA / names.target_name(table)
         return of_duckdb(table, "found", register={"found": DeltaTable(str(folder)).to_pyarrow_dataset()})
+
+
+@dataclass(frozen=True)
+class HistoryTarget(ParquetTarget):
+    """A Delta table with every version of its rows; the current ones are compared with the source."""
+
+    closed: int  # versions that must have ended
+    name: str = "customer_dim"
+
+    def read(self, place: Place, table: Table, contestant: Contestant) -> Fingerprint:
+        """Fingerprint the current versions; raise ValueError for another number of ended ones."""
+        import duckdb
+        from deltalake import DeltaTable
+
+        found = DeltaTable(str(names.folder_of(place, contestant) / names.SCHEMA / self.name)).to_pyarrow_dataset()
+        with duckdb.connect() as client:
+            client.register("found", found)
+            answer = client.execute(
+                "SELECT count(*) FROM found WHERE NOT is_current AND valid_to IS NOT NULL"
+            ).fetchone()
+        if answer != (self.closed,):
+            raise ValueError(f"{answer} versions have ended instead of {self.closed}")
+        return of_duckdb(table, "(SELECT * FROM found WHERE is_current)", register={"found": found})

@@ -2,7 +2,8 @@
 
 from typing import Annotated
 
-from ematix_flow import BigInt, Date, Integer, Numeric, Text, ematix, pk
+from ematix_flow import BigInt, Date, Integer, Numeric, String, Text, Timestamp, ematix, pk
+from ematix_flow.normalize import email_normalize, trim, whitespace_to_null
 
 
 @ematix.table(schema="bench")
@@ -78,3 +79,21 @@ class Tiny:
     city: Text
     amount: Numeric[15, 2]
     day: Date
+
+
+@ematix.table(schema="bench")
+class ShopOrders:
+    order_id: BigInt
+    customer_id: BigInt
+    ordered_at: Timestamp
+    status: Text
+    amount: Numeric[15, 2]
+
+
+@ematix.table(schema="bench")
+class CustomerDim:
+    customer_id: Annotated[BigInt, pk()]
+    email: Annotated[String[256], email_normalize()]
+    name: Annotated[String[128], trim()]
+    city: Annotated[String[64] | None, whitespace_to_null()]
+    updated_at: Timestamp

@@ -58,10 +58,7 @@ __all__ = [
 
 def connect(url: str) -> Connection:
     """A connection by its url; a server is asked at once whether it answers."""
-    opened = _connect(url=url)
-    if opened.backend.client is not None:
-        opened.ping()
-    return opened
+    return _connect(url=url)
 
 
 def core_version() -> str:

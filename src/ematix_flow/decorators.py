@@ -21,6 +21,7 @@ from ematix_flow.declare.table import table as _table
 from ematix_flow.declare.workflow import Workflow, register_workflow
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import caller
+from ematix_flow.foundation.signatures import taking
 
 
 class Pipeline:
@@ -47,11 +48,14 @@ class Pipeline:
     def __call__(self) -> Any:
         return self.sync()
 
+    @taking(PipelineOptions)
     def sync(self, *, accept_deletes: int | None = None, **overrides: Any) -> Any:
         """Run now; keywords override those of the decorator for this run."""
         from ematix_flow.engine import batch
+        from ematix_flow.engine.post import own_exceptions
 
-        return batch.run(self.spec, overrides=overrides, run_log=_run_log(), accept_deletes=accept_deletes)
+        with own_exceptions():
+            return batch.run(self.spec, overrides=overrides, run_log=_run_log(), accept_deletes=accept_deletes)
 
     def preview(self, *, rows: int = 0) -> Any:
         """What a run would do; changes nothing."""
@@ -59,11 +63,12 @@ class Pipeline:
 
         return preview(self.spec, rows=rows)
 
-    def dry_run(self, **overrides: Any) -> Any:
+    @taking(PipelineOptions)
+    def dry_run(self, *, accept_deletes: int | None = None, **overrides: Any) -> Any:
         """Stage, check and count, then roll back."""
         from ematix_flow.engine import batch
 
-        return batch.rehearse(self.spec, overrides=overrides)
+        return batch.rehearse(self.spec, overrides=overrides, accept_deletes=accept_deletes)
 
     def validate(self) -> Any:
         """Whether source, target and declaration fit together."""
@@ -122,6 +127,7 @@ class Ematix:
         """Class decorator: annotated columns become a table."""
         return _table(schema=schema, name=name)
 
+    @taking(PipelineOptions)
     def pipeline(self, **options: Any) -> Callable[[Callable[..., Any]], Pipeline]:
         """Function decorator: the function says where rows come from, the keywords say where they go."""
         where = caller()
@@ -136,6 +142,7 @@ class Ematix:
 
     job = pipeline
 
+    @taking(StreamOptions)
     def streaming_pipeline(self, **options: Any) -> Callable[[Callable[[], Any]], StreamingPipeline]:
         """Function decorator: a stream, said by its keywords; the function takes nothing and only gives it a name."""
         where = caller()

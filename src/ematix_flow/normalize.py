@@ -32,8 +32,9 @@ from ematix_flow.declare.normalizer_functions import (
     upper,
     whitespace_to_null,
 )
-from ematix_flow.declare.normalizers import OnFailure, is_normalizer
+from ematix_flow.declare.normalizers import Normalizer, OnFailure, is_normalizer
 from ematix_flow.declare.pre_transforms import (
+    PreTransform,
     deduplicate_by,
     filter_where,
     is_pipeline_transform,
@@ -72,3 +73,14 @@ def apply_normalization(target_cls: Any, base_sql: str, transforms_pre: Sequence
     if not any(is_normalizer(marker) for _, markers in columns for marker in markers):
         columns = []
     return normalized_select(columns, base_sql, pre_transforms=transforms_pre, dialect="postgres")
+
+
+def _wrapped(transform: PreTransform, inner: str) -> str:
+    from ematix_flow.expressions import normalized_select
+
+    return normalized_select([], inner, pre_transforms=[transform], dialect="postgres")
+
+
+# Declarations know no SQL; whoever imports this door can ask each of them for its own.
+Normalizer.rendered = staticmethod(compose_chain)
+PreTransform.wrapped = staticmethod(_wrapped)

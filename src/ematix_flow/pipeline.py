@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -19,31 +19,30 @@ from ematix_flow.decorators import Pipeline as _Declared
 from ematix_flow.engine import batch
 from ematix_flow.engine import preview as _preview
 from ematix_flow.engine.handle import Connection
-from ematix_flow.engine.post import ParentContext
+from ematix_flow.engine.post import ParentContext, own_exceptions
 from ematix_flow.engine.preview import Preview, ValidateResult
 from ematix_flow.engine.result import Result
 from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.errors import RunFailed, UnknownName
 from ematix_flow.foundation.location import caller
+from ematix_flow.foundation.signatures import taking
 from ematix_flow.orchestrate import backfill as _backfill
-from ematix_flow.orchestrate import cron, messages
+from ematix_flow.orchestrate import cron, messages, status
 from ematix_flow.orchestrate.backfill import BackfillResult
 from ematix_flow.orchestrate.backfill_plan import Order
-from ematix_flow.orchestrate.firing import FailedEvent, FiredEvent, Firing, RunDueResult, SkippedEvent
+from ematix_flow.orchestrate.firing import FailedEvent, FiredEvent, RunDueResult, SkippedEvent
 from ematix_flow.orchestrate.gaps import Gaps, gaps_of
-from ematix_flow.orchestrate.jobs import declared_jobs
-from ematix_flow.orchestrate.settling import gives_up
-from ematix_flow.orchestrate.worker import carry_out
 from ematix_flow.runlog import default_run_log
 from ematix_flow.runlog.memory import InMemoryRunLog
-from ematix_flow.runlog.protocol import RunLog
-from ematix_flow.runlog.records import AttemptState, RunRecord, in_utc
+from ematix_flow.runlog.protocol import RunLog as _RunLog
+from ematix_flow.runlog.records import AttemptState, in_utc
+from ematix_flow.runlog.sqlite import SqliteRunLog as RunLog
 
 __all__ = [
-    "AllOf", "AnyOf", "AttemptState", "FailedEvent", "FiredEvent", "ParentContext", "Pipeline", "RegistryEntry", "RetryPolicy", "RunDueResult", "ScheduledPipeline", "SkippedEvent", "Source", "Target", "TriggerOp",
+    "AllOf", "AnyOf", "AttemptState", "FailedEvent", "FiredEvent", "ParentContext", "Pipeline", "RegistryEntry", "RetryPolicy", "RunDueResult", "RunLog", "ScheduledPipeline", "SkippedEvent", "Source", "Target", "TriggerOp",
     "ValidateResult", "Workflow", "backfill", "depends_on_of", "dry_run", "forecast_next_run", "gaps", "get_pipeline", "is_due", "list_entries", "list_pipelines", "list_transforms",
-    "matched_fire_time", "order_for_run_due", "preview", "register", "register_workflow", "retry_policy_of",
-    "run_due_with_dag", "run_due_with_dag_detailed", "run_pipeline", "run_transform", "send_message", "sync",
+    "matched_fire_time", "order_for_run_due", "preview", "register", "register_workflow", "render_status_table", "retry_policy_of",
+    "run_due_with_dag", "run_due_with_dag_detailed", "run_pipeline", "run_transform", "send_message", "status_snapshot", "sync",
     "upstream_freshness_secs_of", "validate", "workflow_dag_edges",
 ]  # fmt: skip
 
@@ -67,6 +66,7 @@ class RegistryEntry:
     schedule: str | None
 
 
+@taking(PipelineOptions)
 def sync(
     *,
     target: type[ManagedTable],
@@ -75,12 +75,14 @@ def sync(
     mode: str = "append",
     pipeline_name: str | None = None,
     dry_run: bool = False,
+    accept_deletes: int | None = None,
     **options: Any,
 ) -> Result:
     """Load a source into a table now, without declaring a pipeline.
 
     `source` is SQL on the target's connection, a `Source` or a Spark DataFrame; `options` are further keywords of
-    `@ematix.pipeline`. With `dry_run` everything is staged, checked and counted, then rolled back.
+    `@ematix.pipeline`. With `dry_run` everything is staged, checked and counted, then rolled back; `accept_deletes`
+    is the number of rows that the delete brake may let go.
     """
     where = caller()
     named = pipeline_name or f"{target.__schema__}.{target.__tablename__}"
@@ -89,7 +91,10 @@ def sync(
         {"target": target, "target_connection": declared, "mode": mode, "name": named, **options}, where
     )
     spec = pipeline_from(lambda: source, parsed, where)
-    return batch.rehearse(spec) if dry_run else batch.run(spec, run_log=default_run_log())
+    if dry_run:
+        return batch.rehearse(spec, accept_deletes=accept_deletes)
+    with own_exceptions():
+        return batch.run(spec, run_log=default_run_log(), accept_deletes=accept_deletes)
 
 
 def register(*, name: str, schedule: str | None, depends_on: Sequence[str] | None = None,
@@ -137,9 +142,12 @@ def list_transforms() -> list[RegistryEntry]:
     return sorted(found, key=lambda entry: entry.name)
 
 
-def run_pipeline(name: str) -> Result:
-    """Run a declared pipeline now."""
-    return batch.run(registry.get_pipeline(name).spec, run_log=default_run_log())
+def run_pipeline(name: str) -> Any:
+    """Run a declared pipeline now; a `Result`, or what the function of `register` returns that does the work itself."""
+    spec = registry.get_pipeline(name).spec
+    with own_exceptions():
+        done = batch.run(spec, run_log=default_run_log())
+    return done if spec.loads else done.value
 
 
 def backfill(name: str, *, start: Any = None, end: Any = None, chunk: str | None = None, resume: bool = False,
@@ -157,7 +165,7 @@ def gaps(name: str) -> Gaps:
     return gaps_of(spec, _ledger().intervals(name), moment=clock_now())
 
 
-def _ledger() -> RunLog:
+def _ledger() -> _RunLog:
     run_log = default_run_log()
     if run_log is None:
         raise RunFailed("windows stand in the run log's ledger, and there is no run log", hint="make it reachable")
@@ -166,7 +174,8 @@ def _ledger() -> RunLog:
 
 def run_transform(name: str) -> dict[str, Any]:
     """Run a declared transform by itself."""
-    return batch.run_transform(name)
+    with own_exceptions():
+        return batch.run_transform(name)
 
 
 def preview(name: str, *, dry_run: bool = False) -> Preview | Result:
@@ -242,37 +251,29 @@ def run_due_with_dag(due: Sequence[str], *, now: datetime | None = None, run_log
 
 def run_due_with_dag_detailed(due: Sequence[str], *, now: datetime | None = None, run_log: Any = None,
                               alerters: Sequence[Any] | None = None, metrics: Any = None) -> RunDueResult:  # fmt: skip
-    """Run these pipelines as if their schedules had just fired, upstreams first; what ran, failed and was left out."""
-    from ematix_flow.observe.alerts.dispatch import Alerts
-    from ematix_flow.observe.metrics.sinks import NullSink
-    from ematix_flow.observe.watching import Observers
+    """Run these pipelines as if their schedules had just fired, upstreams first; what ran, failed and was left out.
 
-    moment, log = in_utc(now) if now else clock_now(), run_log if run_log is not None else InMemoryRunLog()
-    watchers = Observers(alerts=Alerts(tuple(alerters or ())), metrics=metrics or NullSink())
-    asked = {registry.get_pipeline(name).spec.name for name in due}
+    `run_log` is a run log, its URL or a connection. Without one this process remembers, from call to call, who backs
+    off, who was given up and whose upstreams have succeeded.
+    """
+    from ematix_flow.orchestrate.asked import run_due
 
-    def work(record: RunRecord) -> Any:
-        spec = registry.get_pipeline(record.pipeline).spec
+    moment = in_utc(now) if now else clock_now()
+    return run_due(due, now=moment, run_log=run_log, alerters=alerters or (), metrics=metrics)
 
-        def watched() -> Any:
-            with watchers.watching(spec, attempt=record.attempt, run_id=record.run_id) as watch:
-                try:
-                    done = batch.run(spec, run_log=log, requested=record, listener=watch.listener)
-                except Exception as error:
-                    watch.gave_up = gives_up(spec.retry, record.attempt, error)
-                    raise
-                watch.succeeded(done.to_dict())
-            return done
 
-        return carry_out(record, spec, log, watched, now=moment)
+def status_snapshot(*, run_log: Any = None) -> list[dict[str, Any]]:
+    """How every pipeline stands, by name: last run, next due time, attempts, lag; ready for JSON."""
+    return status.status_snapshot(run_log if run_log is not None else default_run_log() or InMemoryRunLog())
 
-    failing = log.attempt_states()  # these wait for their retry, the others fire now
-    jobs = [
-        replace(job, schedule=None if job.name in failing else "* * * * * *", trigger=None)
-        for job in declared_jobs()
-        if job.name in asked
-    ]
-    return Firing(jobs, log, work, now=moment, interval=1.0).go()
+
+def render_status_table(snapshot: Sequence[Mapping[str, Any]]) -> str:
+    """A snapshot as a table for people."""
+    lines = [status.HEADER, *status.status_rows(snapshot)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
 
 
 def send_message(name: str, *, run_log: Any = None) -> list[str]:

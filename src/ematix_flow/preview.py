@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from ematix_flow.engine.preview import Preview, TargetPlan, ValidateResult, preview, validate
+from ematix_flow.engine.plans import Preview, TargetPlan, TransformPlan
+from ematix_flow.engine.preview import ValidateResult, preview, validate
 
 PreviewResult = Preview
 
-__all__ = ["PreviewResult", "TargetPlan", "ValidateResult", "preview", "render_text", "validate"]
+__all__ = ["PreviewResult", "TargetPlan", "TransformPlan", "ValidateResult", "preview", "render_text", "validate"]
 
 
 def render_text(result: Preview, *, verbose: bool = False, use_color: bool = False) -> str:

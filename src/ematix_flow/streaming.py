@@ -17,6 +17,7 @@ from ematix_flow.declare.streams.spec import EXACTLY_ONCE, StreamSpec
 from ematix_flow.declare.udfs import functions_of
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import caller
+from ematix_flow.foundation.signatures import taking
 
 if TYPE_CHECKING:
     from ematix_flow.engine.streams.runner import StreamOutcome
@@ -70,6 +71,7 @@ def _with_functions(spec: StreamSpec, udfs: tuple[Any, ...], aggregate_udfs: tup
     return replace(spec, udfs=udfs, aggregate_udfs=aggregate_udfs)
 
 
+@taking(StreamOptions)
 def run_streaming_pipeline(*, once: bool = False, run_log_url: str | None = None, **options: Any) -> StreamOutcome:
     """Run a stream until somebody stops it; `once` stops when all is read.
 
@@ -114,6 +116,7 @@ class KafkaToKafkaEosPipeline:
     It takes the keywords of `run_streaming_pipeline`.
     """
 
+    @taking(StreamOptions)
     def __init__(self, **options: Any) -> None:
         where, door = caller(), type(self).__name__
         given = StreamOptions.parse({"delivery": EXACTLY_ONCE, **options}, where, door=door)

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.places import TestCluster, bare_python, wait_for
-from tests.full import when_full
 
-full = when_full("a session start each")
+full = pytest.mark.full("a session start each")
 PIPELINES = """
 from typing import Annotated
 from ematix_flow import BigInt, DuckDBConnection, PostgresConnection, SQLiteConnection, Text, ematix, pk

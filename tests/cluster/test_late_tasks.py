@@ -79,6 +79,7 @@ def published(
     return Counter(row["n"] for row in harness.rows(table))
 
 
+@pytest.mark.full
 def test_an_attempt_that_was_counted_out_before_the_stage_is_read_leaves_nothing(harness: Harness) -> None:
     def at_once(stage: str) -> None:
         with writing(harness) as execute:
@@ -114,6 +115,7 @@ def test_an_attempt_in_the_middle_of_its_write_does_not_come_through_later(harne
     assert all("terminating connection" in text or "closed" in text for text in failed)
 
 
+@pytest.mark.full
 def test_an_attempt_that_begins_to_write_after_the_others_finds_no_stage(harness: Harness) -> None:
     refused: list[str] = []
 

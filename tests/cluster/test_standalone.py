@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cluster.places import ROOT, TestCluster, command_lines, is_alive
-from tests.full import IS_FULL, when_full
+from tests.full import IS_FULL
 
 ROWS = 110_000
 QUICK = {
@@ -26,6 +26,7 @@ SYSTEMS = ("postgres", "delta", "files-parquet")
 KILLED = [("arrow", "postgres")] + [("spark", "delta"), ("arrow", "delta"), ("spark", "postgres")] * IS_FULL
 
 
+@pytest.mark.full
 def test_the_batch_contract_holds_on_the_cluster_in_both_lanes(cluster: TestCluster) -> None:
     """The contract suite itself, in a process whose engine is the cluster; CONTRACT_FULL=1 runs all of these files."""
     chosen = [f"tests/contract/{file}" + ("" if IS_FULL else f"::{test}") for file, test in QUICK.items()]
@@ -113,6 +114,7 @@ def loads(
     _postgres(postgres_url, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("lane", "system"), KILLED)
 def test_a_worker_killed_in_the_middle_of_a_load_loses_and_doubles_nothing(
     cluster: TestCluster, loads: tuple[Loads, str, Path], lane: str, system: str
@@ -134,7 +136,7 @@ def test_a_worker_killed_in_the_middle_of_a_load_loses_and_doubles_nothing(
     )
 
 
-@when_full("it waits for what never comes")
+@pytest.mark.full("it waits for what never comes")
 def test_a_run_whose_workers_are_all_gone_does_not_wait_for_ever(
     cluster: TestCluster, loads: tuple[Loads, str, Path]
 ) -> None:

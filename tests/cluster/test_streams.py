@@ -9,9 +9,8 @@ import pytest
 
 from tests.cluster.places import TestCluster
 from tests.crash.test_kill_streams import Route
-from tests.full import when_full
 
-pytestmark = when_full("the cluster runs loads by default, and streams are loads")
+pytestmark = pytest.mark.full("the cluster runs loads by default, and streams are loads")
 
 
 @pytest.mark.parametrize("way", ["kafka-postgres", "files-delta", "kafka-kafka", "rabbitmq-postgres"])

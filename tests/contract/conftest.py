@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -14,8 +15,8 @@ from ematix_flow.backends.catalog import all_backends
 from ematix_flow.contract.backend import Backend
 from ematix_flow.engine import warm
 from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.shipping import is_connect
 from tests.contract import native
-from tests.contract.breadth import is_left_out
 from tests.contract.gaps import GAPS
 from tests.harness import HARNESSES, open_harness
 from tests.harness.base import Harness
@@ -34,12 +35,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     offered = {backend.name: _offers(backend) for backend in all_backends()}
     there = {name: offered[entry.backend] for name, entry in HARNESSES.items() if entry.backend in offered}
     names = [name for name, promises in there.items() if wanted is None or wanted in promises]
-    module, test = metafunc.module.__name__.rpartition(".")[2], metafunc.definition.originalname
-    names = [name for name in names if not is_left_out(name, module, test) and not native.is_refused(name)]
+    names = [name for name in names if not native.is_refused(name)]
     only = metafunc.definition.get_closest_marker("systems")
     if only:
         names = [name for name in names if name in only.args]
-    metafunc.parametrize("harness", names, indirect=True, scope="session")
+    chosen = _by_default(names, metafunc.definition)
+    cases = [pytest.param(name, marks=() if name in chosen else pytest.mark.full) for name in names]
+    metafunc.parametrize("harness", cases, indirect=True, scope="session")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -52,6 +54,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             )
             if reason is not None:
                 item.add_marker(pytest.mark.xfail(strict=True, reason=reason))
+
+
+def _by_default(systems: list[str], test: Any) -> set[str]:
+    """Return who runs the test by default: those it names, all where it is core, else one of every kind in turn."""
+    named = test.get_closest_marker("by_default")
+    if named:
+        return set(named.args)
+    if test.get_closest_marker("core"):
+        return set(systems)
+    kinds: dict[str, list[str]] = {}
+    for system in systems:
+        kinds.setdefault(HARNESSES[system].kind, []).append(system)
+    turn = crc32(test.originalname.encode())  # the same in every process, and for a test however many others there are
+    return {members[turn % len(members)] for kind, members in kinds.items() if kind}
 
 
 def _offers(backend: Backend) -> frozenset[str]:
@@ -99,9 +115,11 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
     if native.is_native():
         patch.setenv("EMATIX_FLOW_ENGINE", "sail")
-    engine = _warm_engine(patch, home) if os.environ.get(native.ENGINE_VARIABLE) == "connect" else None
+    engine = _warm_engine(patch, home) if os.environ.get(native.ENGINE_VARIABLE) == "warm" else None
     # Plans that are made anew from a stage's sizes pay off for large stages only.
-    spark_session(JARS).conf.set("spark.sql.adaptive.enabled", "false")
+    session = spark_session(JARS)
+    assert engine is None or is_connect(session)
+    session.conf.set("spark.sql.adaptive.enabled", "false")
     yield
     if engine is not None:
         warm.stop(engine)
@@ -109,8 +127,8 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _warm_engine(patch: pytest.MonkeyPatch, home: Path) -> warm.Engine:
-    """CONTRACT_ENGINE=connect runs the suite as a client of Spark Connect."""
+    """CONTRACT_ENGINE=warm runs the suite as a client of a warm engine."""
     patch.setenv("EMATIX_FLOW_ENGINE", "auto")
     patch.setenv("EMATIX_FLOW_ENGINE_DIR", str(home / "engine"))
-    engine, _ = warm.start(JARS)
+    engine, _ = warm.start(JARS, {}, keep=warm.KeepWarm(True, "contract"))
     return engine

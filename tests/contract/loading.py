@@ -17,7 +17,6 @@ from ematix_flow import ManagedTable, ObjectStoreLocalConnection, ematix
 from ematix_flow.declare.table import TableSpec, table
 from ematix_flow.engine.result import Result
 from ematix_flow.families.frames import arrow_schema, pairs, spark_schema
-from ematix_flow.foundation.errors import PlanError
 from tests.harness.base import Harness, Row
 
 ROWS_OF_ONE_TASK = 8
@@ -46,19 +45,13 @@ def load(
     if lane == "spark":
         return pipeline_of(harness, target, rows, name=name, **options).sync()
     pipeline = parquet_pipeline_of(harness, target, rows, name=name, **options)
-    if lane == "arrow":  # few rows would be loaded directly
-        try:
-            return pipeline.sync(force_lane="arrow")
-        except PlanError as refused:
-            if "force_lane" not in refused.what:
-                raise
     return pipeline.sync()
 
 
 def _next_lane(target: type[ManagedTable]) -> str:
-    """CONTRACT_LANE=direct, arrow or spark keeps to one lane, CONTRACT_LANE=spark,arrow to these."""
+    """CONTRACT_LANE=arrow or spark keeps to one lane."""
     loads = _loads[target] = _loads.get(target, 0) + 1
-    lanes = (os.environ.get("CONTRACT_LANE") or "spark,direct,arrow").split(",")
+    lanes = (os.environ.get("CONTRACT_LANE") or "spark,arrow").split(",")
     return lanes[loads % len(lanes)]
 
 

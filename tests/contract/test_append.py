@@ -11,7 +11,7 @@ from ematix_flow import BigInt, Text, TimestampTZ, pk
 from tests.contract.loading import columns, counts, day, declare, load
 from tests.harness.base import Harness
 
-pytestmark = pytest.mark.offers("append")
+pytestmark = [pytest.mark.offers("append"), pytest.mark.proves("{backend}: append")]
 
 
 def keyed() -> Any:
@@ -22,6 +22,7 @@ def keyless() -> Any:
     return declare({"name": Text | None, "at": TimestampTZ | None})
 
 
+@pytest.mark.core
 def test_append_keeps_every_row_and_stamps_the_batch(harness: Harness) -> None:
     table = keyless()
     rows = [{"name": "a", "at": day(1)}, {"name": "a", "at": day(1)}, {"name": None, "at": None}]

@@ -38,7 +38,7 @@ from ematix_flow.run_log.sqlite import SqliteRunLog
 from tests.contract.loading import declare, unique
 from tests.harness.base import Harness
 from tests.services.kafka import Kafka
-from tests.streams.change_events import T0, Message, debezium, maxwell, tombstone
+from tests.streams.change_events import T0, Message, connect_schema, debezium, maxwell, tombstone
 from tests.streams.kafka_topics import new_topic, send
 
 pytestmark = pytest.mark.offers("changes")
@@ -108,6 +108,8 @@ def names(harness: Harness, table: type[ManagedTable]) -> dict[int, str]:
     return {found["id"]: found["name"] for found in harness.rows(table.spec())}
 
 
+@pytest.mark.slow
+@pytest.mark.by_default("postgres")
 def test_rows_follow_their_source_whatever_is_told_again_or_late(mirror: Mirror, harness: Harness) -> None:
     table = customers()
     told = mirror(
@@ -146,6 +148,7 @@ def test_rows_follow_their_source_whatever_is_told_again_or_late(mirror: Mirror,
     assert names(harness, table) == {1: "last of a moment", 2: "again", 4: "of the same moment"}
 
 
+@pytest.mark.full
 def test_deleted_rows_may_stay_and_live_again(mirror: Mirror, harness: Harness) -> None:
     table = customers()
     softly = CDC(delete_mode="soft", soft_delete_column="gone_at")
@@ -164,6 +167,7 @@ def test_deleted_rows_may_stay_and_live_again(mirror: Mirror, harness: Harness) 
     assert found()[1] == ("again", None)
 
 
+@pytest.mark.by_default("sqlite")
 def test_a_key_may_have_several_columns_and_move(mirror: Mirror, harness: Harness) -> None:
     table = declare({"shop": Annotated[Text, pk()], "number": Annotated[BigInt, pk()], "total": BigInt | None})
     words = CDC(envelope="maxwell", op_map={"upsert": "u"})
@@ -185,6 +189,7 @@ def test_a_key_may_have_several_columns_and_move(mirror: Mirror, harness: Harnes
     assert found == {("a", 1): 10, ("b", 7): 3, ("c", 1): 5}
 
 
+@pytest.mark.full
 def test_bad_messages_are_dead_letters_and_columns_that_are_unknown_stay_out(
     mirror: Mirror, harness: Harness, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -213,6 +218,7 @@ def test_bad_messages_are_dead_letters_and_columns_that_are_unknown_stay_out(
         )
 
 
+@pytest.mark.by_default("sqlite")
 def test_the_first_rows_make_a_table_and_later_ones_keep_to_it(mirror: Mirror, harness: Harness) -> None:
     place = (unique("s"), unique("t"))
     mirror(place, debezium("c", {"id": 1, "name": "one", "share": 0.5}), target_primary_key=["id"])
@@ -227,13 +233,7 @@ def test_the_first_rows_make_a_table_and_later_ones_keep_to_it(mirror: Mirror, h
     assert [int(one["id"]) for one in harness.raw_rows(*place)] == [2]
 
 
-def connect_schema(**kinds: Any) -> dict[str, Any]:
-    """The block that Connect's JSON converter puts before every message."""
-    fields = [{"field": name, "optional": True, **kind} for name, kind in kinds.items()]
-    rows = [{"type": "struct", "field": field, "fields": fields} for field in ("before", "after")]
-    return {"type": "struct", "fields": [*rows, {"type": "string", "field": "op"}]}
-
-
+@pytest.mark.full
 def test_connects_schema_says_what_a_number_means(mirror: Mirror, harness: Harness) -> None:
     table = declare(
         {
@@ -305,6 +305,7 @@ def test_an_envelope_may_be_of_any_shape(mirror: Mirror, harness: Harness) -> No
     assert names(harness, table) == {1: "one", 3: "three"}
 
 
+@pytest.mark.full
 @pytest.mark.systems("sqlite")
 def test_what_a_snapshot_saw_does_not_keep_out_the_changes_after_it(mirror: Mirror, harness: Harness) -> None:
     table = customers()
@@ -318,6 +319,7 @@ def test_what_a_snapshot_saw_does_not_keep_out_the_changes_after_it(mirror: Mirr
     assert names(harness, table) == found
 
 
+@pytest.mark.full
 @pytest.mark.systems("sqlite")
 def test_changes_that_have_a_schema_of_their_own_are_the_same(harness: Harness, tmp_path: Path) -> None:
     import pyarrow as pa

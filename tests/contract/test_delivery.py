@@ -13,13 +13,14 @@ from ematix_flow.foundation.clock import now
 from tests.contract.loading import columns, counts, declare, frame, load, pipeline_of
 from tests.harness.base import Harness
 
-pytestmark = pytest.mark.offers("append")
+pytestmark = [pytest.mark.offers("append"), pytest.mark.proves("{backend}: once")]
 
 
 def small() -> Any:
     return declare({"id": Annotated[BigInt, pk()], "name": Text | None})
 
 
+@pytest.mark.core
 def test_a_run_that_died_after_its_publish_is_not_loaded_again(harness: Harness, spark: Any) -> None:
     table = declare({"id": BigInt, "name": Text | None})
     rows = [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}]

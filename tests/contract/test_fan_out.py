@@ -38,6 +38,7 @@ def found(harness: Harness, table: Any) -> list[tuple[Any, ...]]:
     return columns(harness.rows(table.spec()), ("ticket", "name"))
 
 
+@pytest.mark.full
 def test_the_source_is_read_once_for_all_targets(warehouse: Any, copy: Harness, systems: Systems) -> None:
     source, counter, lake = declare({"name": Text}), unique("reads"), systems("delta")
     warehouse.seed(source.spec(), [{"name": name} for name in ("a", "b", "c")])

@@ -61,6 +61,7 @@ def shop(systems: Systems) -> tuple[str, str, list[Any]]:
     return seeded(postgres, orders(), ORDERS), seeded(delta, customers(), CUSTOMERS), [postgres.connection, delta.connection]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.systems("delta")
 def test_databases_files_and_lakes_are_joined_into_one_table(harness: Harness, systems: Systems) -> None:
     labels = [{"id": n, "label": f"label {n}"} for n in range(9)]
@@ -121,6 +122,7 @@ def test_a_database_gives_only_the_rows_and_columns_that_are_asked_for(
     assert rows == {"sqlite": 6, "mysql8": 3}.get(harness.name, 2)
 
 
+@pytest.mark.full
 def test_conditions_are_left_to_a_database_only_where_no_row_can_get_lost(systems: Systems, shop: Any) -> None:
     sales, people, sources = shop
     cases: dict[str, tuple[str, list[int]]] = {

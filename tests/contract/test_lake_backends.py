@@ -37,8 +37,14 @@ from tests.contract.loading import columns, day, declare
 
 pytest_plugins = ("tests.contract.lake_fixtures",)
 HARD, SOFT = Deletes.HARD, Deletes.SOFT
+delta_if_full = pytest.mark.parametrize(
+    "lake",
+    [pytest.param("delta", marks=pytest.mark.full("slow, and Parquet shows the same")), "parquet"],
+    indirect=True,
+)
 
 
+@pytest.mark.full
 def test_every_delta_load_is_one_commit_that_carries_its_token(delta: Lake) -> None:
     table = people()
     loads = [
@@ -91,6 +97,7 @@ def test_delta_itself_refuses_a_token_it_knows(delta: Lake) -> None:
     assert delta.open(table, Append()).opening.commit.sequence == 2
 
 
+@delta_if_full
 def test_a_run_that_died_after_its_publish_is_finished_by_the_next(lake: Lake) -> None:
     table = declare({"id": Annotated[BigInt, pk()], "at": TimestampTZ | None})
     mark = Incremental("at")
@@ -135,6 +142,7 @@ def test_a_run_that_died_before_its_publish_is_forgotten(lake: Lake) -> None:
     assert [run["status"] for run in LakeState(Place(lake.root)).history()] == ["failed", "success"]
 
 
+@delta_if_full
 def test_a_lake_that_lost_its_state_asks_its_tables(lake: Lake) -> None:
     table = declare({"id": BigInt, "at": Timestamp})
     mark = Incremental("at")
@@ -149,6 +157,7 @@ def test_a_lake_that_lost_its_state_asks_its_tables(lake: Lake) -> None:
     assert lake.rows(table, "id") == [(1,), (2,), (2,), (2,)]
 
 
+@pytest.mark.full
 def test_a_merge_is_exact_about_nulls_and_touches_only_what_changes(delta: Lake) -> None:
     table = declare({"id": BigInt | None, "name": Text | None, "note": Text | None})
     strategy = merging(compare=("name",), update=("name",), deletes=SOFT)
@@ -181,6 +190,7 @@ def test_rows_that_break_a_promise_stop_the_load(delta: Lake) -> None:
     assert [row.operation for row in delta.history(table)] == ["CREATE TABLE"]
 
 
+@pytest.mark.full
 def test_the_brake_stops_a_merge_before_anything_is_deleted(delta: Lake) -> None:
     table = people()
     many = [person(number, "a") for number in range(120)]
@@ -191,6 +201,7 @@ def test_the_brake_stops_a_merge_before_anything_is_deleted(delta: Lake) -> None
     assert (rehearsed.counts.deleted, len(delta.history(table))) == (110, 2)
 
 
+@pytest.mark.full
 def test_versions_close_open_refresh_and_expire_in_one_commit(delta: Lake) -> None:
     table = people()
     strategy = Scd2(("id",), ("name",), ttl=timedelta(days=5), deletes=SOFT)
@@ -216,6 +227,7 @@ def test_versions_close_open_refresh_and_expire_in_one_commit(delta: Lake) -> No
     assert [row.operation for row in delta.history(table)] == ["MERGE", "MERGE", "MERGE", "WRITE", "CREATE TABLE"]
 
 
+@pytest.mark.full
 def test_observations_follow_what_is_published(delta: Lake) -> None:
     table = declare({"id": Annotated[BigInt, pk()], "name": Text | None, "at": TimestampTZ})
     strategy = Scd2(("id",), ("name",), "at", deletes=HARD)
@@ -260,6 +272,7 @@ def test_a_reader_never_sees_half_a_load(files: Files, strategy: Strategy) -> No
     assert set(seen) <= allowed
 
 
+@pytest.mark.full
 def test_a_reader_of_delta_never_sees_half_a_load(delta: Lake) -> None:
     from deltalake import DeltaTable
 
@@ -309,6 +322,7 @@ class _Reading:
         self._thread.join()
 
 
+@delta_if_full
 def test_a_table_reports_the_types_it_was_declared_with_and_grows(lake: Lake) -> None:
     first = {"id": Annotated[Integer, pk()], "code": String[5], "extra": JSON | None, "token": UUID | None}
     table = declare(first, schema="raw", name="grown")
@@ -348,6 +362,7 @@ def test_delta_partitions_are_laid_out_once(delta: Lake) -> None:
         delta.load(table, Append(), [], write_options={"partition_by": ["id"]})
 
 
+@pytest.mark.full
 def test_many_small_files_of_a_delta_table_become_few_and_no_row_changes(
     delta: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -194,6 +194,7 @@ def test_json_lines_keep_their_documents(files: Files) -> None:
         lake.query("SELECT * FROM broken")
 
 
+@pytest.mark.full
 def test_people_may_ask_and_change_delta_tables_by_name(delta: Lake, files: Files) -> None:
     table = declare({"id": BigInt, "name": Text | None}, schema="raw", name="people")
     delta.load(table, Append(), [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}])

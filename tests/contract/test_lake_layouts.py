@@ -20,7 +20,7 @@ from tests.contract.lakes import Files, Lake
 from tests.contract.loading import columns, day, declare
 
 pytest_plugins = ("tests.contract.lake_fixtures",)
-FORMATS = ("parquet", "orc", "csv", "json_lines")
+FORMATS = ("parquet", *(pytest.param(name, marks=pytest.mark.full) for name in ("orc", "csv", "json_lines")))
 NARROW = {
     "id": Integer,
     "size": SmallInt | None,
@@ -60,7 +60,7 @@ def wide_row(key: int, region: str | None = "eu") -> dict[str, Any]:
     return row(key, region, Decimal(7))
 
 
-@pytest.mark.parametrize("partition_by", [None, ["region"]])
+@pytest.mark.parametrize("partition_by", [None, pytest.param(["region"], marks=pytest.mark.full)])
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_wider_type_is_read_before_and_after_the_load_that_brings_it(
     files: Files, file_format: str, partition_by: list[str] | None

@@ -1,4 +1,4 @@
-"""Every lane gives the same table, type by type and strategy by strategy: direct, Arrow, Spark."""
+"""Both lanes give the same table, type by type and strategy by strategy: Arrow, Spark."""
 
 from __future__ import annotations
 
@@ -34,8 +34,7 @@ from tests.contract.test_types import expected, table_of
 from tests.harness.base import Harness
 from tests.spark.test_normalizers_agree import ODD
 
-LANES = ("direct", "arrow", "spark")
-BY_SPARK = {"delta": "Spark publishes"}  # systems that few rows need Spark for, and what preview says of them
+LANES = ("arrow", "spark")
 ARROW_SINKS = pytest.mark.systems("postgres", "mariadb", "mysql8", "sqlite", "duckdb", "delta", "files-parquet")
 # Types these sources keep as text: turning that into the declared type is Spark's work.
 AS_TEXT = {
@@ -83,10 +82,6 @@ def source_for(harness: Harness, systems: Systems) -> Harness:
     return systems("postgres" if harness.name == "sqlite" else "sqlite")
 
 
-def lanes_of(harness: Harness) -> tuple[str, ...]:
-    return tuple(lane for lane in LANES if not (lane == "direct" and harness.name in BY_SPARK))
-
-
 def run(source: Harness, spec: Any, target: Harness, table: Any, lane: str | None, **options: Any) -> Any:
     decorate = ematix.pipeline(
         target=table, target_connection=target.connection, source_connection=source.connection, force_lane=lane,
@@ -101,7 +96,7 @@ def test_every_lane_gives_the_same_table(harness: Harness, systems: Systems, str
     if strategy not in backend_for(harness.connection).strategies:
         return  # the manifest is the promise, and tests/contract/test_suite.py holds it to that
     source, found = source_for(harness, systems), {}
-    for lane in lanes_of(harness):
+    for lane in LANES:
         table = declare({**RAW, "id": Annotated[BigInt, pk()], "price": Numeric[10, 2] | None})
         said = []
         for batch in (FIRST, SECOND):
@@ -146,7 +141,7 @@ def test_rows_that_break_the_declaration_stop_a_lane_and_nothing_is_loaded(harne
         if wanted is UUID:
             fine = "6f1c2a34-0000-4000-8000-00000000000a"
         source.seed(spec, [{"id": 1, "v": fine}, {"id": 2, "v": value}])
-        for lane in lanes_of(harness)[:-1]:
+        for lane in LANES[:-1]:
             table = declare({"id": Annotated[BigInt, pk()], "v": wanted})
             with pytest.raises(error) as caught:
                 run(source, spec, harness, table, lane).sync()
@@ -170,7 +165,7 @@ def test_values_are_cast_alike_in_every_lane(harness: Harness, systems: Systems)
         table = declare({**wanted, "id": Annotated[Integer, pk()]})
         run(source, spec, harness, table, lane).sync()
         found[lane] = columns(harness.rows(table.spec()), tuple(wanted))
-    assert found["direct"] == found["arrow"] == found["spark"]
+    assert found["arrow"] == found["spark"]
     assert [row[3] for row in found["arrow"]] == [Decimal(text) for text in ("1.01", "-1.01", "2.50", "0.00", "100.00")]
 
 
@@ -183,12 +178,12 @@ def test_what_arrow_cannot_do_takes_the_spark_lane_and_preview_says_why(harness:
         ({"name": Annotated[Text, normalize.sql("trim(col)")]}, "written for Spark"),
         ({"name": Annotated[Text, normalize.lower()]}, "changes the case of name"),
         ({"n": Integer}, "Spark casts n from"),
-        ({"id": BigInt}, "few rows"),
+        ({"id": BigInt}, "in Spark's tasks"),
     ):
         pipeline = run(source, spec, harness, declare(wanted), None)
         plan = pipeline.preview().targets[0]
         assert reason in plan.lane_reason
-        assert pipeline.sync().targets[0].lane == plan.lane == ("direct" if "id" in wanted else "spark")
+        assert pipeline.sync().targets[0].lane == plan.lane == ("arrow" if "id" in wanted else "spark")
     with pytest.raises(PlanError, match="force_lane"):
         run(source, spec, harness, declare({"n": Integer}), "arrow").sync()
 
@@ -205,7 +200,7 @@ def test_normalizers_give_the_same_values_in_every_lane(harness: Harness, system
         result = run(source, spec, harness, table, lane).sync()
         assert (result.targets[0].lane, result.rows_inserted) == (lane, len(ODD))
         found[lane] = columns(harness.rows(table.spec()), ("n", *NORMALIZED))
-    assert found["direct"] == found["arrow"] == found["spark"]
+    assert found["arrow"] == found["spark"]
     assert sum(row[1] is None for row in found["arrow"]) > 1
 
 
@@ -225,17 +220,13 @@ def test_an_incremental_load_reads_from_its_watermark_on_in_every_lane(harness: 
 
 
 @ARROW_SINKS
-def test_few_rows_are_loaded_without_spark_and_many_are_not(
-    harness: Harness, systems: Systems, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_load_that_only_moves_rows_takes_the_arrow_lane_however_few(harness: Harness, systems: Systems) -> None:
     source = source_for(harness, systems)
     spec = declare(RAW).spec()
     source.seed(spec, rows(FIRST))
     pipeline = run(source, spec, harness, declare({**RAW, "id": Annotated[BigInt, pk()]}), None)
-    few = pipeline.preview().targets[0]
-    monkeypatch.setattr("ematix_flow.planning.lanes.DIRECT_ROWS", len(FIRST) - 1)
-    many = pipeline.preview().targets[0]
-    expected = BY_SPARK.get(harness.name)
-    assert (few.lane, many.lane) == ("arrow" if expected else "direct", "arrow")
-    assert (expected or "few rows") in few.lane_reason
-    assert (expected or "more than 5 rows") in many.lane_reason
+    plan = pipeline.preview().targets[0]
+    result = pipeline.sync()
+    assert (plan.lane, result.targets[0].lane) == ("arrow", "arrow")
+    assert result.cost is not None
+    assert result.cost.session is not None  # rows moved in the tasks of a Spark session

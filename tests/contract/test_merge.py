@@ -11,7 +11,7 @@ from ematix_flow.foundation.errors import Brake, DuplicateKeys
 from tests.contract.loading import columns, counts, declare, load, pipeline_of
 from tests.harness.base import Harness
 
-pytestmark = pytest.mark.offers("merge")
+pytestmark = [pytest.mark.offers("merge"), pytest.mark.proves("{backend}: merge")]
 
 
 def people() -> Any:
@@ -22,6 +22,7 @@ def row(number: int, name: str | None, city: str | None = None) -> dict[str, Any
     return {"id": number, "name": name, "city": city}
 
 
+@pytest.mark.core
 def test_merge_counts_what_it_inserts_updates_and_leaves(harness: Harness) -> None:
     table = people()
     load(harness, table, [row(1, "a"), row(2, None), row(3, "c"), row(4, "A")], mode="merge")

@@ -31,7 +31,7 @@ from tests.harness.base import Row
 from tests.harness.mysql import MySqlHarness
 
 
-@pytest.fixture(params=["mariadb", "mysql8"])
+@pytest.fixture(params=["mariadb", pytest.param("mysql8", marks=pytest.mark.full("MariaDB's twin"))])
 def server(request: pytest.FixtureRequest, systems: Systems) -> MySqlHarness:
     """Each of the two servers in turn."""
     found = systems(request.param)

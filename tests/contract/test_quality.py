@@ -32,7 +32,7 @@ from tests.contract.loading import declare, frame, parquet_pipeline_of, pipeline
 from tests.harness.base import Harness
 
 SYSTEMS = pytest.mark.systems("postgres", "mariadb", "sqlite", "duckdb", "delta", "files-parquet", "files-csv")
-LANES = {"delta": ("arrow", "spark"), "files-csv": ("spark",)}
+LANES = {"files-csv": ("spark",)}
 NOON = datetime(2026, 6, 1, 12, tzinfo=timezone.utc)
 COLUMNS = {
     "id": Annotated[BigInt, pk()], "email": Text | None, "status": String[10] | None, "n": Integer | None,
@@ -86,7 +86,7 @@ def rows() -> list[dict[str, Any]]:
 def lanes_of(harness: Harness) -> list[str]:
     """Every way rows can take into this system."""
     inside = hasattr(backend_for(harness.connection).batch_sink, "stage_query")
-    return [*LANES.get(harness.name, ("direct", "arrow", "spark")), *(["database"] if inside else [])]
+    return [*LANES.get(harness.name, ("arrow", "spark")), *(["database"] if inside else [])]
 
 
 def load(harness: Harness, table: Any, lane: str, given: list[dict[str, Any]], **options: Any) -> Any:
@@ -128,14 +128,12 @@ def test_spark_finds_the_same_in_staged_files_where_duckdb_is_not_installed(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ematix_flow.families.lake.sink.can_check_here", lambda: False)
-    monkeypatch.setattr("ematix_flow.engine.lanes.can_check_here", lambda: False)
     table = declare(COLUMNS)
     with pytest.raises(QualityCheckFailed) as caught:
         load(harness, table, "arrow", rows(), expectations=expectations, on_quality_failure="fail")
     assert {item.name: item.failing for item in caught.value.outcome.wrong} == REFUSED  # type: ignore[attr-defined]
     plan = parquet_pipeline_of(harness, table, rows(), mode="append", expectations=expectations).preview()
     assert plan.targets[0].lane == "arrow"
-    assert "Spark" in plan.targets[0].lane_reason
 
 
 @pytest.mark.systems("files-parquet", "files-csv")

@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
         pa.field("_batch_id", pa.string(), nullable=False),
     ]
 )
-FORMATS = ("parquet", "csv", "orc", "json_lines") if IS_FULL else ("parquet",)
+FORMATS = ("parquet", *(pytest.param(name, marks=pytest.mark.full) for name in ("csv", "orc", "json_lines")))
 
 
 @pytest.fixture

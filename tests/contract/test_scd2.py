@@ -12,7 +12,7 @@ from ematix_flow.foundation.errors import Brake, DuplicateKeys
 from tests.contract.loading import columns, counts, declare, load
 from tests.harness.base import Harness
 
-pytestmark = pytest.mark.offers("scd2")
+pytestmark = [pytest.mark.offers("scd2"), pytest.mark.proves("{backend}: scd2")]
 SHOWN = ("id", "name", "note", "is_current")
 
 
@@ -29,6 +29,7 @@ def shown(harness: Harness, table: Any) -> list[tuple[Any, ...]]:
     return columns(found, SHOWN)
 
 
+@pytest.mark.core
 def test_a_change_closes_the_old_version_where_the_new_one_begins(harness: Harness) -> None:
     table = people()
     options = {"mode": "scd2", "compare_columns": ["name"]}

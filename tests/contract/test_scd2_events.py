@@ -9,14 +9,13 @@ from typing import Annotated, Any
 
 import pytest
 
-from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, pk
+from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, ematix, pk
 from ematix_flow.foundation.errors import NullViolation
 from tests.contract.loading import columns, counts, day, declare, load, unique
 from tests.contract.oracle import Observation, versions
-from tests.full import IS_FULL
 from tests.harness.base import Harness, canonical
 
-pytestmark = pytest.mark.offers("scd2")
+pytestmark = [pytest.mark.offers("scd2"), pytest.mark.proves("{backend}: scd2")]
 OPTIONS: dict[str, Any] = {"mode": "scd2", "compare_columns": ["value"], "event_timestamp_column": "at"}
 
 
@@ -57,10 +56,23 @@ def test_a_late_event_splits_the_interval_it_belongs_to(harness: Harness) -> Non
     assert len(found(harness, table)) == 3
 
 
+def test_an_event_time_that_only_the_source_has_becomes_valid_from(harness: Harness) -> None:
+    """gaps H1"""
+    given, schema, name = {"id": Annotated[BigInt, pk()], "value": Text | None}, unique("s"), unique("t")
+    table, source = declare(given, schema=schema, name=name), declare({**given, "at": TimestampTZ}, name=name)
+    options = {"mode": "scd2", "event_timestamp_column": "at"}
+    for batch in ([(day(1), "a"), (day(10), "a")], [(day(5), "b")]):
+        rows = [{"id": 1, "value": value, "at": at} for at, value in batch]
+        harness.seed(source.spec(), rows)
+        ematix.pipeline(target=table, target_connection=harness.connection, name=name, **options)(
+            lambda: f"SELECT * FROM {harness.reference(source.spec())}"
+        ).sync()
+    assert found(harness, table) == [(1, "a", day(1), day(5)), (1, "a", day(10), None), (1, "b", day(5), day(10))]
+    assert "at" not in harness.rows(table.spec())[0]
+
+
 @pytest.mark.parametrize("seed", [1, 2])
 def test_order_repetition_and_batching_do_not_matter(harness: Harness, seed: int) -> None:
-    if seed > 1 and harness.name == "delta" and not IS_FULL:
-        pytest.skip("one order of events is enough for the slowest system; CONTRACT_FULL=1 runs the other")
     chance = random.Random(seed)
     events = [
         Observation(key, day(1 + number), chance.choice(["a", "b", None, ""]))

@@ -227,3 +227,14 @@ def test_a_function_that_did_the_work_itself_gives_its_dict(target: Harness) -> 
 
     result = own.sync()
     assert (result["rows"], result.status) == (2, "success")
+
+
+@pytest.mark.systems("postgres")
+def test_a_small_table_that_nobody_analysed_is_not_guessed_at(harness: Harness) -> None:
+    """gaps L18"""
+    table = declare({"id": BigInt})
+    harness.seed(table.spec(), [{"id": 1}, {"id": 2}])
+    backend = backend_for(harness.connection)
+    assert backend.batch_source is not None
+    plan = backend.batch_source(harness.connection).plan(f"SELECT id FROM {table.spec().qualified}", parallelism=2)
+    assert plan.estimated_rows == 2

@@ -20,7 +20,6 @@ from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, Unsupported
 from tests.contract.conftest import Systems
 from tests.contract.loading import declare, unique
-from tests.full import when_full
 from tests.harness import HARNESSES
 from tests.harness.feeds import BROKERS, FEEDS, Broker, Feed
 
@@ -42,7 +41,7 @@ def pairs(chosen: Callable[[Backend, Backend], bool]) -> list[Any]:
 
 def _param(source: Backend, target: Backend) -> Any:
     pair, word = (source.name, target.name), short(stream_delivery(source, target))
-    marks = () if pair in BY_DEFAULT else when_full("another pair with the same promise")
+    marks = () if pair in BY_DEFAULT else pytest.mark.full("another pair with the same promise")
     return pytest.param(*pair, word, id=f"{source.name}-{target.name}-{word}", marks=marks)
 
 
@@ -114,6 +113,7 @@ def three_tries(pair: Pair, monkeypatch: pytest.MonkeyPatch, **options: Any) -> 
     return pair.found()
 
 
+@pytest.mark.proves("{source} → {target}: {word}")
 @pytest.mark.parametrize(("source", "target", "word"), pairs(lambda *_: True))
 def test_a_pair_does_what_its_word_says(pair: Pair, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {"delivery": "exactly_once"} if word == "exactly" else {}
@@ -124,6 +124,7 @@ def is_exact(source: Backend, target: Backend) -> bool:
     return short(stream_delivery(source, target)) == "exactly"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("source", "target", "word"), pairs(is_exact))
 def test_exactly_once_is_at_least_once_unless_it_is_asked_for(
     pair: Pair, word: str, monkeypatch: pytest.MonkeyPatch

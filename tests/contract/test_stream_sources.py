@@ -22,7 +22,6 @@ from ematix_flow import (
 from ematix_flow.foundation.errors import DeclarationError, FlowError
 from tests.contract.conftest import Systems
 from tests.contract.loading import declare, unique
-from tests.full import when_full
 from tests.harness.base import Harness
 from tests.harness.feeds import BROKERS, FEEDS, Broker, Feed
 
@@ -31,7 +30,7 @@ _SEEN = ("kafka", "rabbitmq", "files")
 
 
 def _by_default(names: Iterable[str]) -> list[Any]:
-    waits = when_full("a source whose own tests run by default")
+    waits = pytest.mark.full("a source whose own tests run by default")
     return [pytest.param(name, marks=() if name in _SEEN else waits) for name in names]
 
 
@@ -78,6 +77,7 @@ def test_everything_arrives_once_and_the_next_start_goes_on(feed: Feed, database
     assert found == [(n, f"n{n}", n / 4) for n in range(13)]
 
 
+@pytest.mark.full
 def test_every_row_becomes_a_message(broker: Broker, tmp_path: Path) -> None:
     feed, name = FEEDS["files"](None, tmp_path), unique("stream")  # type: ignore[arg-type]
     feed.send(documents(*range(20)))
@@ -118,6 +118,7 @@ def test_a_name_that_is_not_there_is_refused_with_a_sentence(feed: Feed, databas
         )  # fmt: skip
 
 
+@pytest.mark.full
 def test_files_of_another_dialect_are_read_by_their_options(database: Harness, tmp_path: Path) -> None:
     folder = tmp_path / "feed" / "orders"
     folder.mkdir(parents=True)

@@ -88,6 +88,7 @@ def document(number: int, **other: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.by_default("postgres", "delta")
 @pytest.mark.offers("append")
 def test_every_message_is_a_row_once_and_the_next_start_goes_on(
     harness: Harness, kafka: Kafka, topic: str, stream: Stream
@@ -106,6 +107,7 @@ def test_every_message_is_a_row_once_and_the_next_start_goes_on(
     assert third["lines"] == [{"sku": "a", "n": 3}]
 
 
+@pytest.mark.by_default("postgres")
 @pytest.mark.offers("merge")
 def test_the_last_message_about_a_key_counts(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
     table = orders()
@@ -124,6 +126,7 @@ def test_the_last_message_about_a_key_counts(harness: Harness, kafka: Kafka, top
     assert {row["id"]: row["customer"] for row in harness.rows(table.spec())}[1] == "behind"
 
 
+@pytest.mark.full
 @pytest.mark.offers("merge")
 def test_a_table_may_hold_keys_alone(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
     schema, name = unique("s"), unique("t")
@@ -133,6 +136,7 @@ def test_a_table_may_hold_keys_alone(harness: Harness, kafka: Kafka, topic: str,
     assert sorted(int(row["id"]) for row in harness.raw_rows(schema, name)) == [1, 2, 3]
 
 
+@pytest.mark.by_default("files-parquet")
 @pytest.mark.offers("append")
 def test_a_table_that_nobody_declared_follows_the_messages(
     harness: Harness, kafka: Kafka, topic: str, stream: Stream
@@ -153,6 +157,7 @@ def test_a_table_that_nobody_declared_follows_the_messages(
     }  # fmt: skip
 
 
+@pytest.mark.by_default("sqlite")
 @pytest.mark.offers("scd2")
 def test_versions_are_kept_of_what_messages_tell(harness: Harness, kafka: Kafka, topic: str, stream: Stream) -> None:
     table = declare({"id": Annotated[BigInt, pk()], "level": Integer | None})
@@ -185,6 +190,7 @@ def numbers() -> type[ManagedTable]:
     return declare({"n": BigInt})
 
 
+@pytest.mark.by_default("sqlite")
 def test_a_generation_that_was_left_behind_writes_nothing_any_more(
     stream: Stream, harness: Harness, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:
@@ -202,6 +208,7 @@ def test_a_generation_that_was_left_behind_writes_nothing_any_more(
     assert sorted(row["n"] for row in harness.rows(table.spec())) == [1, 1, 2]
 
 
+@pytest.mark.by_default("sqlite")
 def test_a_checkpoint_that_is_older_than_its_target_is_refused_and_no_row_is_lost_in_silence(
     stream: Stream, harness: Harness, kafka: Kafka, topic: str, tmp_path: Path
 ) -> None:

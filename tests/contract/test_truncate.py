@@ -11,13 +11,14 @@ from ematix_flow.foundation.errors import NullViolation, TextTooLong
 from tests.contract.loading import columns, counts, declare, load
 from tests.harness.base import Harness
 
-pytestmark = pytest.mark.offers("truncate")
+pytestmark = [pytest.mark.offers("truncate"), pytest.mark.proves("{backend}: truncate")]
 
 
 def small() -> Any:
     return declare({"id": Annotated[BigInt, pk()], "name": String[5]})
 
 
+@pytest.mark.core
 def test_truncate_replaces_every_row(harness: Harness) -> None:
     table = small()
     load(harness, table, [{"id": 1, "name": "a"}, {"id": 2, "name": "b"}], mode="truncate")

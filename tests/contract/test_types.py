@@ -29,6 +29,7 @@ def expected(table: Any, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{name: canonical(value, types[name]) for name, value in row.items()} for row in rows]
 
 
+@pytest.mark.core
 @pytest.mark.offers("append")
 def test_every_value_of_a_dataframe_arrives_as_it_is(harness: Harness) -> None:
     table, rows = table_of(), rows_of(held_by(harness.name))
@@ -44,6 +45,7 @@ def test_every_value_equals_itself_when_it_comes_again(harness: Harness) -> None
     assert (again.rows_unchanged, again.rows_updated, again.rows_inserted) == (len(rows), 0, 0)
 
 
+@pytest.mark.core
 def test_every_value_of_a_source_arrives_as_it_is(harness: Harness, systems: Systems) -> None:
     other = systems("postgres" if harness.name == "duckdb" else "duckdb")
     both = {name: _common(harness.name, other.name, name) for name in TYPES}

@@ -29,3 +29,10 @@ class Numbers:
 def append_numbers(spark: Any) -> Any:
     """The same rows on every run."""
     return spark.range(0, ROWS, 1, 4).selectExpr("id AS n", "concat('row ', id) AS text")
+
+
+@ematix.pipeline(target=Numbers, target_connection=CONNECTION, mode="truncate")
+def replace_numbers(spark: Any) -> Any:
+    """All rows of the day that the environment names, in place of those of the day before."""
+    first = ROWS * int(os.environ.get("CRASH_DAY", "0"))
+    return spark.range(first, first + ROWS, 1, 4).selectExpr("id AS n", "concat('row ', id) AS text")

@@ -19,7 +19,6 @@ import pytest
 
 from ematix_flow.run_log import SqliteRunLog
 from ematix_flow.runlog.agenda import Interval
-from tests.full import IS_FULL, when_full
 
 DAYS, ROWS_A_DAY = 4, 25
 ROOT = Path(__file__).resolve().parents[2]
@@ -48,7 +47,6 @@ class Place:
             "CRASH_SOURCE": str(self.folder / "source.db"),
             "HOME": str(self.folder),
             "EMATIX_FLOW_RUN_LOG_PATH": str(self.folder / "run_log.db"),
-            "EMATIX_FLOW_CACHE": os.environ.get("EMATIX_FLOW_CACHE", str(Path.home() / ".cache" / "ematix-flow")),
             "EMATIX_FLOW_STAGE_DIR": str(self.folder / "stage"),
             "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         }
@@ -155,13 +153,13 @@ def statuses(place: Place) -> list[str]:
     return [item.status for item in place.ledger()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
         "postgres",
-        *(pytest.param(twin, marks=when_full("a twin of PostgreSQL")) for twin in ("mysql", "sqlite", "duckdb")),
-        pytest.param("delta", marks=when_full("a twin of Parquet")),
-        "parquet",
+        *(pytest.param(twin, marks=pytest.mark.full("a twin of PostgreSQL")) for twin in ("mysql", "sqlite", "duckdb")),
+        *(pytest.param(lake, marks=pytest.mark.full("a lake is killed below")) for lake in ("delta", "parquet")),
     ],
     indirect=True,
 )
@@ -179,11 +177,19 @@ def test_a_window_killed_between_the_commit_and_the_ledger_is_not_loaded_twice(p
     assert [item.attempt for item in place.ledger()] == [2, 1, 1, 1]
 
 
-@pytest.mark.parametrize("point", ["before_stage", "mid_stage", "before_publish"])
-@pytest.mark.parametrize("place", ["postgres", "parquet"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "point",
+    [
+        "mid_stage",
+        *(
+            pytest.param(point, marks=pytest.mark.full("a kill that leaves less behind"))
+            for point in ("before_stage", "before_publish")
+        ),
+    ],
+)
+@pytest.mark.parametrize("place", [pytest.param("postgres", marks=pytest.mark.full), "parquet"], indirect=True)
 def test_a_window_killed_before_its_commit_is_simply_loaded_again(place: Place, point: str) -> None:
-    if point != "mid_stage" and not IS_FULL:
-        pytest.skip("a kill that leaves less behind; CONTRACT_FULL=1 does it as well")
     killed = place.backfill(EMATIX_FLOW_FAULT=point)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert place.found() == Counter()
@@ -192,6 +198,7 @@ def test_a_window_killed_before_its_commit_is_simply_loaded_again(place: Place, 
     assert place.found() == WHOLE
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["postgres", "parquet"], indirect=True)
 def test_a_live_run_killed_after_its_commit_is_finished_by_the_next_one(place: Place) -> None:
     killed = place.flow("run", "readings", EMATIX_FLOW_FAULT="after_publish")
@@ -206,9 +213,8 @@ def test_a_live_run_killed_after_its_commit_is_finished_by_the_next_one(place: P
     assert [item.start for item in later] == [left.end][: len(later)]
 
 
-@pytest.mark.parametrize(
-    "place", ["postgres", pytest.param("parquet", marks=when_full("shown with PostgreSQL"))], indirect=True
-)
+@pytest.mark.full
+@pytest.mark.parametrize("place", ["postgres", "parquet"], indirect=True)
 def test_workers_and_their_parent_may_be_killed_in_the_middle_of_their_work(place: Place) -> None:
     words = ("backfill", "readings", "--to", "2026-01-05", "--chunk", "3h", "--parallel", "2")
     loaded = 0

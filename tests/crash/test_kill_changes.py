@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.full import IS_FULL, when_full
+from tests.full import IS_FULL
 from tests.services.kafka import Kafka
 from tests.streams.change_events import debezium
 from tests.streams.kafka_topics import new_topic, send
@@ -28,7 +28,6 @@ class Mirrored:
         self._environment = {
             **os.environ, "CRASH_SOURCE": f"{kafka.open}|{self._topic}", "CRASH_TARGET": target, "HOME": str(folder),
             "EMATIX_FLOW_RUN_LOG_PATH": str(folder / "run_log.db"), "EMATIX_FLOW_STAGE_DIR": str(folder / "stage"),
-            "EMATIX_FLOW_CACHE": os.environ.get("EMATIX_FLOW_CACHE", str(Path.home() / ".cache" / "ematix-flow")),
             "EMATIX_FLOW_CHECKPOINTS": str(folder / "checkpoints"), "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         }  # fmt: skip
 
@@ -76,6 +75,7 @@ class Mirrored:
         assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.full
 def test_a_mirror_in_postgres_may_be_killed_around_its_publish(
     kafka: Kafka, fresh_postgres: str, tmp_path: Path
 ) -> None:
@@ -89,7 +89,7 @@ def test_a_mirror_in_postgres_may_be_killed_around_its_publish(
     assert kept == (mirrored.told, "mirror::killed.customers")
 
 
-@when_full("two minutes; a database is killed by default")
+@pytest.mark.full("two minutes; a database is killed by default")
 def test_a_mirror_in_delta_may_be_killed_between_its_gate_and_its_table(kafka: Kafka, tmp_path: Path) -> None:
     from deltalake import DeltaTable
 

@@ -12,16 +12,10 @@ from typing import Any
 
 import pytest
 
-from tests.full import IS_FULL
+pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).resolve().parents[2]
 ROWS = 2000
-_SPARED = (
-    ("append", "mid_stage"),
-    ("append", "before_publish"),
-    ("append", "after_publish"),
-    ("merge", "before_publish"),
-)
 
 
 def flow_run(folder: Path, name: str, *, rows: int, fault: str | None = None) -> subprocess.CompletedProcess[str]:
@@ -68,8 +62,6 @@ def rows_of(count: int, *, mark: str = "row") -> list[tuple[int, str]]:
 @pytest.mark.parametrize("point", ["mid_stage", "before_publish", "after_publish"])
 @pytest.mark.parametrize("name", ["append", "merge"])
 def test_a_run_killed_on_the_native_engine_can_simply_be_run_again(tmp_path: Path, name: str, point: str) -> None:
-    if (name, point) in _SPARED and not IS_FULL:
-        pytest.skip("the merge is killed before and after its commit; CONTRACT_FULL=1 kills both loads at every point")
     old: list[tuple[int, str]] = []
     if name == "merge":  # an update of half the rows, not the first load
         first = flow_run(tmp_path, name, rows=ROWS // 2)

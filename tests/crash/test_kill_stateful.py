@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.full import IS_FULL, when_full
+from tests.full import IS_FULL
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import new_topic, send
 
@@ -38,7 +38,6 @@ class Stream:
             "CRASH_SOURCE": "|".join([kafka.open, *self.topics]), "CRASH_TARGET": f"{url}|{self.schema}",
             "HOME": str(folder), "EMATIX_FLOW_RUN_LOG_PATH": str(folder / "run_log.db"),
             "EMATIX_FLOW_STAGE_DIR": str(folder / "stage"), "EMATIX_FLOW_CHECKPOINTS": str(folder / "checkpoints"),
-            "EMATIX_FLOW_CACHE": os.environ.get("EMATIX_FLOW_CACHE", str(Path.home() / ".cache" / "ematix-flow")),
         }  # fmt: skip
         with psycopg.connect(url) as client:
             client.execute(f"CREATE SCHEMA IF NOT EXISTS {self.schema}")
@@ -103,8 +102,10 @@ class Reader(threading.Thread):
         self.join(30)
 
 
+@pytest.mark.slow
+@pytest.mark.proves("a stream with a window or a join keeps the word of its pair")
 @pytest.mark.parametrize(
-    "name", ["windows", pytest.param("pairs", marks=when_full("a window is folded in the same way"))]
+    "name", ["windows", pytest.param("pairs", marks=pytest.mark.full("a window is folded in the same way"))]
 )
 def test_a_stream_that_remembers_may_be_killed_at_any_point(
     name: str, kafka: Kafka, fresh_postgres: str, tmp_path: Path

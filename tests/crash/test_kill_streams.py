@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.full import IS_FULL, when_full
+from tests.full import IS_FULL
 
 ROOT = Path(__file__).resolve().parents[2]
 POINTS = ("after_read", "mid_stage", "before_publish", "after_publish", "after_checkpoint")
@@ -38,7 +38,6 @@ class Route:
         self.environment = {
             "CRASH_SOURCE": self.source, "CRASH_TARGET": self.target, "HOME": str(folder),
             "EMATIX_FLOW_RUN_LOG_PATH": str(folder / "run_log.db"), "EMATIX_FLOW_STAGE_DIR": str(folder / "stage"),
-            "EMATIX_FLOW_CACHE": os.environ.get("EMATIX_FLOW_CACHE", str(Path.home() / ".cache" / "ematix-flow")),
             "EMATIX_FLOW_CHECKPOINTS": str(folder / "checkpoints"),
         }  # fmt: skip
 
@@ -195,9 +194,10 @@ def looked_on(route: Route) -> Iterator[Reader]:
     reader.saw_nothing_wrong()
 
 
-_WAITS = when_full("a minute and a half; one of the five ways is gone by default")
+_WAITS = pytest.mark.full("a minute and a half; one of the five ways is gone by default")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", [pytest.param(way, marks=() if way in BY_DEFAULT else _WAITS) for way in ROUTES])
 def test_a_consumer_killed_at_any_point_goes_on_where_it_was(
     way: str, tmp_path: Path, request: pytest.FixtureRequest

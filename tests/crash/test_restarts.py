@@ -15,7 +15,6 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from tests.full import when_full
 from tests.services import kafka, postgres
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import new_topic, send
@@ -70,7 +69,7 @@ def own() -> Iterator[tuple[Kafka, str, Path, ExitStack]]:
         yield Kafka.of(broker.url), database.url, homes[1], stack
 
 
-@when_full("two minutes; the kill matrix of consumers runs by default")
+@pytest.mark.full("two minutes; the kill matrix of consumers runs by default")
 def test_a_stream_outlives_its_broker_and_its_database(own: tuple[Kafka, str, Path, ExitStack], tmp_path: Path) -> None:
     there, url, data, stack = own
     topic, sent, said = new_topic(there, partitions=2), 0, tmp_path / "said.txt"

@@ -5,6 +5,7 @@ The folder is named by EMATIX_FLOW_SPEC; without it, `shared/spec/product` besid
 
 from __future__ import annotations
 
+import linecache
 import os
 import re
 from collections.abc import Mapping
@@ -32,8 +33,10 @@ class Sample:
     text: str
 
     def compiled(self) -> CodeType:
-        """The block as Python code whose lines are those of the document."""
-        return compile("\n" * (self.line - 1) + self.text, str(self.file), "exec", dont_inherit=True)
+        """The block as Python code whose lines are those of the document; like a cell, it may declare a name again."""
+        name, text = f"<{self.file.name}>", "\n" * (self.line - 1) + self.text
+        linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+        return compile(text, name, "exec", dont_inherit=True)
 
     def saying(self, values: Mapping[str, str]) -> Sample:
         """The block with other values: what a reader puts in place of the hosts and ports of the documents."""

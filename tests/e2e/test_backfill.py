@@ -192,21 +192,21 @@ DAY = timedelta(days=1)
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Shop:
-    return Shop(tmp_path)
+def shop(tmp_path: Path, warm_engine: dict[str, str]) -> Shop:
+    return Shop(tmp_path, **warm_engine)
 
 
 @pytest.fixture
-def warehouse(tmp_path: Path, fresh_postgres: str) -> Shop:
+def warehouse(tmp_path: Path, fresh_postgres: str, warm_engine: dict[str, str]) -> Shop:
     """The same shop with a PostgreSQL to load into, in a schema of its own."""
     schema = f"t_{tmp_path.name[-24:].lower().replace('-', '_')}"
-    return Shop(tmp_path, WAREHOUSE_URL=fresh_postgres, TEST_SCHEMA=schema)
+    return Shop(tmp_path, WAREHOUSE_URL=fresh_postgres, TEST_SCHEMA=schema, **warm_engine)
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Callable[[str], Shop]:
+def running(tmp_path: Path, warm_engine: dict[str, str]) -> Callable[[str], Shop]:
     """The same shop with a pipeline that live runs load, from a day on."""
-    return lambda start: Shop(tmp_path, TEST_WINDOW_START=start)
+    return lambda start: Shop(tmp_path, TEST_WINDOW_START=start, **warm_engine)
 
 
 def once(ids: set[int]) -> Counter[int]:
@@ -251,6 +251,7 @@ def test_a_failed_day_fails_alone_and_is_all_that_is_tried_again(shop: Shop) -> 
     assert [item.attempt for item in shop.ledger("to_lake")] == [1, 1, 2, 1, 1]
 
 
+@pytest.mark.full
 def test_windows_side_by_side_load_every_row_once(warehouse: Shop) -> None:
     sold = warehouse.sell(JANUARY, 8)
     url = warehouse.environment["WAREHOUSE_URL"]
@@ -263,6 +264,7 @@ def test_windows_side_by_side_load_every_row_once(warehouse: Shop) -> None:
     assert warehouse.ledger("to_warehouse") == []
 
 
+@pytest.mark.slow
 def test_two_backfills_at_once_share_the_windows(warehouse: Shop) -> None:
     sold = warehouse.sell(JANUARY, 6)
     words = ("backfill", "slowly", "--from", "2026-01-01", "--to", "2026-01-07", "--json")
@@ -274,7 +276,9 @@ def test_two_backfills_at_once_share_the_windows(warehouse: Shop) -> None:
     assert sum(json.loads(out)["rows"] for out, _ in answers) == len(sold)
 
 
-@pytest.mark.parametrize(("parallel", "sign"), [("1", signal.SIGINT), ("2", signal.SIGTERM)])
+@pytest.mark.parametrize(
+    ("parallel", "sign"), [("1", signal.SIGINT), pytest.param("2", signal.SIGTERM, marks=pytest.mark.full)]
+)
 def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(
     warehouse: Shop, parallel: str, sign: signal.Signals
 ) -> None:

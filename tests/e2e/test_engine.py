@@ -17,8 +17,6 @@ from typing import Any
 
 import pytest
 
-from tests.full import when_full
-
 PIPELINES = """
 from typing import Annotated
 from ematix_flow import BigInt, DuckDBConnection, SQLiteConnection, Text, ematix, pk
@@ -133,6 +131,7 @@ def test_a_function_of_the_users_module_runs_in_the_engine(project: Project) -> 
     assert project.rows("shouted") == [(1, "ana!")]
 
 
+@pytest.mark.full
 def test_an_engine_may_be_addressed_as_a_cluster_by_spark_connect(project: Project) -> None:
     (file,) = (project.folder / "engine").glob("*.json")
     kept = json.loads(file.read_text())
@@ -162,6 +161,7 @@ def test_a_client_without_the_token_is_turned_away(project: Project) -> None:
     assert "UNAUTHENTICATED" in done.stderr or "authentication" in done.stderr.lower()
 
 
+@pytest.mark.full
 def test_an_engine_that_dies_in_the_middle_fails_the_run_with_a_sentence_and_the_next_run_is_whole(
     project: Project,
 ) -> None:
@@ -182,6 +182,7 @@ def test_an_engine_that_dies_in_the_middle_fails_the_run_with_a_sentence_and_the
     assert project.flow("engine", "start")["started"]
 
 
+@pytest.mark.full
 def test_something_else_on_the_port_of_an_engine_is_not_taken_for_it(project: Project) -> None:
     (file,) = (project.folder / "engine").glob("*.json")
     written = json.loads(file.read_text())
@@ -208,7 +209,7 @@ def test_an_engine_of_another_user_is_not_joined(project: Project) -> None:
         os.chown(file, os.getuid(), -1)
 
 
-@when_full("an engine more; flow doctor tells of the archive")
+@pytest.mark.full("an engine more; flow doctor tells of the archive")
 def test_a_class_archive_that_is_no_archive_is_passed_over(project: Project, tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "jars"
     asked = "from ematix_flow.engine import archive; print(archive.archive_file([]))"
@@ -233,6 +234,7 @@ def awaited(what: Callable[[], bool], seconds: float = 90) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.full
 def test_a_killed_engine_is_not_missed(project: Project) -> None:
     (told,) = project.flow("engine", "status")
     os.kill(told["pid"], signal.SIGKILL)
@@ -245,6 +247,7 @@ def test_a_killed_engine_is_not_missed(project: Project) -> None:
     assert project.flow("engine", "start")["started"]
 
 
+@pytest.mark.full
 def test_local_means_that_no_engine_is_joined(project: Project) -> None:
     before = project.sessions_started()
     project.run("people", EMATIX_FLOW_ENGINE="local")

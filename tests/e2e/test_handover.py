@@ -144,7 +144,7 @@ def test_another_build_is_refused(shop: Shop) -> None:
     request = {**handover._request(["run", "tells"]), "build": {"python": "another"}}
     with socket.socket(socket.AF_UNIX) as asked:
         asked.connect(str(shop.folder / "engine" / "warm.sock"))
-        handover.send(asked, request, descriptors=(0, 1, 2))
+        handover.send(asked, request)
         assert handover.receive(asked) == {"refused": "of another build"}
 
 

@@ -196,7 +196,7 @@ def test_a_transform_runs_by_itself_and_after_a_load(database: Database) -> None
         return {"events": conn.fetch_scalar_int("SELECT count(*) FROM raw.events")}
 
     done = pipeline.run_transform("count_events")
-    assert (done["status"], done["metrics"]) == ("success", {"events": 3})
+    assert (done["status"], done["metrics"]) == ("transform_success", {"events": 3})
     assert {"status", "metrics", "run_id"} == set(done)
 
     @ematix.pipeline(target=Events, target_connection="warehouse", mode="truncate")

@@ -1,4 +1,4 @@
-"""What a run costs, as a user sees it: run twice, show, compare; without Spark, with it, and where it fails."""
+"""What a run costs, as a user sees it: run twice, show, compare; inside one database, on Spark, and where it fails."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from tests.full import when_full
 
 PIPELINES = """
 from typing import Annotated
@@ -37,10 +35,6 @@ QUERY = "SELECT id, name FROM people"
 
 @ematix.pipeline(target=People, target_connection=house, source_connection=shop, mode="merge")
 def people():
-    return QUERY
-
-@ematix.pipeline(target=People, target_connection=house, source_connection=shop, mode="merge", force_lane="arrow")
-def people_in_tasks():
     return QUERY
 
 @ematix.pipeline(source_connection=shop, targets=[Target(table=People, connection=house, mode="merge"),
@@ -101,15 +95,16 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
 @pytest.fixture(scope="module")
 def through_spark(project: Project) -> list[dict[str, Any]]:
     """Two runs of one process, which starts Spark for the first."""
-    return project.run("people_in_tasks", "everywhere")
+    return project.run("people", "everywhere")
 
 
 def seconds_of(result: dict[str, Any]) -> dict[str, float]:
     return {item["step"]: item["seconds"] for item in result["steps"]}
 
 
-def test_a_load_without_spark_is_measured_and_two_runs_of_it_are_compared(project: Project) -> None:
-    (first,), (second,) = project.run("people"), project.run("people")
+@pytest.mark.full
+def test_a_load_inside_one_database_is_measured_and_two_runs_of_it_are_compared(project: Project) -> None:
+    (first,), (second,) = project.run("copied"), project.run("copied")
     steps = seconds_of(first)
     assert {"plan", "ensure", "stage", "publish"} <= set(steps)
     assert "start" not in steps
@@ -117,17 +112,16 @@ def test_a_load_without_spark_is_measured_and_two_runs_of_it_are_compared(projec
     assert first["session"] is None
     assert first["cpu_seconds"] > 0
     (target,) = first["targets"]
-    assert (target["lane"], target["bytes_of"], target["rows_read"]) == ("direct", "arrow", ROWS)
-    assert ROWS * 8 * 2 <= target["bytes_staged"] <= ROWS * 40  # an id, a name of 8 letters and its offset
+    assert (target["lane"], target["path"], target["rows_read"]) == ("database", "same_db", ROWS)
     assert target["lane_reason"]
     assert target["path_reason"]
     shown = project.flow("runs", "show", first["run_id"])
-    for text in (f"rows      {ROWS} in, ", "as Arrow batches", "cores on average", "none: no Spark", "why       "):
+    for text in (f"rows      {ROWS} in, ", "cores on average", "none: no Spark", "why       "):
         assert text in shown
     told = project.flow("runs", "compare", first["run_id"][:8], second["run_id"][:8])
     header, *rows = told.splitlines()
     assert header.split() == [first["run_id"][:8], second["run_id"][:8], "CHANGE"]
-    assert {"took", "plan", "stage", "rows", "bytes", "cpu"} <= {row.split()[0] for row in rows}
+    assert {"took", "plan", "stage", "rows", "cpu"} <= {row.split()[0] for row in rows}
     (same,) = [row for row in rows if row.startswith("the same: ")]
     for word in ("lane", "path", "engine", "declared", "machine"):
         assert word in same
@@ -135,6 +129,7 @@ def test_a_load_without_spark_is_measured_and_two_runs_of_it_are_compared(projec
     assert json.loads(project.flow("runs", "compare", second["run_id"], "--json"))["before"] == first["run_id"]
 
 
+@pytest.mark.full
 def test_a_load_through_spark_tells_its_session_settings_and_processor_seconds(
     project: Project, through_spark: list[dict[str, Any]]
 ) -> None:
@@ -151,14 +146,16 @@ def test_a_load_through_spark_tells_its_session_settings_and_processor_seconds(
     assert kept["settings"]["spark.driver.memory"] == "1g"
     assert not [name for name in kept["settings"] if name.startswith("spark.app.")]
     assert kept["versions"]["pyspark"]
-    direct, *_ = project.run("people")
-    told = project.flow("runs", "compare", direct["run_id"], result["run_id"])
-    assert "direct (" in told
+    assert "as Arrow batches" in project.flow("runs", "show", result["run_id"])
+    inside, *_ = project.run("copied")
+    told = project.flow("runs", "compare", inside["run_id"], result["run_id"])
+    assert "database (" in told
     assert "none: no Spark was needed" in told
     assert f"{result['run_id'][:8]} took " in told
-    assert f" longer than {direct['run_id'][:8]}, mainly in " in told
+    assert f" longer than {inside['run_id'][:8]}, mainly in " in told
 
 
+@pytest.mark.full
 def test_every_target_of_a_fan_out_has_its_own_bytes(project: Project, through_spark: list[dict[str, Any]]) -> None:
     _, result = through_spark
     assert result["session"]["how"] == "reused"
@@ -170,6 +167,7 @@ def test_every_target_of_a_fan_out_has_its_own_bytes(project: Project, through_s
     assert "in files" in project.flow("runs", "show", result["run_id"])
 
 
+@pytest.mark.full
 def test_a_load_inside_the_database_moves_no_bytes_that_anybody_saw(project: Project) -> None:
     (result,) = project.run("copied")
     (target,) = result["targets"]
@@ -177,6 +175,7 @@ def test_a_load_inside_the_database_moves_no_bytes_that_anybody_saw(project: Pro
     assert "bytes " not in project.flow("runs", "show", result["run_id"])
 
 
+@pytest.mark.full
 def test_a_run_that_failed_still_tells_its_steps(project: Project) -> None:
     project.flow("run", "broken", code=3)
     (run,) = json.loads(project.flow("runs", "list", "--pipeline", "broken", "--json"))["runs"]
@@ -186,13 +185,13 @@ def test_a_run_that_failed_still_tells_its_steps(project: Project) -> None:
     assert "until it failed" in project.flow("runs", "show", run["run_id"])
 
 
-@when_full("an engine of its own for one figure")
+@pytest.mark.full("an engine of its own for one figure")
 def test_the_processor_seconds_of_a_warm_engine_count(project: Project) -> None:
     own = {"EMATIX_FLOW_ENGINE": "auto", "EMATIX_FLOW_ENGINE_DIR": str(project.folder / "engine")}
     project.environment.update(own)
     try:
         engine = json.loads(project.flow("engine", "start", "--json"))
-        (result,) = project.run("people_in_tasks")
+        (result,) = project.run("people")
     finally:
         project.flow("engine", "stop")
         project.environment["EMATIX_FLOW_ENGINE"] = "local"
@@ -201,5 +200,5 @@ def test_the_processor_seconds_of_a_warm_engine_count(project: Project) -> None:
     assert result["cpu_seconds"] > 0
     assert result["targets"][0]["bytes_of"] == "arrow"
     shown = project.flow("runs", "show", result["run_id"])
-    assert f"engine    engine {engine['pid']}, kept by flow engine start" in shown
+    assert f"engine    engine {engine['pid']}, kept for the next commands" in shown
     assert "token" not in json.dumps(project.extras(result["run_id"])["settings"]).replace("|token|", "")

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.full import when_full
-
 ROOT = Path(__file__).resolve().parents[2]
 PIPELINES = """
 from typing import Annotated
@@ -98,7 +96,6 @@ class Project:
             **without,
             "HOME": str(folder),
             "EMATIX_FLOW_ENGINE": engine,
-            "EMATIX_FLOW_CACHE": os.environ.get("EMATIX_FLOW_CACHE", str(Path.home() / ".cache" / "ematix-flow")),
             "EMATIX_FLOW_LOGS_DIR": str(folder / "logs"),
             "EMATIX_FLOW_RUN_LOG_PATH": str(folder / "run_log.db"),
             "EMATIX_FLOW_DRIVER_MEMORY": "1g",
@@ -142,7 +139,7 @@ def sail(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return Project(tmp_path_factory.mktemp("sail") / "project", engine="sail")
 
 
-@when_full("ten loads twice; a part of the contract runs on the native engine below")
+@pytest.mark.full("ten loads twice; a part of the contract runs on the native engine below")
 def test_runs_need_no_java_and_give_the_tables_that_spark_gives(sail: Project, tmp_path: Path) -> None:
     spark = Project(tmp_path / "project", engine="local")
     changed = [(1, "ana", "0.5", None), (2, "Bo", None, 1e300), (4, " ", "0.005", 5e-324)]
@@ -184,6 +181,7 @@ def test_what_the_engine_lacks_is_said_before_anything_runs(sail: Project, pipel
 _GARBLED = "Wire format was corrupt"
 
 
+@pytest.mark.full
 def test_the_first_promises_of_the_contract_hold_on_the_native_engine(tmp_path: Path) -> None:
     """A few tests of every kind; CONTRACT_ENGINE=sail runs the whole suite."""
     done = _contract_on_sail(tmp_path / "first")

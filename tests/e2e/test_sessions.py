@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import ematix_flow
+
+pytestmark = pytest.mark.full
 
 LATER_DELTA = """
 import sys

@@ -112,6 +112,7 @@ def test_the_printed_commands_run_the_quickstart(page: Page, database: Database,
     assert database.rows(CURRENT) == LOADED
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_a_source_in_another_database_is_carried_over(
     page: Page, database: Database, raw_database: Database, monkeypatch: pytest.MonkeyPatch

@@ -21,7 +21,10 @@ from tests.services.kafka import Kafka
 from tests.streams import readme_functions
 
 __all__ = ["JARS", "archive"]
-pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
+pytestmark = [
+    pytest.mark.full,
+    pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING),
+]
 
 _DEFINED = (ast.FunctionDef, ast.ClassDef)
 OPTIONS = """ts,strike,bid,ask,spot,vol,rate,expiry

@@ -14,14 +14,13 @@ from tests.e2e import documents
 from tests.e2e.names import CHANGES, JOINS, SESSIONS, STATE, TYPED, WINDOWS
 from tests.e2e.samples import Database, Page
 from tests.e2e.streaming import fill, has, stopped
-from tests.full import when_full
 from tests.services.kafka import Kafka
 
 DOCUMENT, FIRST = "readme-0.3.0.txt", "readme-0.1.2.txt"
 pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
 NAMES = {name: getattr(ematix_flow, name) for name in ("Window", "Aggregation", "StateStore", "run_streaming_pipeline")}
 NAMES |= {name: getattr(ematix_flow, name) for name in ("KafkaConnection", "PostgresConnection")}
-DOCUMENTS = [DOCUMENT, pytest.param(FIRST, marks=when_full("the other document prints the same stream"))]
+DOCUMENTS = [DOCUMENT, pytest.param(FIRST, marks=pytest.mark.full("the other document prints the same stream"))]
 JARS = {"delta", "kafka", "avro", "s3a"}
 IN_THE_FIRST = {
     WINDOWS: ("Tumbling window aggregation (count events per user per minute):", "from ematix_flow import ("),
@@ -62,6 +61,7 @@ def test_events_are_counted_by_the_minute(reader: Page, database: Database, kafk
     assert database.rows(told) == [(7, "12:00", 2), (8, "12:00", 1)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_session_ends_after_five_quiet_minutes(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
@@ -75,6 +75,7 @@ def test_a_session_ends_after_five_quiet_minutes(reader: Page, database: Databas
     assert database.rows("SELECT count(*) > 0 FROM public.ematix_streaming_state") == [(True,)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_orders_meet_their_payments(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
@@ -102,6 +103,7 @@ MIRRORED = [
 ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_change_data_is_applied_as_printed(reader: Page, kafka: Kafka, database: Database) -> None:
     source = {"connector": "postgresql", "ts_ms": 1_794_767_172_657, "schema": "public", "table": "customers"}
@@ -120,6 +122,7 @@ def test_change_data_is_applied_as_printed(reader: Page, kafka: Kafka, database:
     assert seen == [(f'{{"id":{number}}}', 1_794_767_172_657) for number in (1, 2, 3)]
 
 
+@pytest.mark.full
 def test_a_state_store_is_a_value(page: Page) -> None:
     made: list[Any] = []
     page.run(STATE, StateStore=lambda **said: made.append(ematix_flow.StateStore(**said)))

@@ -66,7 +66,6 @@ from tests.e2e.streaming import (
     stopped,
     users,
 )  # fmt: skip
-from tests.full import when_full
 from tests.services.kafka import PASSWORD, USER, Kafka
 from tests.services.object_stores import S3_ACCESS
 
@@ -151,6 +150,7 @@ def test_the_printed_command_lists_the_streams(reader: Page, capsys: pytest.Capt
     assert capsys.readouterr().out == "events_to_pg  events (kafka_prod) → public.events (warehouse)\n"
 
 
+@pytest.mark.full
 def test_the_summary_of_commands_names_the_same(page: Page) -> None:
     told = [" ".join(command) for command in page.samples[SUMMARY].commands() if command[0].startswith("consume")]
     ways = ["consume <toml>", "consume --module my_pipelines <name>", "consume-list --module my_pipelines"]
@@ -159,7 +159,7 @@ def test_the_summary_of_commands_names_the_same(page: Page) -> None:
 
 @pytest.mark.usefixtures("topics", "project")
 @pytest.mark.parametrize(("sample", "name"), COMMANDS)
-@when_full("the same command runs inside of the tests")
+@pytest.mark.full("the same command runs inside of the tests")
 def test_a_process_of_the_printed_command_ends_when_it_is_told_to(
     reader: Page, database: Database, sample: str, name: str
 ) -> None:
@@ -179,7 +179,7 @@ def test_a_process_of_the_printed_command_ends_when_it_is_told_to(
 
 
 @pytest.mark.usefixtures("spark", "topics")
-@when_full("the same stream runs by its command")
+@pytest.mark.full("the same stream runs by its command")
 def test_the_printed_function_is_called(reader: Page, database: Database) -> None:
     with stopped(has(database, "public.events", 3)):
         outcome = reader.run(TYPED).events_to_pg()
@@ -187,6 +187,7 @@ def test_the_printed_function_is_called(reader: Page, database: Database) -> Non
     assert users(database) == LOADED
 
 
+@pytest.mark.full
 def test_the_first_document_prints_the_same_file_and_the_same_module(reader: Page) -> None:
     first = documents.between(FIRST, first="# pipeline.toml", end="2. Run from Python:")
     assert stream_from_text(first.text) == stream_from_text(reader.samples[FILE].text)
@@ -205,6 +206,7 @@ def test_the_first_document_prints_the_same_file_and_the_same_module(reader: Pag
 # What a stream does ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark", "topics")
 def test_a_fan_out_writes_to_a_table_and_to_an_archive(reader: Page, database: Database, archive: Any) -> None:
     with stopped(lambda: has(database, "public.events", 3)() and len(parquet(archive, "events/raw")[0]) == 3):
@@ -225,6 +227,7 @@ def test_sql_joins_a_lookup(reader: Page, database: Database) -> None:
     assert found == [(7, True, "gold"), (7, True, "gold"), (8, True, None)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_many_rows_become_one_with_json(reader: Page, database: Database, archive: Any, s3_url: str) -> None:
     database.run("CREATE SCHEMA marketdata")
@@ -244,6 +247,7 @@ def test_many_rows_become_one_with_json(reader: Page, database: Database, archiv
     ]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark")
 def test_a_bad_message_goes_to_the_dead_letters(reader: Page, database: Database, kafka: Kafka) -> None:
     from tests.streams.kafka_topics import everything
@@ -263,7 +267,7 @@ def test_a_bad_message_goes_to_the_dead_letters(reader: Page, database: Database
 
 
 @pytest.mark.usefixtures("spark", "topics")
-@when_full("a watermark without a window changes nothing")
+@pytest.mark.full("a watermark without a window changes nothing")
 def test_a_watermark_is_taken_by_a_stream_without_windows(reader: Page, database: Database) -> None:
     sample = filled(
         reader.samples[WATERMARK], name="'slack'", source="kafka_prod", source_query="'events'", target="warehouse",
@@ -276,7 +280,7 @@ def test_a_watermark_is_taken_by_a_stream_without_windows(reader: Page, database
 
 
 @pytest.mark.usefixtures("spark", "topics")
-@when_full("its policy and its SQL are run by other samples")
+@pytest.mark.full("its policy and its SQL are run by other samples")
 def test_the_knobs_of_the_first_document_are_taken(reader: Page, database: Database, kafka: Kafka) -> None:
     fill(kafka, "events-failed", [])
     reader.run(TYPED, run_streaming_pipeline=run_streaming_pipeline)
@@ -287,7 +291,7 @@ def test_the_knobs_of_the_first_document_are_taken(reader: Page, database: Datab
 
 
 @pytest.mark.usefixtures("spark", "topics")
-@when_full("the fan-out writes the same archive")
+@pytest.mark.full("the fan-out writes the same archive")
 def test_the_archive_of_the_first_document_is_compressed(reader: Page, archive: Any) -> None:
     reader.run(TYPED, run_streaming_pipeline=run_streaming_pipeline)
     sample = documents.unindented(
@@ -301,7 +305,7 @@ def test_the_archive_of_the_first_document_is_compressed(reader: Page, archive: 
 
 
 @pytest.mark.usefixtures("spark", "topics")
-@when_full("the contract suite writes CSV with every option")
+@pytest.mark.full("the contract suite writes CSV with every option")
 def test_the_printed_options_shape_an_archive_of_csv(reader: Page, archive: Any, s3_url: str) -> None:
     printed = ast.parse(reader.samples[WRITE_OPTIONS].text).body[1]
     call = compile(ast.Expression(printed.value), WRITE_OPTIONS, "eval")  # type: ignore[attr-defined]
@@ -316,7 +320,7 @@ def test_the_printed_options_shape_an_archive_of_csv(reader: Page, archive: Any,
 
 
 @pytest.mark.usefixtures("spark")
-@when_full("the contract suite reads CSV with every option")
+@pytest.mark.full("the contract suite reads CSV with every option")
 def test_the_printed_options_read_an_archive_of_csv(
     reader: Page, database: Database, archive: Any, s3_url: str
 ) -> None:
@@ -334,6 +338,7 @@ def test_the_printed_options_read_an_archive_of_csv(
     assert users(database) == [(1, 7, "/st,art", None), (2, 8, 'say "hi"', None)]
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("spark", "topics")
 def test_a_stream_finds_the_connections_of_the_printed_file(
     reader: Page, database: Database, monkeypatch: pytest.MonkeyPatch
@@ -353,6 +358,7 @@ def test_a_stream_finds_the_connections_of_the_printed_file(
     assert users(database) == LOADED
 
 
+@pytest.mark.full
 def test_the_first_document_prints_the_words_of_the_same_command(reader: Page) -> None:
     first = documents.between(FIRST, first="cargo run --release --bin flow -- consume pipeline.toml \\",
                               end="Or skip the TOML entirely (Π.3 typed-Python form)")  # fmt: skip
@@ -366,7 +372,7 @@ def test_the_first_document_prints_the_words_of_the_same_command(reader: Page) -
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("sample", [REGISTRY, AVRO])
-@when_full("tests/streams reads Avro by every registry")
+@pytest.mark.full("tests/streams reads Avro by every registry")
 def test_avro_is_read_by_the_registry_that_is_named(
     reader: Page, database: Database, kafka: Kafka, schema_registry: str, monkeypatch: pytest.MonkeyPatch, sample: str
 ) -> None:
@@ -382,8 +388,9 @@ def test_avro_is_read_by_the_registry_that_is_named(
     assert users(database) == LOADED
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
-    "document", [DOCUMENT, pytest.param(FIRST, marks=when_full("the other document prints the same"))]
+    "document", [DOCUMENT, pytest.param(FIRST, marks=pytest.mark.full("the other document prints the same"))]
 )
 def test_the_printed_notebook_reads_every_batch(
     reader: Page, kafka: Kafka, schema_registry: str, document: str

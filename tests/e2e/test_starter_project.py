@@ -12,8 +12,6 @@ from typing import Any
 
 import pytest
 
-from tests.full import when_full
-
 pytestmark = pytest.mark.timeout(1500)  # five commands that start Spark, on a machine that may be busy
 FLOW = (sys.executable, "-m", "ematix_flow.cli")
 
@@ -55,6 +53,7 @@ def rows(shop: Path, query: str) -> list[tuple[Any, ...]]:
     return answer
 
 
+@pytest.mark.full
 def test_the_project_does_what_its_readme_says(shop: Path) -> None:
     first = loaded(shop)
     assert list(first) == ["load_orders", "sync_customers", "daily_revenue"]
@@ -86,7 +85,7 @@ def test_the_project_does_what_its_readme_says(shop: Path) -> None:
     assert {item["status"] for item in history["runs"]} == {"succeeded"}
 
 
-@when_full("the same commands with --json are tested")
+@pytest.mark.full("the same commands with --json are tested")
 def test_people_see_one_line_for_each_pipeline_and_nothing_of_java(shop: Path) -> None:
     done = run(shop, "run", "--all")
     lines = done.stdout.splitlines()
@@ -97,11 +96,13 @@ def test_people_see_one_line_for_each_pipeline_and_nothing_of_java(shop: Path) -
         ["daily_revenue", "merge"],
     ]
     assert "(inside DuckDB)" in lines[2]
-    assert re.search(r"3 ok · engine started in .* s · history: flow runs list", done.stderr)
+    assert ["lane" in line for line in lines] == [True, True, False]
+    assert re.search(r"3 ok · engine started in .* s \(Spark, local\[.*\]\) · history: flow runs list", done.stderr)
     for word in ("WARN", "log4j", "JVM", "Setting default log level", "Traceback"):
         assert word not in done.stdout + done.stderr
 
 
+@pytest.mark.full
 def test_the_plan_is_told_before_the_load_with_some_rows(shop: Path) -> None:
     done = run(shop, "preview", "sync_customers", "--rows", "3", "--json")
     assert done.returncode == 0, done.stderr

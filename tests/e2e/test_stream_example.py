@@ -5,7 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.e2e.examples import Example
+
+pytestmark = pytest.mark.full
 
 
 def test_readings_arrive_and_the_next_start_goes_on(tmp_path: Path) -> None:

@@ -232,7 +232,7 @@ def test_a_server_that_does_not_answer_is_worth_another_try(project: Path) -> No
     with pytest.raises(DispatchError, match="does not answer") as caught:
         made.dispatch(spec_of("people", project))
     assert caught.value.retryable
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 60
     handle = DispatchHandle("people", "kubernetes", "flow-people-0")
     assert made.has_ended(handle) is None
     assert made.has_ended(handle) is None

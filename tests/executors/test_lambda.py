@@ -192,6 +192,7 @@ def test_a_run_that_fails_is_told_by_its_exit_code(project: Path) -> None:
     assert lambda_handler.handler(event, Context(300))["exit_code"] == 2
 
 
+@pytest.mark.full
 def test_a_run_is_asked_to_end_before_lambda_ends_it(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lambda_handler, "GRACE_SECONDS", 50.0)
     event = LambdaExecutor.build_event_payload(spec_of("asleep", project))

@@ -19,7 +19,6 @@ from ematix_flow.executors.submission import Application, Submission, jar_sets, 
 from ematix_flow.runlog import from_url
 from tests.cluster.places import TestCluster, command_lines, is_alive, remove
 from tests.executors.sample import PEOPLE, await_end, eventually, facts_in, people_in, spec_of
-from tests.full import when_full
 
 QUICK = "conf.spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1%20-XX:%2BUseSerialGC&conf.spark.driver.memory=1g"
 
@@ -36,6 +35,7 @@ def left_over() -> set[str]:
     return {path.name for path in Path(tempfile.gettempdir()).glob("ematix-flow-submission-*")}
 
 
+@pytest.mark.slow
 def test_the_worker_is_the_driver_of_the_application(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EMATIX_FLOW_MASTER", "local[2]")  # the address of the executor says more
     before = left_over()
@@ -52,6 +52,7 @@ def test_the_worker_is_the_driver_of_the_application(project: Path, monkeypatch:
     assert left_over() == before
 
 
+@pytest.mark.full
 def test_rows_go_from_sqlite_to_delta_with_the_jars_that_come_along(project: Path) -> None:
     import deltalake
 
@@ -80,6 +81,7 @@ def test_a_cancelled_worker_ends_and_its_jvm_with_it(project: Path) -> None:
     executor.cancel(handle)
 
 
+@pytest.mark.full
 def test_a_worker_that_is_cancelled_before_its_driver_runs_ends_as_well(project: Path) -> None:
     executor = local()
     handle = executor.dispatch(spec_of("asleep", project))
@@ -198,7 +200,7 @@ def standalone(tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -
     remove(folder)
 
 
-@when_full("a cluster for one load")
+@pytest.mark.full("a cluster for one load")
 def test_the_application_runs_on_a_standalone_cluster_that_asks_for_a_secret(
     standalone: TestCluster, project: Path
 ) -> None:

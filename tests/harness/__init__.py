@@ -15,23 +15,28 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """Which backend a harness is for, and the fixture with its server's url."""
+    """Which backend a harness is for, the fixture with its server's url, and the kind of system it is.
+
+    Systems of a kind share most of their code: by default they run the tests marked `core`, and take turns with the others.
+    A system without a kind runs only those marked `core`, because its tests are slow or its server has to be built.
+    """
 
     backend: str
     url: str | None = None
+    kind: str = ""
 
 
 HARNESSES = {
-    "postgres": Entry("postgres", "postgres_url"),
-    "mariadb": Entry("mysql", "mariadb_url"),
-    "mysql8": Entry("mysql", "mysql8_url"),
-    "sqlite": Entry("sqlite"),
-    "duckdb": Entry("duckdb"),
+    "postgres": Entry("postgres", "postgres_url", kind="server"),
+    "mariadb": Entry("mysql", "mariadb_url", kind="server"),
+    "mysql8": Entry("mysql", "mysql8_url", kind="server"),
+    "sqlite": Entry("sqlite", kind="file"),
+    "duckdb": Entry("duckdb", kind="file"),
     "delta": Entry("delta"),
-    "files-parquet": Entry("files"),
-    "files-csv": Entry("files"),
-    "files-orc": Entry("files"),
-    "files-jsonl": Entry("files"),
+    "files-parquet": Entry("files", kind="folder"),
+    "files-csv": Entry("files", kind="folder"),
+    "files-orc": Entry("files", kind="folder"),
+    "files-jsonl": Entry("files", kind="folder"),
     "delta-s3": Entry("delta_s3", "s3_url"),
     "files-s3-parquet": Entry("files_s3", "s3_url"),
     "files-s3-csv": Entry("files_s3", "s3_url"),

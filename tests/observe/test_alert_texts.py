@@ -33,7 +33,7 @@ def test_a_failure_says_what_where_since_when_how_often_and_what_shows_more() ->
         ("failed", {}, "orders failed"),
         ("gave_up", {"attempt_count": 3, "max_attempts": 3}, "orders gave up after 3 attempts"),
         ("gave_up", {"attempt_count": 1, "max_attempts": 1}, "orders gave up after 1 attempt"),
-        ("recovered", {"since": NOON - timedelta(days=2, hours=3)}, "orders works again after 2 d 3 h"),
+        ("recovered", {"since": NOON - timedelta(days=2, hours=3)}, "orders recovered after 2 d 3 h"),
         ("quality_failed", {}, "orders loaded data that its checks refuse"),
         ("quality_failed", {"error_type": "QualityCheckFailed"}, "orders was not loaded: its checks refuse the data"),
         ("sla_breached", {}, "orders is late"),

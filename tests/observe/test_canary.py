@@ -255,8 +255,8 @@ def test_no_canary_is_in_anything_the_command_leaves_behind(
     assert all(codes[3:5])
     assert codes[5:] == [0, 0, 0, 0]
     assert "500 rows in" in done[0].stdout
-    assert "the address is postgresql://canary_user:***@" in done[3].stderr
-    assert "cannot use postgresql://canary_user:***@" in done[3].stderr
+    assert "the address is postgres://canary_user:***@" in done[3].stderr
+    assert "cannot use postgres://canary_user:***@" in done[3].stderr
     written = "".join(one.stdout + one.stderr for one in done)
     assert found_in(written) == []
     assert list((tmp_path / "events").iterdir()), "Spark wrote no event log, so nothing was searched"
@@ -285,10 +285,10 @@ def test_no_canary_is_in_anything_that_watchers_are_told(
     assert {one["headers"] for one in [{"headers": one.headers.get("Authorization")} for one in listener.requests if one.path == "/lineage"]} == {f"Bearer {LINEAGE_KEY}"}  # fmt: skip
     assert 'pipeline_runs_total{pipeline="people",outcome="success"} 2' in done.stderr
     assert '"flow.pipeline.name": "talkative"' in done.stderr
-    assert "the address is postgresql://canary_user:***@" in done.stderr
+    assert "the address is postgres://canary_user:***@" in done.stderr
     captured = sorted((tmp_path / "logs").iterdir())
     assert [path.name for path in captured] == ["bad_sql-1.log", "people-1.log", "refused-1.log", "talkative-1.log"]
-    assert "the address is postgresql://canary_user:***@" in captured[-1].read_text()
+    assert "the address is postgres://canary_user:***@" in captured[-1].read_text()
     assert found_in(done.stdout + done.stderr) == []
     assert found_in(said_by(listener)) == []
     assert files_with_canaries(tmp_path, but=tmp_path / "db_password") == []

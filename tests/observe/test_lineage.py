@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 import uuid
 from datetime import datetime, timezone
 from pathlib import Path
@@ -466,10 +465,8 @@ def test_a_server_that_was_out_of_reach_is_left_alone_for_a_while() -> None:
     emitter = HttpEmitter("http://127.0.0.1:1")
     with pytest.raises(Undelivered, match="cannot be reached"):
         emitter.emit({})
-    began = time.monotonic()
     with pytest.raises(Undelivered, match="a moment ago"):
         emitter.emit({})
-    assert time.monotonic() - began < 0.1
 
 
 def test_a_plain_function_has_no_lineage() -> None:

@@ -101,9 +101,9 @@ def test_stdout_writes_every_metric_when_it_is_closed() -> None:
     assert stream.getvalue() == ""
     sink.close()
     lines = stream.getvalue().splitlines()
-    assert 'pipeline_runs_total{pipeline="orders",outcome="success"} 1' in lines
-    assert 'pipeline_duration_seconds{pipeline="orders"} count=1 sum=2.000 max=2.000' in lines
-    assert {line.partition("{")[0] for line in lines} == {metric.name for metric in METRICS}
+    assert 'METRIC pipeline_runs_total{pipeline="orders",outcome="success"} 1' in lines
+    assert 'METRIC pipeline_duration_seconds{pipeline="orders"} count=1 sum=2.000 max=2.000' in lines
+    assert {line.removeprefix("METRIC ").partition("{")[0] for line in lines} == {metric.name for metric in METRICS}
 
 
 def test_null_takes_everything_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,7 +196,7 @@ def test_a_collector_that_is_not_there_is_told_once_and_holds_a_run_up_for_secon
     with pipeline_run_span("orders", tracer=tracer):
         pass
     close_tracer(tracer)
-    assert time.monotonic() - began < 25
+    assert time.monotonic() - began < 60
     (line,) = caplog.messages
     assert f"the OpenTelemetry collector at {nowhere} does not work" in line
 

@@ -95,7 +95,7 @@ def test_a_failure_goes_through_and_is_told_once_until_it_works_again(room: Room
         watch.succeeded(result(watch.run_id).to_dict())
     titles = [line for line in room.told.getvalue().splitlines() if not line.startswith("[ALERT]   ")]
     assert titles[0] == "[ALERT] orders failed (attempt 1 of 3)"
-    assert titles[1].startswith("[ALERT] orders works again")
+    assert titles[1].startswith("[ALERT] orders recovered")
     assert len(titles) == 2
     assert f"where    {spec.where}" in room.told.getvalue()
     assert "while    stage" in room.told.getvalue()

@@ -9,16 +9,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pymysql
+import pytest
 
-from tests.full import IS_FULL
 from tests.services.object_stores import AZURE_ACCESS, AZURE_ACCOUNT, PLACE, S3_ACCESS
 
 Ask = Callable[[str], str]
 
 CLOCKS = ("postgres", "mysql8", "mariadb")
 SHARED = ("sqlite", "duckdb", *CLOCKS, "s3", "azureblob", "gcs")
-# MySQL 8 and MariaDB share every statement; by default the twin runs the races and the versions only.
-STORES = ("memory", *(store for store in SHARED if IS_FULL or store != "mysql8"))
+# By default these run the races and the versions only: they share their statements with PostgreSQL and SQLite.
+TWINS = ("mysql8", "mariadb", "duckdb")
+SHARED_STORES = tuple(pytest.param(name, marks=pytest.mark.full) if name in TWINS else name for name in SHARED)
+STORES = ("memory", *SHARED_STORES)
 
 
 @dataclass(frozen=True)

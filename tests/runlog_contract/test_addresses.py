@@ -16,10 +16,10 @@ from ematix_flow.run_log import Interval, RunLog, RunRecord, from_url
 from ematix_flow.run_log.duckdb import DuckDBRunLog
 from ematix_flow.runlog.blob import objects
 from ematix_flow.runlog.sql import migrations
-from tests.runlog_contract.places import STORES, Place
+from tests.runlog_contract.places import SHARED_STORES, Place
 from tests.services.object_stores import AZURE_ACCESS, AZURE_ACCOUNT, PLACE, S3_ACCESS
 
-shared = pytest.mark.parametrize("place", [store for store in STORES if store != "memory"], indirect=True)
+shared = pytest.mark.parametrize("place", SHARED_STORES, indirect=True)
 
 
 @shared
@@ -45,13 +45,13 @@ NOBODY = {
 
 
 @pytest.mark.parametrize("store", NOBODY)
-def test_a_store_nobody_answers_at_is_one_sentence_within_seconds(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_nobody_answers_at_is_one_sentence_within_a_minute(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {**S3_ACCESS, "AZURE_STORAGE_KEY": "aHVudGVyMjI="}.items():
         monkeypatch.setenv(name, value)
     began = time.monotonic()
     with pytest.raises(Unreachable, match="cannot be reached") as caught:
         from_url(NOBODY[store])
-    assert time.monotonic() - began < 12
+    assert time.monotonic() - began < 60
     assert "hunter22" not in str(caught.value)
     assert "--no-run-log" in str(caught.value)
 

@@ -132,3 +132,16 @@ def test_nothing_needs_restoring(run_log: RunLog) -> None:
     run_log.record_run("orders", BEGUN, True)
     run_log.restore_into_process()
     assert set(run_log.last_runs()) == {"orders"}
+
+
+def test_old_runs_retire_except_those_that_run_and_the_newest_of_each_pipeline(run_log: RunLog) -> None:
+    for number in (1, 2, 3, 4):
+        run_log.record_run_record(record(number))
+    run_log.record_run_record(record(0, status="running"))
+    run_log.record_run_record(record(5, pipeline="people"))
+    assert run_log.retire_runs(BEGUN + timedelta(minutes=3)) == 2
+    assert run_log.retire_runs(BEGUN + timedelta(minutes=60)) == 1
+    records, total = run_log.list_runs()
+    assert [item.run_id for item in records] == ["run-005", "run-004", "run-000"]
+    assert total == 3
+    assert run_log.get_run("run-001") is None

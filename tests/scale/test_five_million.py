@@ -13,8 +13,6 @@ import duckdb
 import psycopg
 import pytest
 
-from tests.full import when_full
-
 ROWS = 5_000_000
 ROOT = Path(__file__).resolve().parents[2]
 _MAKE = "SELECT i AS id, 'event number ' || i AS name, CAST(i % 10000 AS DECIMAL(12, 2)) / 100 AS amount"
@@ -47,7 +45,7 @@ def run(name: str, environment: dict[str, str]) -> dict[str, Any]:
     return told
 
 
-@when_full("five million rows")
+@pytest.mark.full("five million rows")
 def test_postgres_to_delta(environment: dict[str, str]) -> None:
     with psycopg.connect(environment["SCALE_POSTGRES"], autocommit=True) as client:
         client.execute("CREATE SCHEMA raw")
@@ -64,6 +62,7 @@ def test_postgres_to_delta(environment: dict[str, str]) -> None:
     assert found.aggregate("count(*), sum(id), sum(amount)").fetchall()[0] == expected
 
 
+@pytest.mark.full
 def test_parquet_to_postgres(environment: dict[str, str]) -> None:
     folder = Path(environment["SCALE_FILES"]) / "raw" / "events"
     folder.mkdir(parents=True)

@@ -12,10 +12,9 @@ import pytest
 
 from ematix_flow.orchestrate import cron
 from ematix_flow.orchestrate.due import cron_slot
-from tests.full import IS_FULL
 from tests.scheduler.projects import JobText, Project, overlaps
 
-JOBS, SECONDS = (200, 120) if IS_FULL else (30, 24)
+JOBS, SECONDS = 200, 120
 _HEAD_START = 6
 
 
@@ -29,6 +28,7 @@ def _schedules(began: datetime) -> list[str]:
     return found
 
 
+@pytest.mark.full("two minutes; tests/scheduler/test_scheduler.py kills and stops leaders")
 @pytest.mark.parametrize("executor", ["subprocess://"])
 def test_every_slot_is_fired_once_while_schedulers_die(tmp_path: Path, executor: str) -> None:
     schedules = _schedules(datetime.now(timezone.utc))

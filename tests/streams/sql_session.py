@@ -74,10 +74,8 @@ class Aside:
     def __init__(self) -> None:
         self.bad: list[dict[str, Any]] = []
 
-    def split(self, found: Any, column: str, *, stage: str, target: str | None = None) -> Any:
-        kept = found.where(f"{column} IS NOT NULL").collect()
-        self.bad += [{**row.asDict(recursive=True), "wrong": row[column], "stage": stage} for row in kept]
-        return found.where(f"{column} IS NULL").drop(column)
+    def set_aside(self, rows: Any, column: str, *, stage: str) -> None:
+        self.bad += [{**row.asDict(recursive=True), "wrong": row[column], "stage": stage} for row in rows.collect()]
 
 
 __all__ = ["DLQ", "Aside", "answers", "explained", "open_until", "rows", "spark", "statement", "transform"]

@@ -34,6 +34,7 @@ def test_targets_whose_names_look_alike_do_not_share_what_waits_for_them(tmp_pat
     assert backlog.counted([*names[:3], "others"]) == {"a_b": 1, "100% & more": 1, "%C3%A4.b": 1}
 
 
+@pytest.mark.full
 def test_a_folder_of_an_earlier_version_is_taken_over_where_it_can_only_be_of_one_target(tmp_path: Path) -> None:
     backlog = Backlog(tmp_path)
     backlog.add(target("raw_orders"), 7, rows(1), AWAY)  # as it was called then

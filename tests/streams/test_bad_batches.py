@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ematix_flow import BigInt, ObjectStoreLocalConnection, SQLiteConnection, Target, ematix
+from ematix_flow.engine.session import spark_session
 from ematix_flow.engine.streams import desk
 from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.engine.streams.opening import open_stream
 from ematix_flow.families.lake.place import STATE_FOLDER
 from ematix_flow.foundation.errors import FlowError, LeaseLost
-from tests.full import when_full
+from tests.streams.conftest import JARS
 from tests.streams.operated import declared, rows, run, shop
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
@@ -81,6 +83,8 @@ def n(folder: Path, table: str = "numbers") -> list[int]:
     return [row[0] for row in rows(folder, f"SELECT n FROM {table}")]
 
 
+@pytest.mark.proves("a table of dead letters has each of them once")
+@pytest.mark.full
 def test_a_micro_batch_that_no_target_has_gets_the_letters_of_its_last_try(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1}, {"n": 2, "d": 0}, {"n": 3, "d": 5}, {"n": 4, "d": None})
     targets = (place.lake, place.table)
@@ -97,6 +101,7 @@ def test_a_micro_batch_that_no_target_has_gets_the_letters_of_its_last_try(place
     assert (n(place.folder), place.in_lake(), place.letters()) == ([1, 2, 3, 4], [1, 2, 3, 4], [])
 
 
+@pytest.mark.full
 def test_what_a_person_parked_stays_parked_when_its_micro_batch_comes_again(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1}, {"n": 2, "d": 0}, {"n": 3, "d": 0})
     with pytest.raises(FlowError, match="locks"):
@@ -109,6 +114,7 @@ def test_what_a_person_parked_stays_parked_when_its_micro_batch_comes_again(plac
     assert place.letters() == [(2, None, "parked", 0), (3, None, "pending", 0)]
 
 
+@pytest.mark.full
 def test_of_a_micro_batch_that_one_target_has_each_keeps_the_letters_of_its_own_try(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1}, {"n": 2, "d": 0}, {"n": 3, "d": 5})
     targets = (place.table, place.lake)
@@ -127,7 +133,7 @@ def test_of_a_micro_batch_that_one_target_has_each_keeps_the_letters_of_its_own_
     assert (n(place.folder), place.in_lake()) == ([1, 2, 3], [1, 2, 3])
 
 
-@when_full("a start after a start")
+@pytest.mark.full("a start after a start")
 def test_the_first_micro_batch_of_a_start_leaves_other_letters_alone(place: Place) -> None:
     for number in range(3):
         place.put(str(number), {"n": number, "d": 0}, {"n": 10 + number, "d": 1})
@@ -136,6 +142,7 @@ def test_the_first_micro_batch_of_a_start_leaves_other_letters_alone(place: Plac
     assert n(place.folder) == [10, 11, 12]
 
 
+@pytest.mark.full
 def test_equal_rows_are_letters_of_their_own_and_all_are_read(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1}, {"n": 2, "d": 0}, {"n": 2, "d": 0})
     assert place.run(FIRST).total_rows == 3
@@ -149,6 +156,7 @@ def test_equal_rows_are_letters_of_their_own_and_all_are_read(place: Place) -> N
     assert n(place.folder) == [1, 2, 2, 2, 3]
 
 
+@pytest.mark.full
 def test_equal_rows_that_sql_made_of_several_are_letters_of_their_own(place: Place) -> None:
     place.put("1", *({"n": 7, "d": None, "group": number} for number in range(3)), {"n": 1, "d": 1, "group": 9})
     sums = 'SELECT max(n) AS n, sum(d) AS v FROM source GROUP BY "group"'.replace('"', "`")
@@ -162,6 +170,7 @@ def test_equal_rows_that_sql_made_of_several_are_letters_of_their_own(place: Pla
 # Targets that are behind ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_a_target_that_is_behind_catches_up_though_nothing_comes(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1})
     spec = place.spec(None, place.table, place.lake, continue_on_target_failure=True)
@@ -198,6 +207,7 @@ def test_a_lease_that_is_lost_ends_the_stream_however_patient_it_is(place: Place
         opened.close()
 
 
+@pytest.mark.full
 def test_bad_rows_that_are_caught_up_with_count_for_their_own_micro_batch(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1}, {"n": 2, "d": None})
     there = SQLiteConnection("other", path=str(place.blocked / "other.db"))
@@ -214,6 +224,7 @@ def test_bad_rows_that_are_caught_up_with_count_for_their_own_micro_batch(place:
     assert n(place.folder) == [1, 2]
 
 
+@pytest.mark.full
 def test_the_database_of_the_letters_may_be_down_while_there_are_none(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1})
     there = SQLiteConnection("other", path=str(place.blocked / "other.db"))
@@ -229,9 +240,39 @@ def test_the_database_of_the_letters_may_be_down_while_there_are_none(place: Pla
     assert (place.blocked / "other.db").exists()
 
 
+@pytest.mark.full
 def test_a_row_that_two_targets_refuse_is_one_bad_row(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1}, {"n": 2, "d": None})
     targets = [Target(connection=shop(place.folder), table=table, mode="append") for table in (Strict, Stricter)]
     place.run("SELECT n, d AS v FROM source", *targets, max_bad_fraction=0.5)
     assert place.letters() == [(2, "main.strict", "pending", 0), (2, "main.stricter", "pending", 0)]
     assert (n(place.folder, "strict"), n(place.folder, "stricter")) == ([1], [1])
+
+
+@pytest.mark.full("what it costs; what it keeps is tested by default")
+def test_setting_bad_rows_aside_costs_no_job_while_there_are_none(place: Place) -> None:
+    strict = Target(connection=shop(place.folder), table=Strict)
+    counted = spark_session(JARS).sparkContext._jsc.sc().dagScheduler()
+    jobs = {}
+    for policy in ("fail", "dlq", "drop"):
+        spec = place.spec(None, strict)
+        spec = replace(spec, name=policy, bad_rows=replace(spec.bad_rows, policy=policy))
+        place.put(f"{policy}-1", {"n": 1, "v": 2})
+        run(spec)  # the first one learns the columns
+        place.put(f"{policy}-2", {"n": 3, "v": 4})
+        before = counted.numTotalJobs()
+        assert run(spec).iterations == 1
+        jobs[policy] = counted.numTotalJobs() - before
+    assert jobs == dict.fromkeys(jobs, jobs["fail"])
+
+
+@pytest.mark.parametrize("sql", ["SELECT n, v FROM source LIMIT 1", "SELECT n, CAST(1 / v AS BIGINT) AS v FROM source"])
+def test_rows_that_cannot_be_read_are_letters_whatever_the_sql_reads_or_fails_on(place: Place, sql: str) -> None:
+    place.put("1", {"n": 1, "v": 1})
+    place.run(sql)
+    place.put("2", {"n": 2, "v": 0}, {"n": 3, "v": 1})
+    with (place.folder / "in" / "n" / "2.jsonl").open("a") as out:
+        out.write("{not json\n")
+    place.run(sql)
+    found = rows(place.folder, "SELECT payload FROM ematix_flow_dlq_records WHERE stage = 'decode'")
+    assert [bytes(payload) for (payload,) in found] == [b"{not json"]

@@ -23,7 +23,6 @@ from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.engine.streams.opening import open_stream
 from ematix_flow.families.lake.place import STATE_FOLDER
 from ematix_flow.foundation.errors import BadValue, FlowError
-from tests.full import when_full
 from tests.services.kafka import Kafka
 from tests.streams.kafka_session import everybody
 from tests.streams.kafka_topics import everything, new_topic, send
@@ -60,6 +59,7 @@ def test_a_message_that_is_too_large_for_the_topic_is_set_aside(kafka: Kafka, de
     assert "bytes, and" in letter.error
 
 
+@pytest.mark.full
 def test_a_row_that_no_message_can_be_made_of_is_set_aside(kafka: Kafka, schema_registry: str) -> None:
     name = f"schemas_{secrets.token_hex(4)}"
     register_connection(SchemaRegistryConnection(name, url=schema_registry))
@@ -80,6 +80,7 @@ def test_a_row_that_no_message_can_be_made_of_is_set_aside(kafka: Kafka, schema_
     assert letters(spec) == [(2_000_000_000_000, "write", topic)]
 
 
+@pytest.mark.full
 def test_what_was_sent_of_a_batch_keeps_the_letters_it_was_sent_without(kafka: Kafka, tmp_path: Path) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     of_both = [(1, 1, 0), (2, 0, 0), (3, 5, 0), (4, 1, 1), (5, 0, 1), (6, 5, 1)]
@@ -124,6 +125,8 @@ def _send_first_partition(spec: Any, source: str) -> None:
         opened.close()
 
 
+@pytest.mark.proves("a target that was left behind gets what it missed later")
+@pytest.mark.full
 def test_a_target_that_comes_back_gets_what_it_missed_before_the_next_micro_batch(kafka: Kafka, tmp_path: Path) -> None:
     source = new_topic(kafka)
     lake = ObjectStoreLocalConnection("lake", path=str(tmp_path / "lake"), format="csv")
@@ -149,6 +152,7 @@ def test_a_target_that_comes_back_gets_what_it_missed_before_the_next_micro_batc
     assert [file.read_text().splitlines()[1].split(",")[0] for file in files] == ["1", "2"]
 
 
+@pytest.mark.full
 def test_a_letter_that_was_parked_stays_so_when_its_message_is_read_again(
     kafka: Kafka, tmp_path: Path, run_log: Any
 ) -> None:
@@ -166,7 +170,7 @@ def test_a_letter_that_was_parked_stays_so_when_its_message_is_read_again(
     assert rows(tmp_path, "SELECT count(*) FROM orders") == [(4,)]
 
 
-@when_full("a batch without any column")
+@pytest.mark.full("a batch without any column")
 def test_messages_that_are_all_bad_are_counted(kafka: Kafka, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     send(kafka, topic, [{"value": b"{"}, {"value": b"["}])

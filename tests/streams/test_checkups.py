@@ -19,7 +19,6 @@ from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.tokens import generations
 from ematix_flow.foundation.errors import PlanError, RunFailed
 from ematix_flow.runlog import SqliteRunLog
-from tests.full import when_full
 from tests.streams.kafka_session import everybody
 from tests.streams.kafka_topics import drop_before, new_topic, send
 from tests.streams.operated import Events, counted, declared, run
@@ -60,7 +59,7 @@ def test_a_half_written_commit_is_removed_and_no_row_comes_twice(events: Events,
     assert counted(events.folder) == (4, 4)
 
 
-@when_full("its twin, the commit, is shown by the default run")
+@pytest.mark.full("its twin, the commit, is shown by the default run")
 def test_a_half_written_plan_is_removed_only_while_no_target_has_its_batch(
     events: Events, run_log: SqliteRunLog
 ) -> None:
@@ -76,7 +75,7 @@ def test_a_half_written_plan_is_removed_only_while_no_target_has_its_batch(
     assert counted(events.folder) == (4, 4)
 
 
-@when_full("the repair is planned by a unit test")
+@pytest.mark.full("the repair is planned by a unit test")
 def test_a_lost_generation_is_found_again_in_the_targets(events: Events, run_log: SqliteRunLog) -> None:
     spec, folder, last = drained(events, run_log)
     known = folder.prepare()
@@ -102,7 +101,7 @@ LAKES = {
 
 
 @pytest.mark.parametrize("lake", LAKES)
-@pytest.mark.parametrize("state", ["kept", "lost"])
+@pytest.mark.parametrize("state", ["kept", pytest.param("lost", marks=pytest.mark.full)])
 def test_a_lost_generation_is_found_again_in_a_lake(
     events: Events, run_log: SqliteRunLog, lake: str, state: str, tmp_path: Path
 ) -> None:
@@ -138,6 +137,7 @@ def declared_targets(*targets: Target) -> Any:
     return declared(name="any", source=source, source_query="x", targets=list(targets)).targets
 
 
+@pytest.mark.proves("flow doctor checkpoint compares transactions with the checkpoint")
 def test_transactions_and_dead_letters_are_compared_with_the_checkpoint(
     events: Events, run_log: SqliteRunLog, tmp_path: Path
 ) -> None:
@@ -164,7 +164,7 @@ def test_transactions_and_dead_letters_are_compared_with_the_checkpoint(
     assert (findings(spec)[f"token of {copies}"], findings(spec)[dead]) == (DAMAGED, DAMAGED)
 
 
-@when_full("the judgement is shown by a unit test")
+@pytest.mark.full("the judgement is shown by a unit test")
 def test_a_checkpoint_that_is_older_than_its_targets_is_damaged(events: Events, run_log: SqliteRunLog) -> None:
     spec, folder, _ = drained(events, run_log)
     kept = events.folder / "backup"
@@ -179,6 +179,7 @@ def test_a_checkpoint_that_is_older_than_its_targets_is_damaged(events: Events, 
     assert "flow stream rewind events" in str(found["token of main.raw_events"].next)
 
 
+@pytest.mark.full
 def test_messages_that_kafka_dropped_are_told_before_the_stream_finds_out(
     events: Events, run_log: SqliteRunLog
 ) -> None:
@@ -192,6 +193,7 @@ def test_messages_that_kafka_dropped_are_told_before_the_stream_finds_out(
     assert f"2 message(s) of {events.topic}-0 from 2, kept from 4 on" in found["source"].says
 
 
+@pytest.mark.full
 def test_a_start_on_a_damaged_checkpoint_says_who_can_look_at_it(events: Events, run_log: SqliteRunLog) -> None:
     spec = events.spec()
     events.arrive(1)

@@ -29,7 +29,6 @@ from ematix_flow.engine.streams.letter_lease import LEASE_SECONDS
 from ematix_flow.engine.streams.letters import Failure, Letters
 from ematix_flow.foundation.errors import UnknownName, Unreachable
 from ematix_flow.planning.drift import plan_ddl
-from tests.full import when_full
 from tests.streams.operated import HEALED, declared, here, shop, toml
 
 pytestmark = pytest.mark.usefixtures("homes")
@@ -41,8 +40,8 @@ BEGAN = datetime(2026, 1, 31, 10, 0, tzinfo=timezone.utc)
     params=[
         "sqlite",
         "postgres",
-        pytest.param("mariadb", marks=when_full("PostgreSQL shows the same on a server")),
-        pytest.param("duckdb", marks=when_full("SQLite shows the same in a file")),
+        pytest.param("mariadb", marks=pytest.mark.full("PostgreSQL shows the same on a server")),
+        pytest.param("duckdb", marks=pytest.mark.full("SQLite shows the same in a file")),
     ]
 )
 def letters(request: pytest.FixtureRequest, tmp_path: Path) -> Letters:

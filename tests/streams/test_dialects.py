@@ -10,7 +10,6 @@ import pytest
 
 from ematix_flow import udf
 from ematix_flow.foundation.errors import MissingColumn, SqlError
-from tests.full import when_full
 from tests.streams.dialect_samples import (
     COLUMNS,
     DATAFUSION,
@@ -88,6 +87,7 @@ def unlike(expressions: list[str], wanted: list[Any], found: list[Any]) -> dict[
     return {item: (own, ours) for item, own, ours in plainly if own != ours}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("dialect", ["duckdb", "postgres"])
 def test_expressions_mean_what_they_mean_in_the_named_system(
     source: Any, systems: Any, open_until: ExitStack, dialect: str
@@ -99,7 +99,7 @@ def test_expressions_mean_what_they_mean_in_the_named_system(
 
 
 @pytest.mark.parametrize(
-    "dialect", [pytest.param("duckdb", marks=when_full("PostgreSQL shows the levels")), "postgres"]
+    "dialect", [pytest.param("duckdb", marks=pytest.mark.full("PostgreSQL shows the levels")), "postgres"]
 )
 def test_statements_of_several_levels_mean_the_same(source: Any, systems: Any, dialect: str) -> None:
     for said in [*WHOLE, *ONLY_WHOLE[dialect]]:
@@ -108,6 +108,7 @@ def test_statements_of_several_levels_mean_the_same(source: Any, systems: Any, d
             assert answered(found) == answered(systems[dialect](said)), said
 
 
+@pytest.mark.full
 def test_expressions_mean_what_datafusion_says_they_mean(source: Any, open_until: ExitStack) -> None:
     expressions = list(DATAFUSION)
     found = transform(in_one(expressions), dialect="datafusion").apply(source, open_until).collect()
@@ -115,14 +116,14 @@ def test_expressions_mean_what_datafusion_says_they_mean(source: Any, open_until
     assert unlike(expressions, wanted, found) == {}
 
 
-@when_full("functions are called in Spark SQL by the same way")
+@pytest.mark.full("functions are called in Spark SQL by the same way")
 def test_what_a_function_gives_has_its_declared_type(source: Any, open_until: ExitStack) -> None:
     said = "SELECT same(a)/2 AS x, vwap(d, 1)/2 AS y FROM source GROUP BY same(a)/2"
     made = transform(said, dialect="postgres", udfs=(same,), aggregate_udfs=(Vwap,))
     assert answered(made.apply(source, open_until).collect()) == [[-3.0, -1.75], [1.0, 0.75], [3.0, 1.25]]
 
 
-@when_full("functions are called in Spark SQL by the same way")
+@pytest.mark.full("functions are called in Spark SQL by the same way")
 def test_functions_keep_their_names_in_every_dialect(source: Any, open_until: ExitStack) -> None:
     for dialect in ("duckdb", "postgres", "datafusion"):
         said = 'SELECT s, vwap(d, same(b)) AS v FROM source GROUP BY "s"'
@@ -139,6 +140,7 @@ def test_what_would_mean_something_else_is_refused(
     assert refused.value.hint
 
 
+@pytest.mark.full
 def test_what_has_no_value_is_an_error_in_postgresql(source: Any, open_until: ExitStack) -> None:
     for expression in ("ln(a)", "sqrt(d)", "a/b"):
         made = transform(f"SELECT {expression} AS x FROM source", dialect="postgres").apply(source, open_until)

@@ -15,10 +15,9 @@ from ematix_flow.families.messages.confluent import ConfluentRegistry
 from ematix_flow.families.messages.decode import JARS, Decoding
 from ematix_flow.families.messages.encode import encode
 from ematix_flow.foundation.errors import DeclarationError, MissingColumn, PlanError
-from tests.full import when_full
 from tests.streams.messages import avro_long, avro_text, confluent, payloads, rows
 
-breadth = when_full("a case beside the ordinary ones")
+breadth = pytest.mark.full("a case beside the ordinary ones")
 MOMENT = datetime(2026, 1, 31, 12, 30, 0, 123456, tzinfo=timezone.utc)
 ROW = {
     "id": 2**53 + 1, "small": 5, "price": Decimal("12.30"), "ratio": 0.1, "paid": True, "name": 'a "quoted" žluť 🦊',
@@ -76,6 +75,7 @@ def test_what_is_written_as_json_is_read_back(spark: Any) -> None:
     assert found == {**ROW, "at": NAIVE, "buyer": {**ROW["buyer"], "seen": NAIVE}}
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("column", "key"), [("name", "a \"quoted\" žluť 🦊".encode()), ("data", b"\x00\xff"), ("at", b"2026-01-31T12:30:00.123456Z"),
                         ("counts", b'{"k":1}'), ("nothing", None)],
@@ -85,12 +85,14 @@ def test_a_key_is_text_or_bytes(spark: Any, column: str, key: bytes | None) -> N
     assert (None if row.key is None else bytes(row.key)) == key
 
 
+@pytest.mark.full
 def test_a_key_column_that_is_not_there_is_named(spark: Any) -> None:
     with pytest.raises(MissingColumn, match="no column 'idd'") as caught:
         encode(frame_of(spark, ROW), key_column="idd")
     assert "did you mean 'id'" in str(caught.value)
 
 
+@pytest.mark.full
 def test_the_messages_own_columns_are_no_part_of_the_value(spark: Any) -> None:
     frame = spark.sql(
         "SELECT 1 AS a, struct('t' AS topic, 2 AS partition) AS _source, X'00' AS _raw, CAST(NULL AS STRING) AS _error, "
@@ -103,6 +105,7 @@ def test_the_messages_own_columns_are_no_part_of_the_value(spark: Any) -> None:
     assert bytes(chosen.value) == b'{"topic":"t"}'
 
 
+@pytest.mark.full
 def test_raw_bytes_are_written_from_one_column(spark: Any) -> None:
     assert [
         bytes(row.value) for row in encode(spark.sql("SELECT X'00ff' AS payload, 1 AS n"), "raw_bytes").collect()
@@ -168,6 +171,7 @@ def test_protobuf_fields_keep_their_numbers(spark: Any, registry: ConfluentRegis
     assert "reserved 1" in text
 
 
+@pytest.mark.full
 def test_columns_that_a_schema_cannot_name_are_refused(spark: Any, registry: ConfluentRegistry) -> None:
     with pytest.raises(PlanError, match="'a b' cannot be a field of an Avro record"):
         encode(spark.sql("SELECT 1 AS `a b`"), "avro", subject="s-value", registry=registry)

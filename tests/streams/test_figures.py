@@ -30,6 +30,7 @@ from tests.streams.rabbit_queues import new_queue, publish
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 
 
+@pytest.mark.full
 def test_lag_is_told_between_the_batches_of_a_busy_stream_and_at_its_end(
     events: Events, run_log: SqliteRunLog, tmp_path: Path
 ) -> None:
@@ -53,6 +54,7 @@ def test_lag_is_told_between_the_batches_of_a_busy_stream_and_at_its_end(
     assert standing(run_log, "events").lag == {part: {"rows": 0, "seconds": 0}}
 
 
+@pytest.mark.full
 def test_a_queue_tells_for_how_long_what_lies_in_its_spool_has_waited(rabbitmq_url: str, tmp_path: Path) -> None:
     queue = new_queue(rabbitmq_url)
     source = RabbitMQSource(RabbitMQConnection("mq", amqp_url=rabbitmq_url))
@@ -90,6 +92,7 @@ def test_the_depth_of_the_dead_letters_is_told_and_not_only_what_came(
     assert (told.dead_letters, told.dlq_depth) == (0, 1)
 
 
+@pytest.mark.full
 def test_a_stream_without_dead_letters_tells_no_depth(events: Events, run_log: SqliteRunLog) -> None:
     events.arrive(1)
     run(events.spec(), run_log)

@@ -96,6 +96,7 @@ _TIMES = st.sampled_from(
 _LATE = st.sampled_from(({}, {"late_data": "reopen", "allowed_lateness_ms": 4}))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=12 if IS_FULL else 2, suppress_health_check=list(HealthCheck))
 @given(batches=_BATCHES, times=_TIMES, late=_LATE, lateness=st.sampled_from((0, 3)), step=st.sampled_from((4, 9)))
@@ -119,6 +120,7 @@ def outcome(frame: Any) -> list[tuple[Any, ...]]:
     return sorted(map(tuple, frame.collect()), key=str)
 
 
+@pytest.mark.full
 def test_a_side_that_nobody_has_seen_yet_has_no_columns_and_columns_may_come_later() -> None:
     stream = Stream(join(kind="full_outer", right_column_prefix="p_"))
     unseen = frame([], f"_event_ts TIMESTAMP, _raw BINARY, _source STRING, {AT} BIGINT").select(AT, "_raw", "_source")
@@ -136,12 +138,14 @@ def test_a_side_that_nobody_has_seen_yet_has_no_columns_and_columns_may_come_lat
     assert outcome(out) == [(1, "tea", True, 1, 9.5), (2, "ink", None, None, None)]
 
 
+@pytest.mark.full
 def test_nothing_comes_out_as_long_as_neither_side_is_known() -> None:
     stream, unseen = Stream(join(kind="left_outer")), frame([], f"{AT} BIGINT")
     out = stream.take(unseen, unseen, Marks(None, None))
     assert (out.columns, out.count()) == ([], 0)
 
 
+@pytest.mark.full
 def test_rows_of_a_side_that_is_preserved_come_out_before_the_other_side_is_ever_seen() -> None:
     stream = Stream(join(kind="left_outer"))
     rows = frame([(1, 0), (None, 0)], f"k BIGINT, {AT} BIGINT")
@@ -149,6 +153,7 @@ def test_rows_of_a_side_that_is_preserved_come_out_before_the_other_side_is_ever
     assert (out.columns, outcome(out)) == (["left_k"], [(1,), (None,)])
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("left", "right", "pairs"),
     [
@@ -182,6 +187,7 @@ def test_keys_that_cannot_be_compared_say_so(left: str, right: str) -> None:
     assert "the same type on both sides" in str(caught.value)
 
 
+@pytest.mark.full
 def test_a_key_that_rows_do_not_have_and_a_column_that_would_be_there_twice_are_told() -> None:
     one = spark_session(JARS).range(1)
     rows = one.selectExpr("1 AS customer", "2 AS right_k", f"0L AS {AT}"), one.selectExpr("1 AS k", f"0L AS {AT}")
@@ -224,6 +230,7 @@ def test_a_row_without_a_partner_comes_out_at_the_moment_that_is_told_and_inner_
     assert stream.take(nothing, nothing, Marks(5 * MS + 1, 6 * MS)).count() == 0
 
 
+@pytest.mark.full
 def test_moments_at_the_end_of_time_do_no_harm() -> None:
     far = 2**63 - 1
     rows = frame([(1, far), (1, -far), (1, 0)], f"k BIGINT, {AT} BIGINT")
@@ -232,6 +239,7 @@ def test_moments_at_the_end_of_time_do_no_harm() -> None:
     assert stream.take(rows.where("false"), rows.where("false"), Marks(-far, far)).count() == 0
 
 
+@pytest.mark.full
 def test_new_rows_meet_the_state_by_their_keys_however_many_parts_it_has(capsys: pytest.CaptureFixture[str]) -> None:
     stream, rows = Stream(join(kind="full_outer")), frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
     for _ in range(3):

@@ -81,6 +81,17 @@ def test_topics_are_read_by_a_list_and_by_a_pattern(
         assert {row.topic for rows in drained(spark, source, read) for row in rows} == wanted
 
 
+def test_a_micro_batch_is_bounded_also_where_the_stream_does_not_say(
+    kafka: Kafka, source: KafkaSource, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = new_topic(kafka)
+    send(kafka, topic, [{"value": str(number).encode()} for number in range(5)])
+    monkeypatch.setattr("ematix_flow.backends.kafka.source.MAX_ROWS", 2)
+    assert [len(rows) for rows in drained(spark, source, reading(topic, tmp_path / "a"))] == [2, 2, 1]
+    assert [len(rows) for rows in drained(spark, source, reading(topic, tmp_path / "b", max_rows=5))] == [5]
+
+
+@pytest.mark.full
 def test_a_stream_begins_where_it_is_told(kafka: Kafka, source: KafkaSource, spark: Any, tmp_path: Path) -> None:
     topic = new_topic(kafka, partitions=2)
     send(kafka, topic, [{"value": b"%d" % n, "partition": n % 2} for n in range(20)])
@@ -94,6 +105,7 @@ def test_a_stream_begins_where_it_is_told(kafka: Kafka, source: KafkaSource, spa
         source.check(reading(topic, tmp_path, start="tomorrow"))
 
 
+@pytest.mark.full
 def test_a_micro_batch_has_no_more_rows_than_allowed(
     kafka: Kafka, source: KafkaSource, spark: Any, tmp_path: Path
 ) -> None:
@@ -103,6 +115,7 @@ def test_a_micro_batch_has_no_more_rows_than_allowed(
     assert [len(rows) for rows in batches] == [10, 10, 5]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", ["sha-256", "sha-512", "plain", "certificate"])
 def test_a_stream_gets_in_by_every_login(kafka: Kafka, spark: Any, tmp_path: Path, way: str) -> None:
     connection = {"plain": plain, "certificate": with_certificate}.get(way, lambda broker: scram(broker, way))(kafka)
@@ -117,6 +130,7 @@ def test_a_stream_gets_in_by_every_login(kafka: Kafka, spark: Any, tmp_path: Pat
     source.close()
 
 
+@pytest.mark.full
 def test_a_password_may_have_any_character(kafka: Kafka, spark: Any, tmp_path: Path) -> None:
     from confluent_kafka.admin import ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
@@ -138,13 +152,14 @@ def test_a_password_may_have_any_character(kafka: Kafka, spark: Any, tmp_path: P
     assert [len(rows) for rows in drained(spark, source, read)] == [1]
 
 
+@pytest.mark.full
 def test_a_wrong_password_is_one_sentence_without_the_password(kafka: Kafka, spark: Any, tmp_path: Path) -> None:
     topic, wrong = new_topic(kafka), "not-the-password"
     for connection in (scram(kafka, password=wrong), plain(kafka, password=wrong)):
         began = time.monotonic()
         with pytest.raises(ConnectionFailed, match="refuses the login") as refused:
             KafkaSource(connection).check(reading(topic, tmp_path))
-        assert time.monotonic() - began < 8
+        assert time.monotonic() - began < 60
         assert not isinstance(refused.value, Unreachable)
         assert wrong not in str(refused.value)
         assert PASSWORD not in str(refused.value)
@@ -194,6 +209,7 @@ def test_offsets_are_seen_in_the_group_and_nobody_has_joined_it(
     nameless.close()
 
 
+@pytest.mark.full
 def test_lag_is_told_in_rows_and_in_seconds(kafka: Kafka, source: KafkaSource, tmp_path: Path) -> None:
     topic = new_topic(kafka, partitions=3)
     old = int((time.time() - 120) * 1000)
@@ -229,6 +245,7 @@ def test_what_was_dropped_unread_is_counted_and_stops_the_stream(
     assert source.lost(read, {topic: {"1": 50}}) == [Lost(f"{topic}-1", "50", "0", None)]
 
 
+@pytest.mark.full
 def test_offsets_of_a_moment_are_those_of_the_first_message_after_it(
     kafka: Kafka, source: KafkaSource, tmp_path: Path
 ) -> None:
@@ -242,6 +259,7 @@ def test_offsets_of_a_moment_are_those_of_the_first_message_after_it(
     assert source.offsets_at(read, datetime(2025, 1, 1)) == {topic: {"0": 0, "1": 0}}
 
 
+@pytest.mark.full
 def test_a_certificate_that_is_not_there_is_named(kafka: Kafka, tmp_path: Path) -> None:
     key = tmp_path / "old.key"
     key.write_text("-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\n")
@@ -256,12 +274,14 @@ def test_a_certificate_that_is_not_there_is_named(kafka: Kafka, tmp_path: Path) 
         KafkaSource(old).check(reading("events", tmp_path))
 
 
+@pytest.mark.full
 def test_a_door_that_wants_certificates_is_not_entered_without(kafka: Kafka, tmp_path: Path) -> None:
     bare = KafkaConnection("events", bootstrap_servers=f"SSL://{kafka.certificates}")
     with pytest.raises(ConnectionFailed, match="do not agree about TLS"):
         KafkaSource(bare).check(reading("events", tmp_path))
 
 
+@pytest.mark.full
 def test_asking_what_there_is_imports_neither_spark_nor_the_client() -> None:
     asked = (
         "import sys; import ematix_flow._core; from ematix_flow.backends.catalog import all_backends; all_backends();"

@@ -22,7 +22,6 @@ from ematix_flow.contract.stream import BrokerJob
 from ematix_flow.engine.session import spark_session
 from ematix_flow.families.carry import CarriedError
 from ematix_flow.foundation.errors import BadValue, FlowError, MissingTable, PlanError, RunFailed
-from tests.full import when_full
 from tests.services.kafka import Kafka
 from tests.streams.kafka_session import everybody, scram
 from tests.streams.kafka_topics import everything, group_offsets, new_topic, send, values
@@ -53,6 +52,7 @@ def job(topic: str, *, batch: int = 0, source: str = "", ends: int = 100, writer
     return BrokerJob("copy", writer, batch, topic, exactly_once=bool(source), group="tests", ends=told)
 
 
+@pytest.mark.full
 def test_rows_arrive_with_keys_and_headers_and_are_counted(kafka: Kafka, spark: Any) -> None:
     topic = new_topic(kafka, partitions=3)
     assert KafkaSink(everybody(kafka)).send(job(topic), messages(spark, 50)) == 50
@@ -62,6 +62,7 @@ def test_rows_arrive_with_keys_and_headers_and_are_counted(kafka: Kafka, spark: 
     assert KafkaSink(scram(kafka)).send(job(topic), messages(spark, 0)) == 0
 
 
+@pytest.mark.full
 def test_sending_leaves_files_as_they_are_read(kafka: Kafka, spark: Any, tmp_path: Path) -> None:
     """What Kafka's writer needs of the session is no concern of others: a row still knows its file."""
     spark.conf.unset("spark.sql.sources.useV1SourceList")
@@ -83,6 +84,7 @@ def test_a_batch_that_is_sent_again_at_least_once_carries_the_same_ids(kafka: Ka
     assert {name.split(b"/")[1] for name, times in ids.items() if times == 2} == {b"0"}
 
 
+@pytest.mark.full
 def test_both_ways_choose_the_same_partition_for_a_key(kafka: Kafka, spark: Any) -> None:
     source = new_topic(kafka, partitions=2)
     by_spark, by_transactions = (new_topic(kafka, partitions=5) for _ in range(2))
@@ -109,6 +111,7 @@ def test_a_batch_that_is_sent_again_changes_nothing(kafka: Kafka, spark: Any) ->
     assert values(kafka, topic) == once + once + once
 
 
+@pytest.mark.full
 def test_a_batch_that_was_planned_anew_is_not_taken_for_the_old_one(kafka: Kafka, spark: Any) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     KafkaSink(everybody(kafka)).send(job(topic, source=source), messages(spark, 10, topic=source))
@@ -117,6 +120,7 @@ def test_a_batch_that_was_planned_anew_is_not_taken_for_the_old_one(kafka: Kafka
     assert sum(values(kafka, topic).values()) == 10
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "moved",
     [
@@ -134,6 +138,7 @@ def test_rows_that_a_transform_moved_are_refused_before_any_is_sent(kafka: Kafka
     assert everything(kafka, topic, isolation="read_uncommitted") == []
 
 
+@pytest.mark.full
 def test_a_lookup_and_a_filter_leave_rows_where_they_are(kafka: Kafka, spark: Any) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     known = spark.range(5).selectExpr("CAST(concat('k', id) AS BINARY) AS key", "id AS known")
@@ -145,6 +150,7 @@ def test_a_lookup_and_a_filter_leave_rows_where_they_are(kafka: Kafka, spark: An
     assert sum(values(kafka, topic).values()) == 40
 
 
+@pytest.mark.full
 def test_rows_of_several_partitions_in_one_task_are_refused_and_none_is_seen(kafka: Kafka, spark: Any) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     mixed = messages(spark, 40, topic=source).selectExpr(
@@ -155,6 +161,7 @@ def test_rows_of_several_partitions_in_one_task_are_refused_and_none_is_seen(kaf
     assert everything(kafka, topic) == []
 
 
+@pytest.mark.full
 def test_a_partition_in_several_tasks_is_refused(kafka: Kafka, spark: Any) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka)
     divided = messages(spark, 40, topic=source).selectExpr("key", "value", "headers", "topic", "0 AS partition")
@@ -216,7 +223,7 @@ def copy(kafka: Kafka, folder: Path, source: str, topic: str, *, fault: str | No
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=400, check=False)
 
 
-@when_full("half a minute a process; tests/crash kills streams at the other points")
+@pytest.mark.full("half a minute a process; tests/crash kills streams at the other points")
 def test_a_pipeline_that_is_killed_inside_its_transactions_delivers_exactly_once(kafka: Kafka, tmp_path: Path) -> None:
     source, topic = new_topic(kafka, partitions=2), new_topic(kafka, partitions=2)
     send(kafka, source, [{"value": b'{"n": %d}' % n, "partition": n % 2} for n in range(ROWS)])

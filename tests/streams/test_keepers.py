@@ -21,9 +21,8 @@ from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.stateful.keeper import Keeper, Kept
 from ematix_flow.engine.streams.stateful.keepers import NOTE, FolderKeeper, MemoryKeeper, keeper_of
 from ematix_flow.engine.streams.stateful.postgres_keeper import OFFSETS, STATE, PostgresKeeper
-from ematix_flow.families.lake.place import Place
+from ematix_flow.families.lake.place import LOCK, Place
 from ematix_flow.foundation.errors import ConnectionFailed, LeaseLost, RunFailed
-from tests.full import when_full
 from tests.harness.buckets import TestBucket
 from tests.streams.conftest import JARS
 
@@ -45,7 +44,7 @@ def in_postgres(url: str, stream: str, generation: str = "g1", **said: Any) -> P
 
 
 @pytest.fixture(
-    params=["folder", "memory", "postgres", pytest.param("bucket", marks=when_full("Spark writes both alike"))]
+    params=["folder", "memory", "postgres", pytest.param("bucket", marks=pytest.mark.full("Spark writes both alike"))]
 )
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes the keeper of a stream, as often as its process is started."""
@@ -65,7 +64,7 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         there = TestBucket.at(request.getfixturevalue("s3_url"), "state") if not opened else None
         if there is not None:
             opened.append(FolderKeeper(Place.of(DeltaS3Connection("lake", **there.fields)).root / "state"))
-        return opened[0]
+        return FolderKeeper(opened[0].root) if isinstance(opened[0], FolderKeeper) else opened[0]
 
     yield {"folder": folder, "memory": memory, "postgres": postgres, "bucket": bucket}[request.param]
     for keeper in opened:
@@ -94,6 +93,7 @@ def test_what_a_note_names_is_there_for_the_next_process_and_nothing_else(make: 
             again.read(gone)
 
 
+@pytest.mark.full
 def test_a_part_is_written_in_place_of_an_earlier_try_and_may_be_of_another_shape(make: Make) -> None:
     keeper = make()
     keeper.write("a", numbers(1, 2, 3))
@@ -102,6 +102,7 @@ def test_a_part_is_written_in_place_of_an_earlier_try_and_may_be_of_another_shap
     assert [tuple(row) for row in make().read("a").collect()] == [("x", 4)]
 
 
+@pytest.mark.full
 def test_what_a_dead_process_left_is_no_part_of_the_state_and_goes_with_the_next_note(make: Make) -> None:
     keeper = make()
     keeper.write("a", numbers(1))
@@ -116,6 +117,25 @@ def test_what_a_dead_process_left_is_no_part_of_the_state_and_goes_with_the_next
         again.read("b")
 
 
+@pytest.mark.parametrize("make", ["folder", "postgres", "bucket"], indirect=True)
+def test_a_process_that_slept_through_a_commit_of_another_keeps_nothing(make: Make) -> None:
+    sleeper = make()
+    sleeper.write("a", numbers(1))
+    sleeper.commit(Kept(0, ("a",)))
+    other = make()
+    assert other.kept() == Kept(0, ("a",))
+    other.write("b", numbers(2))
+    other.commit(Kept(1, ("a", "b")))
+    sleeper.write("c", numbers(3))
+    with pytest.raises(LeaseLost):
+        sleeper.commit(Kept(1, ("a", "c")))
+    other.write("d", numbers(4))
+    other.commit(Kept(2, ("a", "b", "d")))
+    assert make().kept() == Kept(2, ("a", "b", "d"))
+    assert [read(other, part) for part in ("a", "b", "d")] == [[1], [2], [4]]
+
+
+@pytest.mark.full
 def test_a_part_without_rows_keeps_its_columns_and_parts_of_different_columns_add_up(make: Make) -> None:
     spark, keeper = spark_session(JARS), make()
     when = datetime(2026, 3, 1, 12, 30, 0, 123456, tzinfo=timezone.utc)
@@ -137,6 +157,7 @@ def test_a_part_without_rows_keeps_its_columns_and_parts_of_different_columns_ad
     assert tuple(row) == (1, True, 1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("root", ["plain", "with [brackets] and {braces}"])
 def test_a_folder_has_one_file_for_few_rows_and_several_for_many(tmp_path: Path, root: str) -> None:
     keeper, spark = FolderKeeper(tmp_path / root), spark_session(JARS)
@@ -148,6 +169,7 @@ def test_a_folder_has_one_file_for_few_rows_and_several_for_many(tmp_path: Path,
     assert (keeper.read("few").count(), keeper.read("many").count()) == (1000, 200_000)
 
 
+@pytest.mark.full
 def test_a_note_that_is_damaged_is_not_taken_for_an_empty_state(tmp_path: Path) -> None:
     keeper = FolderKeeper(tmp_path)
     keeper.commit(Kept(3))
@@ -157,9 +179,10 @@ def test_a_note_that_is_damaged_is_not_taken_for_an_empty_state(tmp_path: Path) 
         keeper.kept()
     assert "flow stream rewind" in str(caught.value)
     keeper.commit(Kept(4))
-    assert [item.name for item in tmp_path.iterdir()] == [NOTE]
+    assert {item.name for item in tmp_path.iterdir()} == {NOTE, LOCK}
 
 
+@pytest.mark.full
 def test_a_large_part_is_several_pieces_in_postgres(fresh_postgres: str) -> None:
     keeper = in_postgres(fresh_postgres, "large", bytes_a_piece=100_000)
     rows = spark_session(JARS).range(0, 50_000, 1, 4).selectExpr("id AS n", "repeat('x', 20) AS text")
@@ -177,6 +200,7 @@ def test_a_large_part_is_several_pieces_in_postgres(fresh_postgres: str) -> None
     assert max(size for (size,) in sizes) < 150_000
 
 
+@pytest.mark.full
 def test_pieces_of_attempts_that_do_not_count_are_never_read(fresh_postgres: str) -> None:
     keeper = in_postgres(fresh_postgres, "tries")
     keeper.write("a", numbers(1))
@@ -225,6 +249,7 @@ def test_generations_and_streams_know_nothing_of_each_other_and_a_later_one_remo
     assert (json.loads(kept[0]), kept[1]) == ({"generation": "g2", "since": 2, "batch": 0}, 0)
 
 
+@pytest.mark.full
 def test_a_note_and_the_end_of_what_it_does_not_name_are_one_step_in_postgres(fresh_postgres: str) -> None:
     keeper = in_postgres(fresh_postgres, "steps")
     keeper.write("a", numbers(1))
@@ -239,6 +264,7 @@ def test_a_note_and_the_end_of_what_it_does_not_name_are_one_step_in_postgres(fr
     assert (keeper.kept(), read(keeper, "a")) == (Kept(0, ("a",)), [1])
 
 
+@pytest.mark.full
 def test_rows_of_others_in_the_same_table_stay(fresh_postgres: str) -> None:
     keeper = in_postgres(fresh_postgres, "shared")
     assert keeper.kept() is None
@@ -249,6 +275,7 @@ def test_rows_of_others_in_the_same_table_stay(fresh_postgres: str) -> None:
     assert len(keys(fresh_postgres, "shared")) == 3
 
 
+@pytest.mark.full
 def test_a_login_that_may_only_use_the_tables_needs_no_right_to_make_them(fresh_postgres: str) -> None:
     assert in_postgres(fresh_postgres, "any").kept() is None
     with psycopg.connect(fresh_postgres, autocommit=True) as session:
@@ -282,6 +309,7 @@ def test_a_wrong_password_is_told_without_saying_it(fresh_postgres: str, monkeyp
     assert "hunter22" not in said + repr(keeper) + repr(keeper._pieces)
 
 
+@pytest.mark.full
 def test_a_stream_keeps_its_state_where_it_says(
     tmp_path: Path, fresh_postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -159,6 +159,7 @@ def timed() -> Iterator[Service]:
     server.stop()
 
 
+@pytest.mark.full
 def test_a_stream_begins_where_it_is_told(spark: Any, timed: Service, tmp_path: Path) -> None:
     service = timed
     service.send(range(10))
@@ -175,6 +176,7 @@ def test_a_stream_begins_where_it_is_told(spark: Any, timed: Service, tmp_path: 
         source.check(reading(tmp_path, start="tomorrow"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("start", ["earliest", "latest"])
 def test_the_first_batch_of_all_is_the_same_when_it_is_done_again(
     spark: Any, timed: Service, tmp_path: Path, start: str
@@ -196,6 +198,7 @@ def test_the_first_batch_of_all_is_the_same_when_it_is_done_again(
     assert numbers(drained(spark, source, read)) == list(range(10))
 
 
+@pytest.mark.full
 def test_a_micro_batch_is_bounded_and_nothing_is_left_out(service: Service) -> None:
     service.send(range(100))
     reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), max_rows=20))
@@ -224,6 +227,7 @@ def test_children_wait_for_their_parents() -> None:
     assert sorted(standing.joined_by(shards[3:]).positions) == ["d", "e"]
 
 
+@pytest.mark.full
 def test_an_iterator_that_expired_is_asked_for_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.send(range(50))
     plain, expired = Kinesis.records, iter([True, False] * 50)
@@ -241,6 +245,7 @@ def test_an_iterator_that_expired_is_asked_for_again(service: Service, monkeypat
     assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(50))
 
 
+@pytest.mark.full
 def test_throttled_requests_are_repeated_and_refused_records_sent_again(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -282,6 +287,7 @@ def test_throttled_requests_are_repeated_and_refused_records_sent_again(
     assert sorted(map(int, values)) == list(range(20))
 
 
+@pytest.mark.full
 def test_records_that_are_no_longer_kept_stop_the_stream(service: Service) -> None:
     service.send(range(5))
     shard = service.shards()[0]["ShardId"]
@@ -290,6 +296,7 @@ def test_records_that_are_no_longer_kept_stop_the_stream(service: Service) -> No
         list(read_part(_ending(Kinesis(Access.of(service.connection))), beyond))
 
 
+@pytest.mark.full
 def test_records_that_expired_while_a_stream_stood_still_stop_it(spark: Any, service: Service, tmp_path: Path) -> None:
     """As after a stop for longer than the retention: the checkpoint stands behind a record that is gone."""
     source, read = KinesisSource(service.connection), reading(tmp_path)
@@ -303,6 +310,7 @@ def test_records_that_expired_while_a_stream_stood_still_stop_it(spark: Any, ser
     assert {item.part for item in source.lost(read, before)} == {f"{service.name}-{shard}" for shard in before}
 
 
+@pytest.mark.full
 def test_a_shard_that_was_quiet_for_long_raises_no_alarm(service: Service, tmp_path: Path) -> None:
     """Its last record expired, and nobody sent another while the stream looked."""
     source, read = KinesisSource(service.connection), reading(tmp_path)
@@ -353,6 +361,7 @@ def loaded(folder: Path) -> list[int]:
         return sorted(row[0] for row in connection.execute("SELECT n FROM events"))
 
 
+@pytest.mark.full
 def test_records_that_expire_before_a_running_stream_comes_to_them_stop_it(timed: Service, tmp_path: Path) -> None:
     """It is behind by nearly the retention when it begins, and the next records are gone when it comes to them."""
     timed.send(range(60))
@@ -373,6 +382,7 @@ def test_records_that_expire_before_a_running_stream_comes_to_them_stop_it(timed
     assert len(loaded(tmp_path)) == 10
 
 
+@pytest.mark.full
 def test_a_stream_that_is_far_behind_goes_on_while_everything_is_kept(timed: Service, tmp_path: Path) -> None:
     timed.client.increase_stream_retention_period(StreamName=timed.name, RetentionPeriodHours=168)
     timed.send(range(60))
@@ -385,6 +395,7 @@ def test_a_stream_that_is_far_behind_goes_on_while_everything_is_kept(timed: Ser
     assert loaded(tmp_path) == list(range(80))
 
 
+@pytest.mark.full
 def test_records_that_expire_before_a_task_reads_them_stop_the_stream(timed: Service) -> None:
     timed.send(range(60))
     aged(timed, 23.9)
@@ -399,6 +410,7 @@ def test_records_that_expire_before_a_task_reads_them_stop_the_stream(timed: Ser
         again.partitions(first, second)
 
 
+@pytest.mark.full
 def test_a_running_stream_that_saw_the_end_of_a_quiet_shard_raises_no_alarm(timed: Service) -> None:
     timed.send(range(60))
     aged(timed, 23.9)
@@ -415,6 +427,7 @@ def test_a_running_stream_that_saw_the_end_of_a_quiet_shard_raises_no_alarm(time
     assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(60, 100))
 
 
+@pytest.mark.full
 def test_a_shard_that_is_gone_before_it_was_read_is_missed() -> None:
     shards = [Shard("a"), Shard("b", ("a",)), Shard("c", ("b",))]
     begun = Standing(Position(), {}).joined_by(shards).moved("a", Position("7"))
@@ -452,6 +465,7 @@ def _ending(client: Kinesis) -> Any:
     return Ending()
 
 
+@pytest.mark.full
 def test_rows_become_records_with_their_keys(spark: Any, service: Service) -> None:
     sink = KinesisSink(service.connection)
     sink.check("eu-")
@@ -502,6 +516,7 @@ def test_a_notebook_reads_writes_commits_and_goes_back(service: Service) -> None
         assert ACCESS["secret_access_key"] not in repr(backend)
 
 
+@pytest.mark.full
 def test_what_a_notebook_could_not_decode_is_never_committed(service: Service) -> None:
     with KinesisBackend.open(
         service.name, region=REGION, endpoint=service.url, max_empty_polls=2, idle_poll_ms=20, **ACCESS

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from tests.full import when_full
 from tests.harness.buckets import TestBucket
 from tests.services.object_stores import PLACE
 from tests.streams.operated import ended, flow
@@ -107,7 +106,7 @@ name = "numbers"
     return Watched(folder, arrive, found)
 
 
-@when_full("many processes, each with an engine of its own")
+@pytest.mark.full("many processes, each with an engine of its own")
 @pytest.mark.parametrize("source", [in_a_bucket, from_delta])
 def test_a_stream_killed_at_any_point_goes_on_without_loss_and_without_rows_twice(
     source: Callable[[Path, pytest.FixtureRequest], Watched], tmp_path: Path, request: pytest.FixtureRequest

@@ -15,7 +15,6 @@ from ematix_flow import DuckDBConnection, Lookup, ObjectStoreLocalConnection, Po
 from ematix_flow.engine.streams import lookups as module
 from ematix_flow.engine.streams.lookups import Lookups
 from ematix_flow.foundation.errors import FlowError, MissingTable
-from tests.full import when_full
 from tests.streams.readme_functions import CLEANED
 from tests.streams.sql_session import DLQ, Aside, explained, open_until, rows, spark, transform
 
@@ -82,7 +81,7 @@ class DuckDB:
         Path(self._path).unlink(missing_ok=True)
 
 
-@pytest.fixture(params=["postgres", pytest.param("duckdb", marks=when_full("PostgreSQL shows the same"))])
+@pytest.fixture(params=["postgres", pytest.param("duckdb", marks=pytest.mark.full("PostgreSQL shows the same"))])
 def users(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """The same table in two systems."""
     made: Any = (
@@ -113,6 +112,7 @@ def test_the_printed_sample_joins_a_query(spark: Any, users: Any) -> None:
     made.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("schema", "table"), [("", "dim_users"), ("{schema}", "dim_users"), ("", "{schema}.dim_users")]
 )
@@ -124,6 +124,7 @@ def test_a_whole_table_is_named_with_or_without_its_schema(spark: Any, users: An
     made.close()
 
 
+@pytest.mark.full
 def test_a_lookup_is_read_once_and_kept_when_nothing_says_otherwise(spark: Any, users: Any) -> None:
     made = transform(CLEANED, lookups={"users": Lookup(connection=users.connection, table="dim_users")})
     assert tiers(made, events(spark, 1)) == {1: "gold"}
@@ -149,6 +150,7 @@ def test_a_lookup_is_read_again_at_the_border_of_a_batch_when_its_time_has_come(
     made.close()
 
 
+@pytest.mark.full
 def test_a_batch_that_is_planned_keeps_the_rows_it_was_planned_with(
     spark: Any, users: Any, open_until: ExitStack
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_refresh_that_fails_keeps_the_old_rows_and_warns(
     made.close()
 
 
+@pytest.mark.full
 def test_a_lookup_that_cannot_be_read_at_first_fails_the_stream(spark: Any, users: Any, open_until: ExitStack) -> None:
     lookup = Lookup(connection=users.connection, table="nobody", refresh_interval_ms=1_000)
     made = transform(CLEANED, lookups={"users": lookup})
@@ -196,6 +199,7 @@ def test_a_lookup_that_cannot_be_read_at_first_fails_the_stream(spark: Any, user
     assert failed.value.facts["lookup"] == "users"
 
 
+@pytest.mark.full
 def test_a_lookup_without_tables_is_refused(spark: Any, open_until: ExitStack) -> None:
     from ematix_flow import SchemaRegistryConnection
 
@@ -206,6 +210,7 @@ def test_a_lookup_without_tables_is_refused(spark: Any, open_until: ExitStack) -
         )
 
 
+@pytest.mark.full
 def test_files_and_sqlite_are_lookups_as_well_and_several_go_together(
     spark: Any, open_until: ExitStack, tmp_path: Path
 ) -> None:
@@ -228,6 +233,7 @@ def test_files_and_sqlite_are_lookups_as_well_and_several_go_together(
     made.close()
 
 
+@pytest.mark.full
 def test_a_few_rows_are_copied_to_every_task(
     spark: Any, users: Any, open_until: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,6 +250,7 @@ def test_a_few_rows_are_copied_to_every_task(
         spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
 
 
+@pytest.mark.full
 def test_bad_rows_of_a_statement_with_lookups_are_set_aside(spark: Any, users: Any, open_until: ExitStack) -> None:
     sql = "SELECT s.user_id, u.tier, 10 / (s.user_id - 2) AS x FROM source s LEFT JOIN users u ON u.user_id = s.user_id"
     made = transform(sql, lookups={"users": Lookup(connection=users.connection, table="dim_users")}, policy=DLQ)
@@ -255,6 +262,7 @@ def test_bad_rows_of_a_statement_with_lookups_are_set_aside(spark: Any, users: A
     made.close()
 
 
+@pytest.mark.full
 def test_lookups_serve_the_session_of_a_streaming_query(spark: Any, users: Any, tmp_path: Path) -> None:
     clock = Clock()
     lookup = Lookup(connection=users.connection, table="dim_users", refresh_interval_ms=1_000)

@@ -20,9 +20,8 @@ from ematix_flow import ObjectStoreLocalConnection, Source, SQLiteConnection, ru
 from ematix_flow.backends.files.arrivals import ArrivalsReader, Watched
 from ematix_flow.backends.files.watching import Folder
 from ematix_flow.foundation.errors import BadValue, DeclarationError, DriftError, PlanError
-from tests.full import when_full
 
-FORMATS = ["csv", *(pytest.param(name, marks=when_full("a twin")) for name in ("json_lines", "parquet"))]
+FORMATS = ["csv", *(pytest.param(name, marks=pytest.mark.full("a twin")) for name in ("json_lines", "parquet"))]
 Record = Mapping[str, Any] | str
 
 
@@ -82,6 +81,7 @@ def test_a_column_that_comes_later_is_a_column_of_the_table(tmp_path: Path, file
     ]  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_column_that_nobody_wants_stops_the_stream(tmp_path: Path, file_format: str) -> None:
     inbox = Inbox(tmp_path, file_format)
@@ -94,6 +94,7 @@ def test_a_column_that_nobody_wants_stops_the_stream(tmp_path: Path, file_format
     assert inbox.rows() == [{"id": 1}]
 
 
+@pytest.mark.full
 def test_types_of_files_that_differ_are_the_wider_one(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, "parquet")
     inbox.put("a", [{"id": 1, "size": 1}])
@@ -103,6 +104,7 @@ def test_types_of_files_that_differ_are_the_wider_one(tmp_path: Path) -> None:
     assert [row["size"] for row in inbox.rows()] == ["1", "2.5", "three"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_the_last_row_of_a_key_wins_and_folders_are_columns(tmp_path: Path, file_format: str) -> None:
     inbox = Inbox(tmp_path, file_format)
@@ -116,6 +118,7 @@ def test_the_last_row_of_a_key_wins_and_folders_are_columns(tmp_path: Path, file
     assert set(inbox.rows()[0]) == {"id", "v", "day"}
 
 
+@pytest.mark.full
 def test_where_a_row_came_from_can_be_asked_for(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, "csv")
     path = inbox.put("a", [{"id": 1}, {"id": 2}])
@@ -129,7 +132,7 @@ def test_where_a_row_came_from_can_be_asked_for(tmp_path: Path) -> None:
 BAD = {"json_lines": ["{not json", '{"id": 4} {"id": 5}', "[1]"], "csv": ["three,c", "4,d,e", "5"]}
 
 
-@pytest.mark.parametrize("file_format", ["csv", pytest.param("json_lines", marks=when_full("a twin"))])
+@pytest.mark.parametrize("file_format", ["csv", pytest.param("json_lines", marks=pytest.mark.full("a twin"))])
 def test_lines_that_cannot_be_read_are_set_aside_as_they_are(tmp_path: Path, file_format: str) -> None:
     inbox, kept = Inbox(tmp_path, file_format), {"transform_on_error": "dlq", "dlq_store": "table"}
     inbox.put("a", [{"id": 1, "v": "a"}])
@@ -144,6 +147,7 @@ def test_lines_that_cannot_be_read_are_set_aside_as_they_are(tmp_path: Path, fil
     assert {(letter["stage"], letter["source_id"]) for letter in letters} == {("decode", f"file:{path}")}
 
 
+@pytest.mark.full
 def test_rows_that_no_table_takes_are_set_aside_as_json(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, "parquet")
     inbox.put("a", [{"id": 1, "v": 1}])
@@ -156,6 +160,7 @@ def test_rows_that_no_table_takes_are_set_aside_as_json(tmp_path: Path) -> None:
     assert (letter["stage"], json.loads(letter["payload"])) == ("write", {"id": 4, "v": "four"})
 
 
+@pytest.mark.full
 def test_a_file_that_is_gone_before_it_was_read_stops_the_stream(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, "json_lines")
     inbox.put("a", [{"id": 1}])
@@ -170,6 +175,7 @@ def test_a_file_that_is_gone_before_it_was_read_stops_the_stream(tmp_path: Path)
     assert [row["id"] for row in inbox.rows()] == [1, 2]
 
 
+@pytest.mark.full
 def test_read_options_of_lines_are_heard_or_refused(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, "json_lines")
     inbox.put("a", [{"id": 1}, {"id": 2, "late": "x"}])
@@ -179,6 +185,7 @@ def test_read_options_of_lines_are_heard_or_refused(tmp_path: Path) -> None:
         inbox.drain(source=Source(inbox.source, "events", json_read_options={"batch_size": 10}))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("file_format", ["csv", "json_lines", "parquet"])
 def test_a_batch_has_no_more_rows_than_it_may(tmp_path: Path, file_format: str) -> None:
     """Lines are counted with the one that a header may be."""
@@ -192,6 +199,7 @@ def test_a_batch_has_no_more_rows_than_it_may(tmp_path: Path, file_format: str) 
     assert [[Path(name).stem for name in names] for names in batches] == [["0", "1"], ["2"], ["3", "4"], []]
 
 
+@pytest.mark.full
 def test_a_run_that_drains_has_no_more_rows_in_a_batch_than_it_may(tmp_path: Path) -> None:
     """Also where a batch is done again; files that come meanwhile are left to the next run."""
     inbox = Inbox(tmp_path, "csv")
@@ -210,6 +218,7 @@ def test_a_run_that_drains_has_no_more_rows_in_a_batch_than_it_may(tmp_path: Pat
     assert inbox.drain(**bounded).total_rows == 0
 
 
+@pytest.mark.full
 def test_a_run_that_drains_ends_with_the_files_that_it_found(tmp_path: Path) -> None:
     inbox = Inbox(tmp_path, "json_lines")
     for number in range(2):

@@ -16,7 +16,6 @@ from ematix_flow.engine.streams.standing import last_life, standing
 from ematix_flow.orchestrate.stream_wishes import stop
 from ematix_flow.runlog import SqliteRunLog
 from ematix_flow.runlog.agenda import Action
-from tests.full import when_full
 from tests.streams.kafka_session import everybody
 from tests.streams.operated import (
     Events,
@@ -47,7 +46,7 @@ def test_a_stream_that_was_drained_is_told_with_its_figures(events: Events, run_
 
 
 @pytest.mark.parametrize(
-    "how", ["by a signal", pytest.param("by the run log", marks=when_full("its twin stops by a signal"))]
+    "how", ["by a signal", pytest.param("by the run log", marks=pytest.mark.full("its twin stops by a signal"))]
 )
 def test_a_running_stream_is_stopped_between_two_batches_and_waited_for(
     events: Events, tmp_path: Path, how: str
@@ -77,6 +76,7 @@ def test_a_running_stream_is_stopped_between_two_batches_and_waited_for(
             process.wait()
 
 
+@pytest.mark.full
 def test_every_life_of_a_stream_is_a_record_and_a_wish_to_end_the_first_is_heard_by_the_last(
     events: Events, run_log: SqliteRunLog, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -114,6 +114,7 @@ def test_every_life_of_a_stream_is_a_record_and_a_wish_to_end_the_first_is_heard
     )
 
 
+@pytest.mark.full
 def test_a_target_that_was_away_gets_what_it_missed_while_nothing_comes(
     events: Events, run_log: SqliteRunLog, tmp_path: Path
 ) -> None:

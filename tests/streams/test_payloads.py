@@ -18,7 +18,6 @@ from pyspark.sql.types import StructType
 from ematix_flow.engine.session import spark_session
 from ematix_flow.families.messages.decode import NOT_LEARNED, TOMBSTONE, Decoding, decode, learn
 from ematix_flow.foundation.errors import DeclarationError
-from tests.full import when_full
 from tests.streams.messages import (
     HEADERS,
     SENT,
@@ -33,7 +32,7 @@ from tests.streams.messages import (
     rows,
 )
 
-breadth = when_full("a case beside the ordinary ones")
+breadth = pytest.mark.full("a case beside the ordinary ones")
 
 
 @pytest.fixture(scope="module")
@@ -49,11 +48,13 @@ def learning(memory: Memory | None = None) -> Decoding:
     return Decoding("json", known=memory or Memory())
 
 
+@pytest.mark.full
 def test_raw_bytes_are_one_column_as_they_are(spark: Any) -> None:
     found = rows(spark, [b"\xff\x00", b"", None], Decoding("raw_bytes"))
     assert payloads(found) == [{"payload": b"\xff\x00"}, {"payload": b""}, {"payload": None}]
 
 
+@pytest.mark.full
 def test_a_row_tells_where_its_message_came_from_and_when(spark: Any) -> None:
     (found,) = json_rows(spark, [{"a": 1}], learning())
     assert found["_source"] == {
@@ -65,6 +66,7 @@ def test_a_row_tells_where_its_message_came_from_and_when(spark: Any) -> None:
     assert list(found) == ["a", "_event_ts", "_source", "_raw", "_error"]
 
 
+@pytest.mark.full
 def test_a_message_may_say_itself_when_it_happened(spark: Any) -> None:
     own = {"_event_ts": "2025-12-31T23:59:59.5+01:00"}
     found = json_rows(spark, [own, {"_event_ts": None}, {}], learning())
@@ -144,6 +146,7 @@ def test_types_grow_with_the_values(spark: Any) -> None:
     assert (second["a"], second["b"], json.loads(second["c"])) == (2.0, "false", {"d": 2})
 
 
+@pytest.mark.full
 def test_nothing_is_looked_at_twice_while_nothing_is_new(spark: Any) -> None:
     memory = Memory()
     how = learning(memory)
@@ -166,6 +169,7 @@ def test_declared_columns_are_read_by_one_projection(spark: Any) -> None:
     assert "Python" not in physical
 
 
+@pytest.mark.full
 def test_the_pass_that_writes_finds_what_is_new(spark: Any) -> None:
     how = learning()
     json_rows(spark, [{"a": 1}], how)
@@ -268,6 +272,7 @@ def test_a_dictionary_with_ever_new_names_is_kept_as_text(spark: Any) -> None:
     assert json.loads(found["seen"]) == wide
 
 
+@pytest.mark.full
 def test_declared_columns_are_exactly_these(spark: Any) -> None:
     kinds = {
         "id": "INT", "price": "DECIMAL(10,2)", "at": "TIMESTAMP", "day": "DATE", "data": "BINARY", "n": "STRING",
@@ -285,6 +290,7 @@ def test_declared_columns_are_exactly_these(spark: Any) -> None:
     assert (found["in"], found["l"], found["m"], found["absent"]) == ({"x": 1.0}, [1, None], {"k": 1}, None)
 
 
+@pytest.mark.full
 def test_a_value_that_does_not_fit_its_declared_column_is_named(spark: Any) -> None:
     how = Decoding("json", {"id": "INT", "at": "TIMESTAMP", "in": "STRUCT<x: INT>"})
     values = [{"id": 2**40}, {"id": "1"}, {"at": 1_700_000_000}, {"at": "soon", "id": True}, {"in": {"x": "1"}}]
@@ -295,11 +301,13 @@ def test_a_value_that_does_not_fit_its_declared_column_is_named(spark: Any) -> N
     ]  # fmt: skip
 
 
+@pytest.mark.full
 def test_a_declared_type_that_is_none_is_refused(spark: Any) -> None:
     with pytest.raises(DeclarationError, match="field 'id' of the messages has the type 'NUMBERISH'"):
         decode(objects(spark, {}), Decoding("json", {"id": "NUMBERISH"}))
 
 
+@pytest.mark.full
 def test_a_payload_that_is_none_is_refused(spark: Any) -> None:
     with pytest.raises(DeclarationError, match="there is no payload 'jsn'"):
         decode(objects(spark, {}), Decoding("jsn"))

@@ -23,7 +23,6 @@ from ematix_flow.backends.pubsub.source import PubSubSource
 from ematix_flow.contract.stream import BrokerJob, StreamRead
 from ematix_flow.declare.connections import PubSubConnection
 from ematix_flow.foundation.errors import BadValue, ConfigError, DeclarationError, MissingTable, Unreachable
-from tests.full import when_full
 from tests.services.built import PSTEST, product
 from tests.services.pubsub import PROJECT
 from tests.services.server import Account, end, free_port, wait_until_ready
@@ -75,7 +74,7 @@ def test_everything_arrives_once_with_its_attributes_and_is_acknowledged(project
     assert project.is_empty(subscription)
 
 
-@when_full("the spool alone shows the same")
+@pytest.mark.full("the spool alone shows the same")
 def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(project: Project, tmp_path: Path) -> None:
     topic, values = project.new_topic(), numbered(3000)
     subscription = project.new_subscription(topic)
@@ -89,7 +88,7 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(project: Proje
     assert project.is_empty(subscription, seconds=_A_DEADLINE)
 
 
-@when_full("waits for deadlines")
+@pytest.mark.full("waits for deadlines")
 def test_a_batch_that_takes_longer_than_the_deadline_is_not_delivered_to_others(project: Project) -> None:
     topic = project.new_topic()
     subscription = project.new_subscription(topic)
@@ -150,7 +149,7 @@ def own_service(tmp_path: Path) -> Iterator[Any]:
     shutil.rmtree(home, ignore_errors=True)
 
 
-@when_full("waits for growing pauses; the spool alone shows the same")
+@pytest.mark.full("waits for growing pauses; the spool alone shows the same")
 def test_a_service_that_is_started_again_in_mid_stream_does_not_end_the_query(own_service: Any, tmp_path: Path) -> None:
     start, stop = own_service
     project = start()
@@ -256,7 +255,7 @@ def test_a_notebook_writes_reads_and_acknowledges(project: Project) -> None:
     assert project.is_empty(subscription)
 
 
-@when_full("waits for deadlines")
+@pytest.mark.full("waits for deadlines")
 def test_a_notebook_keeps_its_messages_while_somebody_thinks(project: Project) -> None:
     topic = project.new_topic()
     subscription = project.new_subscription(topic)
@@ -328,7 +327,7 @@ def test_a_subscription_that_keeps_no_rejected_messages_is_refused(project: Proj
     assert len(project.taken(plain)) == 1
 
 
-@when_full("the service wants to hear it five times")
+@pytest.mark.full("the service wants to hear it five times")
 def test_a_refused_message_goes_to_the_dead_letter_topic(project: Project, tmp_path: Path) -> None:
     topic, values = project.new_topic(), numbered(20)
     subscription, dead = project.with_dead_letters(topic)

@@ -22,7 +22,6 @@ from ematix_flow import (
 )
 from ematix_flow.families.messages.confluent import ConfluentRegistry
 from ematix_flow.families.messages.registry import AVRO
-from tests.full import when_full
 from tests.services.pubsub import PROJECT
 from tests.streams.messages import avro_long, avro_text, confluent, record
 from tests.streams.pubsub_topics import Project
@@ -71,6 +70,7 @@ def rows(shop: SQLiteConnection, table: str) -> list[tuple[int, str]]:
         return client.execute(f"SELECT id, name FROM {table} ORDER BY id").fetchall()
 
 
+@pytest.mark.full
 def test_avro_goes_from_a_queue_into_a_table_and_back_to_a_queue(
     rabbitmq_url: str, schema_registry: str, schemas: str, shop: SQLiteConnection
 ) -> None:
@@ -89,7 +89,7 @@ def test_avro_goes_from_a_queue_into_a_table_and_back_to_a_queue(
     assert found[1].kind == AVRO
 
 
-@when_full("RabbitMQ shows the same way through a stream")
+@pytest.mark.full("RabbitMQ shows the same way through a stream")
 def test_avro_goes_from_kinesis_to_pubsub(
     kinesis_url: str, pubsub_endpoint: str, schema_registry: str, schemas: str, shop: SQLiteConnection
 ) -> None:

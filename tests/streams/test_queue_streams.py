@@ -18,7 +18,6 @@ import pytest
 
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.streaming import run_pipeline
-from tests.full import when_full
 from tests.services.pubsub import PROJECT
 from tests.streams.pubsub_topics import Project
 from tests.streams.rabbit_queues import depth, new_queue, publish, taken, with_dead_letters
@@ -121,7 +120,7 @@ def once(numbers: Iterable[int]) -> Counter[int]:
     return Counter(dict.fromkeys(numbers, 1))
 
 
-@when_full("RabbitMQ shows the same with the other streams that are killed")
+@pytest.mark.full("RabbitMQ shows the same with the other streams that are killed")
 def test_killed_at_each_point_a_subscription_is_in_the_table_once(pubsub_endpoint: str, tmp_path: Path) -> None:
     project = Project(pubsub_endpoint)
     topic = project.new_topic()
@@ -136,6 +135,7 @@ def test_killed_at_each_point_a_subscription_is_in_the_table_once(pubsub_endpoin
     assert in_sqlite(tmp_path) == once(range(900))
 
 
+@pytest.mark.full
 def test_a_queue_goes_to_a_table_and_to_another_queue(rabbitmq_url: str, tmp_path: Path) -> None:
     queue, copy = new_queue(rabbitmq_url), new_queue(rabbitmq_url)
     targets = f"""
@@ -161,6 +161,7 @@ queue = "{copy}"
     assert len({properties.message_id for properties, _ in found}) == 400
 
 
+@pytest.mark.full
 def test_what_a_stream_cannot_read_goes_to_the_queues_own_dead_letters(rabbitmq_url: str, tmp_path: Path) -> None:
     queue, dead = with_dead_letters(rabbitmq_url)
     publish(rabbitmq_url, queue, ["not json", *messages(range(20)), "[1, 2"])
@@ -173,6 +174,7 @@ def test_what_a_stream_cannot_read_goes_to_the_queues_own_dead_letters(rabbitmq_
     assert depth(rabbitmq_url, queue) == 0
 
 
+@pytest.mark.full
 def test_a_topic_gets_what_a_subscription_had(pubsub_endpoint: str, tmp_path: Path) -> None:
     project = Project(pubsub_endpoint)
     topic, copy = project.new_topic(), project.new_topic()

@@ -25,7 +25,6 @@ from ematix_flow.backends.rabbitmq.source import RabbitMQSource
 from ematix_flow.contract.stream import BrokerJob, StreamRead
 from ematix_flow.declare.connections import RabbitMQConnection
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, MissingTable, Unreachable
-from tests.full import when_full
 from tests.services import rabbitmq
 from tests.services.server import free_port
 from tests.services.wanted import or_skip
@@ -75,6 +74,7 @@ def test_everything_arrives_once_with_its_properties_and_is_acknowledged(rabbitm
     wait_for(lambda: depth(rabbitmq_url, queue) == 0, seconds=10)
 
 
+@pytest.mark.full
 def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(rabbitmq_url: str, tmp_path: Path) -> None:
     queue, values = new_queue(rabbitmq_url), numbered(2000)
     publish(rabbitmq_url, queue, values)
@@ -87,7 +87,7 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(rabbitmq_url: 
     wait_for(lambda: depth(rabbitmq_url, queue) == 0, seconds=10)
 
 
-@when_full("starts brokers of its own")
+@pytest.mark.full("starts brokers of its own")
 @pytest.mark.parametrize("way", ["pause", "kill"])
 def test_a_broker_that_is_started_again_in_mid_stream_loses_and_doubles_nothing(
     own_node: rabbitmq.Node, tmp_path: Path, way: str
@@ -106,6 +106,7 @@ def test_a_broker_that_is_started_again_in_mid_stream_loses_and_doubles_nothing(
     wait_for(lambda: depth(own_node.url, queue) == 0, seconds=10)
 
 
+@pytest.mark.full
 def test_the_server_that_is_down_is_told_in_a_sentence() -> None:
     source = RabbitMQSource(connection(f"amqp://ana:hunter22@127.0.0.1:{free_port()}/%2F"))
     with pytest.raises(Unreachable, match=r"nobody answers at RabbitMQ at 127\.0\.0\.1:\d+") as told:
@@ -130,6 +131,7 @@ def test_a_missing_queue_is_told_in_a_sentence(rabbitmq_url: str) -> None:
         RabbitMQSink(connection(rabbitmq_url)).check("nowhere")
 
 
+@pytest.mark.full
 def test_lag_is_the_depth_of_the_queue(rabbitmq_url: str, tmp_path: Path) -> None:
     queue = new_queue(rabbitmq_url)
     publish(rabbitmq_url, queue, numbered(12))
@@ -144,6 +146,7 @@ def test_the_manifest_says_what_is_promised() -> None:
     assert found.broker_sink is RabbitMQSink
 
 
+@pytest.mark.full
 def test_acknowledgements_reach_just_the_messages_that_are_meant(rabbitmq_url: str) -> None:
     queue, values = new_queue(rabbitmq_url), numbered(10)
     publish(rabbitmq_url, queue, values)
@@ -163,6 +166,7 @@ def _all_of(receiver: RabbitMQReceiver, number: int) -> list[Any]:
     return found
 
 
+@pytest.mark.full
 def test_a_queue_that_keeps_no_rejected_messages_is_refused(rabbitmq_url: str, tmp_path: Path) -> None:
     source, name = RabbitMQSource(connection(rabbitmq_url)), secrets.token_hex(4)
 
@@ -189,7 +193,7 @@ def test_a_queue_that_keeps_no_rejected_messages_is_refused(rabbitmq_url: str, t
         depth_of(Address.of(connection(rabbitmq_url), "test"), "nowhere")  # asking has not made it
 
 
-@when_full("starts a broker of its own")
+@pytest.mark.full("starts a broker of its own")
 def test_a_policy_is_seen_by_the_management_api() -> None:
     or_skip(rabbitmq.program)
     with tempfile.TemporaryDirectory(prefix="flow-rabbit-") as home:
@@ -213,6 +217,7 @@ def _put(url: str, body: dict[str, Any]) -> None:
     urllib.request.urlopen(request, timeout=10).close()
 
 
+@pytest.mark.full
 def test_a_queue_that_is_taken_away_is_noticed(rabbitmq_url: str) -> None:
     queue = new_queue(rabbitmq_url)
     receiver = RabbitMQReceiver(Address.of(connection(rabbitmq_url), "test"), queue)
@@ -250,6 +255,7 @@ def test_sent_rows_are_confirmed_persistent_messages_with_ids(rabbitmq_url: str,
     assert len({properties.message_id for properties, _ in found}) == 3000
 
 
+@pytest.mark.full
 def test_a_batch_that_is_sent_again_has_the_same_ids(rabbitmq_url: str, spark: Any) -> None:
     queue, sink = new_queue(rabbitmq_url), RabbitMQSink(connection(rabbitmq_url))
     same = frame(spark, 40).union(frame(spark, 40))  # equal rows are two messages
@@ -261,10 +267,12 @@ def test_a_batch_that_is_sent_again_has_the_same_ids(rabbitmq_url: str, spark: A
     assert not ids.keys() & {properties.message_id for properties, _ in taken(rabbitmq_url, queue, at_least=80)}
 
 
+@pytest.mark.full
 def test_nothing_is_sent_for_an_empty_batch(rabbitmq_url: str, spark: Any) -> None:
     assert RabbitMQSink(connection(rabbitmq_url)).send(job("nowhere"), frame(spark, 0)) == 0
 
 
+@pytest.mark.full
 def test_a_queue_that_vanished_ends_the_batch(rabbitmq_url: str, spark: Any) -> None:
     from ematix_flow.engine.spark_errors import translate
 
@@ -273,6 +281,7 @@ def test_a_queue_that_vanished_ends_the_batch(rabbitmq_url: str, spark: Any) -> 
     assert isinstance(translate(told.value), MissingTable)
 
 
+@pytest.mark.full
 def test_what_a_stream_sends_a_stream_reads_once_although_it_was_sent_twice(
     rabbitmq_url: str, spark: Any, tmp_path: Path
 ) -> None:

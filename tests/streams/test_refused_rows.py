@@ -23,15 +23,14 @@ from ematix_flow.engine.streams.culling import refused_rows
 from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.engine.streams.supervision import may_pass
 from ematix_flow.foundation.errors import ConstraintViolation, DataError, FlowError
-from tests.full import when_full
 from tests.streams.operated import declared, run
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 SYSTEMS = [
-    "sqlite",
+    pytest.param("sqlite", marks=pytest.mark.full("PostgreSQL shows the same")),
     "postgres",
-    pytest.param("mariadb", marks=when_full("PostgreSQL shows the same on a server")),
-    pytest.param("duckdb", marks=when_full("SQLite shows the same in a file")),
+    pytest.param("mariadb", marks=pytest.mark.full("PostgreSQL shows the same on a server")),
+    pytest.param("duckdb", marks=pytest.mark.full("SQLite shows the same in a file")),
 ]
 
 
@@ -101,6 +100,7 @@ def test_rows_that_break_a_constraint_are_set_aside_and_the_others_are_written(p
     assert [n for n, _, _ in place.letters()] == [1, 2]
 
 
+@pytest.mark.full
 def test_behind_a_refused_row_the_one_before_it_counts(place: Place) -> None:
     place.sql("CREATE TABLE numbers (n bigint PRIMARY KEY, d bigint, CHECK (d < 100))")
     place.put({"n": 1, "d": 1}, {"n": 1, "d": 2}, {"n": 1, "d": 500}, {"n": 1, "d": 600}, {"n": 2, "d": 5})
@@ -109,7 +109,9 @@ def test_behind_a_refused_row_the_one_before_it_counts(place: Place) -> None:
     assert [n for n, _, _ in place.letters()] == [1, 1]
 
 
-@pytest.mark.parametrize("place", ["postgres", pytest.param("mariadb", marks=when_full("the same"))], indirect=True)
+@pytest.mark.parametrize(
+    "place", ["postgres", pytest.param("mariadb", marks=pytest.mark.full("the same"))], indirect=True
+)
 def test_a_row_without_its_parent_waits_for_it(place: Place) -> None:
     place.sql(
         "CREATE TABLE parents (id bigint PRIMARY KEY)",
@@ -124,6 +126,7 @@ def test_a_row_without_its_parent_waits_for_it(place: Place) -> None:
     assert place.rows("SELECT n FROM numbers") == [(1,), (2,), (3,)]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["postgres"], indirect=True)
 def test_a_text_that_cannot_even_be_staged_is_set_aside(place: Place) -> None:
     place.put({"n": 1, "t": "a"}, {"n": 2, "t": "a\0b"}, {"n": 3, "t": "c"})
@@ -132,6 +135,7 @@ def test_a_text_that_cannot_even_be_staged_is_set_aside(place: Place) -> None:
     assert [(n, stage) for n, stage, _ in place.letters()] == [(2, "write")]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_where_nothing_is_set_aside_the_stream_ends_and_is_not_tried_again(place: Place) -> None:
     place.sql("CREATE TABLE numbers (n bigint, d bigint, CHECK (d < 100))")
@@ -142,6 +146,7 @@ def test_where_nothing_is_set_aside_the_stream_ends_and_is_not_tried_again(place
     assert place.rows("SELECT n FROM numbers") == []
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["sqlite"], indirect=True)
 def test_rows_of_a_kind_that_are_dropped_are_only_counted(place: Place) -> None:
     place.sql("CREATE TABLE numbers (n bigint, d bigint)",

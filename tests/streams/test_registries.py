@@ -45,11 +45,10 @@ from ematix_flow.glue_schema_registry import (
     register_schema,
     unregister_glue_schema_lookup_callback,
 )
-from tests.full import when_full
 from tests.services import certificates
 from tests.streams.messages import avro_long, avro_text, errors, payloads, proto, record, rows
 
-breadth = when_full("a case beside the ordinary ones")
+breadth = pytest.mark.full("a case beside the ordinary ones")
 ORDER = record("Order", id="long", name="string")
 
 

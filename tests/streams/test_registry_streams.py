@@ -20,7 +20,6 @@ from ematix_flow import (
 from ematix_flow.families.messages.confluent import ConfluentRegistry
 from ematix_flow.families.messages.registry import AVRO, PROTOBUF
 from ematix_flow.foundation.errors import FlowError, Unreachable
-from tests.full import when_full
 from tests.services.kafka import Kafka
 from tests.streams import kafka_session
 from tests.streams.kafka_topics import everything, new_topic, send
@@ -87,7 +86,7 @@ def test_avro_in_and_avro_out_while_the_writers_schema_changes(shop: Shop) -> No
     assert sorted(after) == sorted([written(2, "bo", 9), written(3, "c", 7)])
 
 
-@when_full("Avro shows the same way through a stream")
+@pytest.mark.full("Avro shows the same way through a stream")
 def test_protobuf_in_and_protobuf_out(shop: Shop) -> None:
     schema = shop.registry.register(f"{shop.incoming}-value", PERSON, PROTOBUF)
     shop.send(confluent(schema, proto({1: 7, 2: "ana"}), b"\x00"))
@@ -97,7 +96,7 @@ def test_protobuf_in_and_protobuf_out(shop: Shop) -> None:
     assert shop.received() == [confluent(found[0], proto({1: 8, 2: "ana"}), b"\x00")]
 
 
-@when_full("the payloads' own tests show the same error")
+@pytest.mark.full("the payloads' own tests show the same error")
 def test_a_registry_that_is_down_ends_the_stream_with_an_error_that_may_pass(shop: Shop) -> None:
     shop.send(confluent(1, avro_long(1) + avro_text("ana")))
     register_connection(SchemaRegistryConnection(f"{shop.name}_schemas", url="http://127.0.0.1:1"))
@@ -106,7 +105,7 @@ def test_a_registry_that_is_down_ends_the_stream_with_an_error_that_may_pass(sho
     assert shop.received() == []
 
 
-@when_full("the payloads' own tests show the same error")
+@pytest.mark.full("the payloads' own tests show the same error")
 def test_an_unknown_schema_stops_the_stream_and_loses_nothing(shop: Shop) -> None:
     shop.send(confluent(987654, b"\x02"))
     with pytest.raises(FlowError, match="knows no schema 987654"):

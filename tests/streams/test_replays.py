@@ -27,7 +27,6 @@ from ematix_flow.engine.streams import desk
 from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.engine.streams.letters import Letters
 from ematix_flow.foundation.errors import PlanError, UnknownName, Unsupported
-from tests.full import when_full
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import everything, new_topic, send
 from tests.streams.operated import GOOD, HEALED, declared, ended, flow, orders, rows, run, shop, toml, watched
@@ -80,6 +79,7 @@ class Short:
     amount: String[10]
 
 
+@pytest.mark.full
 def test_a_letter_that_one_target_refused_goes_to_that_target_only(kafka: Kafka, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     send(kafka, topic, [*GOOD, {"value": json.dumps({"id": 3, "amount": "x" * 40})}])
@@ -107,7 +107,7 @@ def test_a_letter_that_one_target_refused_goes_to_that_target_only(kafka: Kafka,
     )
 
 
-@when_full("a sentence")
+@pytest.mark.full("a sentence")
 def test_a_target_that_is_gone_from_the_declaration_is_named(kafka: Kafka, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     send(kafka, topic, [{"value": b"{"}])
@@ -120,6 +120,7 @@ def test_a_target_that_is_gone_from_the_declaration_is_named(kafka: Kafka, tmp_p
     assert desk.parked(spec, ALL) == 1
 
 
+@pytest.mark.full
 def test_a_replay_that_dies_behind_its_publish_is_repeated_by_the_next_one(
     kafka: Kafka, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,7 +146,7 @@ def test_a_replay_that_dies_behind_its_publish_is_repeated_by_the_next_one(
     assert desk.listed(healed) == []
 
 
-@when_full("the same without a kill is shown by the default run")
+@pytest.mark.full("the same without a kill is shown by the default run")
 def test_a_replay_that_is_killed_behind_its_publish_is_repeated_without_a_trace(kafka: Kafka, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     send(kafka, topic, [*GOOD, *({"value": json.dumps({"id": number, "amount": "many"})} for number in (3, 4))])
@@ -165,7 +166,7 @@ def test_a_replay_that_is_killed_behind_its_publish_is_repeated_without_a_trace(
     assert rows(tmp_path, "SELECT count(*) FROM ematix_flow_dlq_records") == [(0,)]
 
 
-@when_full("messages of Kafka come back in the default run")
+@pytest.mark.full("messages of Kafka come back in the default run")
 def test_rows_of_files_come_back_from_their_letters(tmp_path: Path) -> None:
     source = watched(tmp_path, {"a.jsonl": ([{"id": 1, "amount": "1"}, {"id": 2, "amount": "two"}], 1_750_000_000)})
 
@@ -209,6 +210,7 @@ def corrected(folder: Path, wrong: str, right: str) -> None:
         assert done.rowcount == 1
 
 
+@pytest.mark.full
 def test_a_line_of_csv_comes_back_by_the_columns_of_its_file(tmp_path: Path) -> None:
     spec = lines_of(tmp_path)
     put(tmp_path, "a.csv", "id;v", "1;a")
@@ -226,7 +228,7 @@ def test_a_line_of_csv_comes_back_by_the_columns_of_its_file(tmp_path: Path) -> 
     assert "more or fewer than the 2 fields" in said[b"c;3;x"]
 
 
-@when_full("a file that is there stands for it")
+@pytest.mark.full("a file that is there stands for it")
 def test_a_line_of_a_file_that_is_gone_comes_back_by_the_columns_that_are_known(tmp_path: Path) -> None:
     spec = lines_of(tmp_path)
     path = put(tmp_path, "a.csv", "id;v", "1;a", "2;b;c")
@@ -241,7 +243,7 @@ def test_a_line_of_a_file_that_is_gone_comes_back_by_the_columns_that_are_known(
     assert rows(tmp_path, "SELECT id, v FROM orders") == [(1, "a"), (2, "b")]
 
 
-@when_full("a line that is good stands for it")
+@pytest.mark.full("a line that is good stands for it")
 def test_a_line_of_csv_that_fails_later_stays_a_line(tmp_path: Path) -> None:
     spec = lines_of(tmp_path)
     put(tmp_path, "a.csv", "id;v", "1;a", "2;b;c")
@@ -257,6 +259,7 @@ def test_a_line_of_csv_that_fails_later_stays_a_line(tmp_path: Path) -> None:
 # In a topic ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.full
 def test_letters_in_a_topic_are_sent_back_once_parked_and_purged(kafka: Kafka, tmp_path: Path) -> None:
     topic, dead = new_topic(kafka), new_topic(kafka)
     bad = {"value": json.dumps({"id": 3, "amount": "three"}), "key": b"k3", "headers": [("from", b"\x00")]}
@@ -293,7 +296,7 @@ def test_letters_in_a_topic_are_sent_back_once_parked_and_purged(kafka: Kafka, t
     assert desk.listed(spec) == []
 
 
-@when_full("the commands call the same functions")
+@pytest.mark.full("the commands call the same functions")
 def test_the_core_functions_take_a_stream_as_toml(kafka: Kafka, tmp_path: Path) -> None:
     topic = new_topic(kafka)
     send(kafka, topic, [*GOOD, {"value": b"{"}, {"value": b"["}])

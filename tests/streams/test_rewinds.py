@@ -18,7 +18,6 @@ from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.standing import standing
 from ematix_flow.foundation.errors import FlowError, LeaseHeld, PlanError, Unsupported
 from ematix_flow.runlog import SqliteRunLog
-from tests.full import when_full
 from tests.streams.kafka_topics import group_offsets, new_topic
 from tests.streams.operated import Events, counted, declared, rows, run, shop, tables, watched
 
@@ -26,6 +25,7 @@ pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 EARLIEST, LATEST = rewind.Destination.of("earliest"), rewind.Destination.of("latest")
 
 
+@pytest.mark.proves("a rewind reads again, and asks first")
 def test_a_rewind_reads_again_and_says_first_which_targets_get_rows_twice(
     events: Events, run_log: SqliteRunLog
 ) -> None:
@@ -48,6 +48,7 @@ def test_a_rewind_reads_again_and_says_first_which_targets_get_rows_twice(
     assert str(told.last_replay).startswith("rewind, succeeded")
 
 
+@pytest.mark.full
 def test_a_new_checkpoint_may_begin_where_a_batch_ended(events: Events, run_log: SqliteRunLog, tmp_path: Path) -> None:
     spec = events.spec()
     for some in ((1, 2), (3,)):
@@ -63,6 +64,7 @@ def test_a_new_checkpoint_may_begin_where_a_batch_ended(events: Events, run_log:
     assert counted(events.folder) == (4, 3)
 
 
+@pytest.mark.full
 def test_a_folder_has_moments_and_no_batches_to_begin_at(tmp_path: Path, run_log: SqliteRunLog) -> None:
     source = watched(tmp_path, {"one.jsonl": ([{"id": 1}], 1_700_000_000)})
     spec = declared(name="events", source=source, source_query="events", targets=tables(tmp_path))
@@ -71,7 +73,7 @@ def test_a_folder_has_moments_and_no_batches_to_begin_at(tmp_path: Path, run_log
         rewind.rewind(spec, rewind.behind(spec, 0), confirmed=True, run_log=run_log)
 
 
-@when_full("a moment of Kafka is shown by the default run")
+@pytest.mark.full("a moment of Kafka is shown by the default run")
 def test_a_moment_of_a_folder_means_the_files_since_then(tmp_path: Path, run_log: SqliteRunLog) -> None:
     files = {"old": ([{"id": 1}], 1_700_000_000), "new": ([{"id": 2}], 1_750_000_000)}
     source = watched(tmp_path, {f"{name}.jsonl": said for name, said in files.items()})
@@ -83,6 +85,7 @@ def test_a_moment_of_a_folder_means_the_files_since_then(tmp_path: Path, run_log
     assert rows(tmp_path, "SELECT id FROM raw_events") == [(1,), (2,), (2,)]
 
 
+@pytest.mark.full
 def test_a_stream_that_runs_is_not_rewound(events: Events, run_log: SqliteRunLog) -> None:
     spec = events.spec()
     run_log.claim("events", "elsewhere:1:0", 60)
@@ -92,6 +95,7 @@ def test_a_stream_that_runs_is_not_rewound(events: Events, run_log: SqliteRunLog
         checkup.repair(spec, confirmed=True, run_log=run_log)
 
 
+@pytest.mark.full
 def test_a_rewind_that_was_killed_in_the_middle_is_finished_by_the_next_start(
     events: Events, run_log: SqliteRunLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +140,7 @@ def test_offsets_of_kafka_are_previewed_part_by_part_and_then_read_again(events:
     assert counted(events.folder) == (12, 10)
 
 
-@when_full("other rewinds of Kafka are shown by the default run")
+@pytest.mark.full("other rewinds of Kafka are shown by the default run")
 def test_earliest_is_earliest_although_the_connection_says_latest(events: Events, run_log: SqliteRunLog) -> None:
     events.arrive(1, 2)
     spec = events.spec(auto_offset_reset="latest")
@@ -145,7 +149,7 @@ def test_earliest_is_earliest_although_the_connection_says_latest(events: Events
     assert rows(events.folder, "SELECT id FROM raw_events") == [(1,), (2,)]
 
 
-@when_full("the words are shown by a unit test")
+@pytest.mark.full("the words are shown by a unit test")
 def test_messages_that_would_never_be_read_are_counted_and_need_a_word(events: Events, run_log: SqliteRunLog) -> None:
     events.arrive(1, 2)
     spec = events.spec()
@@ -159,6 +163,7 @@ def test_messages_that_would_never_be_read_are_counted_and_need_a_word(events: E
     assert rows(events.folder, "SELECT id FROM raw_events") == [(1,), (2,), (6,)]
 
 
+@pytest.mark.full
 def test_a_moment_of_kafka_is_found_by_the_times_of_its_messages(events: Events, run_log: SqliteRunLog) -> None:
     now = datetime.now(timezone.utc)
     for hours in (3, 2, 1):
@@ -169,6 +174,7 @@ def test_a_moment_of_kafka_is_found_by_the_times_of_its_messages(events: Events,
     assert [(step.there, step.rows) for step in plan.steps] == [("2", 1)]
 
 
+@pytest.mark.full
 def test_a_queue_has_no_past_to_go_back_to(tmp_path: Path) -> None:
     queue = RabbitMQConnection("mq", amqp_url="amqp://guest:guest@127.0.0.1:1/")
     spec = declared(

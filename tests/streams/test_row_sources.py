@@ -43,7 +43,6 @@ from ematix_flow.families.messages.decode import ERROR, EVENT_TS, RAW, SOURCE, D
 from ematix_flow.foundation.errors import BadValue, ConfigError, MissingTable, PlanError
 from tests.contract.lakes import Lake
 from tests.contract.loading import declare
-from tests.full import when_full
 from tests.harness.buckets import TestBucket
 from tests.services.object_stores import PLACE
 
@@ -52,7 +51,7 @@ DRAIN = {"drain": True, "settle_seconds": 0.5}
 
 def twins(*names: str) -> list[Any]:
     """What shares its code with the one that always runs."""
-    return [pytest.param(name, marks=when_full("a twin")) for name in names]
+    return [pytest.param(name, marks=pytest.mark.full("a twin")) for name in names]
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +143,7 @@ def source_connection(source: FilesStream, folder: Path) -> ObjectStoreLocalConn
     return ObjectStoreLocalConnection("incoming", path=str(folder.parents[1]), format=source._format)
 
 
+@pytest.mark.full
 def test_a_file_that_is_still_written_is_left_alone(spark: Any, stream: Any, tmp_path: Path) -> None:
     source, folder = incoming(tmp_path, "csv")
     write(folder / "whole.csv", "csv", [1])
@@ -179,6 +179,7 @@ def test_a_file_that_is_still_written_is_left_alone(spark: Any, stream: Any, tmp
     ]
 
 
+@pytest.mark.full
 def test_half_a_parquet_file_is_not_read(stream: Any, tmp_path: Path) -> None:
     source, folder = incoming(tmp_path, "parquet")
     write(folder / "whole.parquet", "parquet", [1])
@@ -190,6 +191,7 @@ def test_half_a_parquet_file_is_not_read(stream: Any, tmp_path: Path) -> None:
     assert ids(stream(source, "raw/events")) == [2]
 
 
+@pytest.mark.full
 def test_a_stream_of_files_begins_where_it_is_told(stream: Any, tmp_path: Path) -> None:
     source, folder = incoming(tmp_path, "csv")
     for number, age in ((1, 3600), (2, 60)):
@@ -209,6 +211,7 @@ def test_a_stream_of_files_begins_where_it_is_told(stream: Any, tmp_path: Path) 
         source.check(reading(tmp_path, "../other"))
 
 
+@pytest.mark.full
 def test_declared_fields_decide_and_missing_columns_are_null(stream: Any, tmp_path: Path) -> None:
     source, folder = incoming(tmp_path, "csv")
     with gzip.open(folder / "a.csv.gz", "wt") as out:
@@ -217,6 +220,7 @@ def test_declared_fields_decide_and_missing_columns_are_null(stream: Any, tmp_pa
     assert stream(source, "raw/events", options=options) == [[{"id": 1, "zip": "01234", "more": None}]]
 
 
+@pytest.mark.full
 def test_a_batch_of_names_is_the_same_after_a_crash(spark: Any, tmp_path: Path) -> None:
     """The batch fails at its first try; whatever came meanwhile belongs to the next one."""
     source, folder = incoming(tmp_path, "csv")
@@ -243,6 +247,7 @@ def test_a_batch_of_names_is_the_same_after_a_crash(spark: Any, tmp_path: Path) 
     assert [lag.seconds for lag in source.lag(read, {})] == [0.0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["local", *twins("s3")])
 def test_batches_of_a_table_of_ours_arrive_with_their_types(
     spark: Any, stream: Any, tmp_path: Path, kind: str, request: pytest.FixtureRequest
@@ -269,6 +274,7 @@ def test_batches_of_a_table_of_ours_arrive_with_their_types(
     assert ids(stream(source, "raw.events")) == [5]
 
 
+@pytest.mark.full
 def test_objects_below_a_prefix_are_read_once(stream: Any, s3_url: str) -> None:
     there = TestBucket.at(s3_url, "objects")
     source = FilesStream(ObjectStoreS3Connection("bucket", format="json_lines", **there.fields))
@@ -290,6 +296,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, 
     yield DeltaS3Connection("lake", **there.fields), f"s3://{PLACE}/{there.prefix}", there.storage_options
 
 
+@pytest.mark.full
 def test_a_delta_table_is_read_as_it_is_and_then_commit_by_commit(stream: Any, tmp_path: Path, lake: Any) -> None:
     connection, root, login = lake
 
@@ -316,6 +323,7 @@ def test_a_delta_table_is_read_as_it_is_and_then_commit_by_commit(stream: Any, t
         source.check(reading(tmp_path, "raw.order"))
 
 
+@pytest.mark.full
 def test_commits_that_the_log_dropped_stop_the_stream(tmp_path: Path) -> None:
     root, shop = str(tmp_path / "lake"), SQLiteConnection("shop", path=str(tmp_path / "shop.db"))
     lake = DeltaLocalConnection("lake", path=root)
@@ -366,6 +374,7 @@ def vacuum(spark: Any, table: str) -> None:
     spark.conf.unset(check)
 
 
+@pytest.mark.full
 def test_files_that_were_vacuumed_before_they_were_read_stop_the_stream(spark: Any, tmp_path: Path) -> None:
     table, go, append = orders_of(tmp_path)
     append(0)
@@ -382,6 +391,7 @@ def test_files_that_were_vacuumed_before_they_were_read_stop_the_stream(spark: A
     assert "flow stream rewind orders --to earliest" in str(stopped.value.hint)
 
 
+@pytest.mark.full
 def test_files_that_were_vacuumed_in_the_middle_of_a_first_read_stop_the_stream(spark: Any, tmp_path: Path) -> None:
     table, go, append = orders_of(tmp_path)
     for number in range(3):
@@ -394,6 +404,7 @@ def test_files_that_were_vacuumed_in_the_middle_of_a_first_read_stop_the_stream(
         go(max_rows_per_batch=1)
 
 
+@pytest.mark.full
 def test_changes_that_were_vacuumed_before_they_were_read_stop_the_stream(spark: Any, tmp_path: Path) -> None:
     table, go, append = orders_of(tmp_path)
     append(0, 1, configuration={"delta.enableChangeDataFeed": "true"})
@@ -406,6 +417,7 @@ def test_changes_that_were_vacuumed_before_they_were_read_stop_the_stream(spark:
         go("changes:raw.orders")
 
 
+@pytest.mark.full
 def test_the_last_row_of_a_key_in_a_delta_table_wins(tmp_path: Path) -> None:
     root, shop = str(tmp_path / "lake"), tmp_path / "shop.db"
     lake = DeltaLocalConnection("lake", path=root)
@@ -433,6 +445,7 @@ def test_the_last_row_of_a_key_in_a_delta_table_wins(tmp_path: Path) -> None:
     assert go() == [("a", "a6"), ("b", "b7")]
 
 
+@pytest.mark.full
 def test_changes_are_read_from_the_change_feed_and_stop_a_plain_stream(spark: Any, stream: Any, tmp_path: Path) -> None:
     root = tmp_path / "lake"
     write_deltalake(str(root / "people"), pa.table({"id": [1, 2], "name": ["a", "b"]}))

@@ -88,6 +88,7 @@ class Numbers:
     n: Annotated[BigInt, pk()]
 
 
+@pytest.mark.full
 def test_a_record_that_cannot_be_decoded_stops_the_stream_and_nothing_is_written(place: Place) -> None:
     place.tell({"n": 1}, b"{not json", {"n": 2})
     with pytest.raises(FlowError, match="cannot be decoded"):
@@ -122,6 +123,7 @@ def test_bad_records_are_set_aside_one_by_one_with_their_bytes(place: Place) -> 
     assert len(place.letters()) == 2
 
 
+@pytest.mark.full
 def test_a_transform_that_fails_on_a_row_sets_that_row_aside(place: Place) -> None:
     place.tell({"n": 1, "of": 2}, {"n": 1, "of": 0}, {"n": 3, "of": 1})
     place.drain(transform_sql="SELECT CAST(n / of AS INT) AS n FROM source", transform_on_error="dlq")
@@ -132,12 +134,14 @@ def test_a_transform_that_fails_on_a_row_sets_that_row_aside(place: Place) -> No
     assert "zero" in error.lower()
 
 
+@pytest.mark.full
 def test_bad_records_are_only_counted_where_they_are_to_be_dropped(place: Place) -> None:
     place.tell({"n": 1}, b"{not json")
     place.drain(transform_on_error="drop", fields={"n": "BIGINT"})
     assert place.numbers() == [1]
 
 
+@pytest.mark.full
 def test_bad_records_go_to_the_topic_that_is_named(place: Place) -> None:
     dead = new_topic(place.kafka)
     place.tell({"n": 1}, b"{not json")
@@ -183,6 +187,7 @@ def test_targets_share_one_read_and_one_that_fails_catches_up(place: Place) -> N
     assert place.numbers() == [1, 2, 3, 4]
 
 
+@pytest.mark.full
 def test_a_target_that_fails_stops_the_stream_unless_told_otherwise(place: Place) -> None:
     blocked = place.folder / "blocked"
     blocked.write_text("not a folder")
@@ -247,6 +252,7 @@ def _until(reached: Callable[[], bool], process: subprocess.Popen[str], seconds:
         time.sleep(0.2)
 
 
+@pytest.mark.full
 def test_a_running_stream_tells_its_figures(place: Place) -> None:
     port = free_port()
     place.tell(*numbers(1, 2, 3))
@@ -272,6 +278,7 @@ def test_a_broker_that_does_not_answer_is_told_in_one_sentence(place: Place) -> 
         place.drain()
 
 
+@pytest.mark.full
 def test_a_broker_that_stays_away_is_tried_again_as_often_as_allowed(place: Place) -> None:
     place.events = KafkaConnection("events", bootstrap_servers=f"127.0.0.1:{free_port()}", group_id="late")
     with pytest.raises(Unreachable):
@@ -283,6 +290,7 @@ def test_a_broker_that_stays_away_is_tried_again_as_often_as_allowed(place: Plac
     assert [life.extras["restart_of"] for life in lives] == [lives[1].run_id, lives[2].run_id, None]
 
 
+@pytest.mark.full
 def test_a_table_that_is_dropped_between_two_runs_is_made_again(place: Place) -> None:
     place.tell(*numbers(1))
     place.drain()
@@ -293,6 +301,7 @@ def test_a_table_that_is_dropped_between_two_runs_is_made_again(place: Place) ->
     assert place.numbers() == [2]
 
 
+@pytest.mark.full
 def test_a_stream_runs_in_any_thread(place: Place) -> None:
     """Only the main thread can hear signals; the others do without."""
     place.tell(*numbers(1))
@@ -304,6 +313,7 @@ def test_a_stream_runs_in_any_thread(place: Place) -> None:
     assert place.numbers() == [1]
 
 
+@pytest.mark.full
 def test_what_the_messages_bring_anew_is_an_error_where_drift_is(place: Place) -> None:
     place.tell({"n": 1})
     place.drain(on_drift="error")

@@ -43,6 +43,7 @@ def spans(rows: list[Any]) -> list[tuple[float, float, int]]:
     return sorted((item.start / SECOND, item.end / SECOND, item.rows) for item in told(rows))
 
 
+@pytest.mark.full
 @few
 @given(seed=SEEDS)
 def test_any_order_and_batching_of_the_same_rows_gives_the_same_sessions(
@@ -64,6 +65,7 @@ def test_any_order_and_batching_of_the_same_rows_gives_the_same_sessions(
     assert any(item.end - item.start == CAP * SECOND for item in expected)
 
 
+@pytest.mark.full
 @few
 @given(seed=SEEDS)
 def test_no_row_that_is_not_late_is_lost_or_counted_twice(small: Any, tmp_path_factory: Any, seed: int) -> None:
@@ -87,6 +89,7 @@ def test_no_row_that_is_not_late_is_lost_or_counted_twice(small: Any, tmp_path_f
     assert max(item.end - item.start for item in every) <= CAP * SECOND
 
 
+@pytest.mark.full
 @few
 @given(seed=SEEDS)
 def test_late_rows_open_sessions_again_that_have_come_out(small: Any, tmp_path_factory: Any, seed: int) -> None:
@@ -131,6 +134,7 @@ def test_a_session_is_cut_after_the_cap_and_its_chain_goes_on(small: Any, tmp_pa
     assert fold.state.count() == 0
 
 
+@pytest.mark.full
 def test_an_earlier_row_moves_the_cuts_as_long_as_nothing_has_come_out(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions()), tmp_path, lateness=30 * SECOND)
     fold.step(fold.rows(at(10, 14, 18, 22, 26, 28)), 28 * SECOND, compact=True)
@@ -138,6 +142,7 @@ def test_an_earlier_row_moves_the_cuts_as_long_as_nothing_has_come_out(small: An
     assert spans(fold.out().collect()) == [(6, 24, 5), (26, 33, 2)]
 
 
+@pytest.mark.full
 def test_a_row_behind_the_watermark_joins_what_is_open_and_not_what_has_come_out(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions()), tmp_path)
     fold.step(fold.rows(at(0)), 0)
@@ -147,6 +152,7 @@ def test_a_row_behind_the_watermark_joins_what_is_open_and_not_what_has_come_out
     assert spans(fold.out().collect()) == [(3, 12, 2)]
 
 
+@pytest.mark.full
 def test_a_row_whose_piece_has_come_out_counts_in_the_next(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions()), tmp_path)
     fold.step(fold.rows(at(0, 4, 8, 12, 16)), 16 * SECOND)
@@ -155,6 +161,7 @@ def test_a_row_whose_piece_has_come_out_counts_in_the_next(small: Any, tmp_path:
     assert spans(fold.out().collect()) == [(18, 22, 1)]
 
 
+@pytest.mark.full
 def test_sessions_of_one_key_become_one_when_a_late_row_joins_them(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions(late_data="reopen", allowed_lateness_ms=60_000)), tmp_path)
     first = fold.step(fold.rows(at(0, 8)), 20 * SECOND, compact=True)
@@ -165,6 +172,7 @@ def test_sessions_of_one_key_become_one_when_a_late_row_joins_them(small: Any, t
     assert fold.step(fold.rows([]), 21 * SECOND) == []
 
 
+@pytest.mark.full
 def test_compaction_makes_one_row_of_a_session_before_it_is_known_where_it_may_be_cut(
     small: Any, tmp_path: Path
 ) -> None:
@@ -178,6 +186,7 @@ def test_compaction_makes_one_row_of_a_session_before_it_is_known_where_it_may_b
     ]
 
 
+@pytest.mark.full
 def test_rows_of_the_state_are_shuffled_once_a_step(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions(late_data="reopen", allowed_lateness_ms=1_000)), tmp_path)
     fold.step(fold.rows(at(0)), 0)
@@ -186,6 +195,7 @@ def test_rows_of_the_state_are_shuffled_once_a_step(small: Any, tmp_path: Path) 
         assert physical.count("Exchange") == 1
 
 
+@pytest.mark.full
 def test_an_id_is_one_of_key_and_start_whatever_the_time_zone(small: Any, tmp_path: Path) -> None:
     spec = sessions(group_by=("who", "since"), session_id_column="my id")
     fold = Fold(small, operator_of(spec), tmp_path)
@@ -202,6 +212,7 @@ def test_an_id_is_one_of_key_and_start_whatever_the_time_zone(small: Any, tmp_pa
     assert fold.out().columns == ["who", "since", "window_start", "window_end", "my id", "n", "bits"]
 
 
+@pytest.mark.full
 def test_more_open_sessions_than_allowed_are_refused(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions(max_groups_per_window=2)), tmp_path)
     fold.step(small.createDataFrame([(0, "a", 1), (1, "a", 1), (1, "b", 1)], SCHEMA), 0)
@@ -212,6 +223,7 @@ def test_more_open_sessions_than_allowed_are_refused(small: Any, tmp_path: Path)
     fold.operator.refuse_crowds(fold.state, 6 * SECOND)
 
 
+@pytest.mark.full
 def test_a_row_is_late_when_a_session_of_its_own_would_be_out(small: Any) -> None:
     rows = small.createDataFrame([(0,), (1,)], f"{AT} BIGINT")
     again = sessions(late_data="reopen", allowed_lateness_ms=2_000)

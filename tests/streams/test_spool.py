@@ -20,7 +20,6 @@ from ematix_flow.families.spool.reader import Part, Settings, SpoolReader, data_
 from ematix_flow.families.spool.receiver import Limits
 from ematix_flow.families.spool.segments import Segment
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingTable, Unsupported
-from tests.full import when_full
 from tests.streams.folder_queue import FolderQueue, FolderReceiver, FolderSource
 from tests.streams.spool_job import Job, Target, as_row
 from tests.streams.spool_runs import kill, launch, once, run, run_until_killed, running, spark, texts, wait_for
@@ -73,6 +72,7 @@ def test_everything_arrives_once_in_order_and_is_acknowledged(place: Place) -> N
     assert place.target.largest() <= 200
 
 
+@pytest.mark.full
 def test_a_window_smaller_than_the_queue_does_not_stall_without_the_engines_word(place: Place) -> None:
     values = place.publish(400)
     run(replace(place.job, rows=400, tells=False, options={"window": 150}, linger=2.5))
@@ -91,7 +91,7 @@ def test_killed_at_every_step_nothing_is_lost_and_nothing_doubled(place: Place) 
     place.is_done()
 
 
-@when_full("kills by chance")
+@pytest.mark.full("kills by chance")
 def test_killed_at_any_moment_nothing_is_lost_and_nothing_doubled(place: Place) -> None:
     values: list[str] = []
     for number in range(8):
@@ -108,6 +108,7 @@ def test_killed_at_any_moment_nothing_is_lost_and_nothing_doubled(place: Place) 
     place.is_done()
 
 
+@pytest.mark.full
 def test_messages_without_an_id_arrive_at_least_once(place: Place) -> None:
     values = place.publish(300, ids=False)
     run_until_killed(place.job, "after_write:1")
@@ -128,6 +129,7 @@ def under_spark(place: Place, spark: Any, **options: Any) -> Any:
     return writer.option("checkpointLocation", f"{place.job.checkpoint}/spark").start()
 
 
+@pytest.mark.full
 def test_spark_reads_everything_once_and_tells_the_end_of_its_batches(place: Place, spark: Any) -> None:
     values = place.publish(300)
     query = under_spark(place, spark, window=150)
@@ -141,7 +143,7 @@ def test_spark_reads_everything_once_and_tells_the_end_of_its_batches(place: Pla
     assert [row["value"] for row in place.target.rows()] == values
 
 
-@when_full("a process of Spark's is killed, which stands for all that may go wrong there")
+@pytest.mark.full("a process of Spark's is killed, which stands for all that may go wrong there")
 def test_the_process_that_holds_the_connection_may_die_alone(place: Place, spark: Any) -> None:
     values = place.publish(300)
     query = under_spark(place, spark)
@@ -185,6 +187,7 @@ def test_a_drain_takes_what_is_there_and_ends(place: Place) -> None:
     place.is_done()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("drains", [False, True])
 def test_a_new_checkpoint_goes_on_behind_what_was_committed(place: Place, drains: bool) -> None:
     values = place.publish(300)
@@ -212,6 +215,7 @@ def test_a_broker_that_goes_away_does_not_end_the_query(place: Place) -> None:
     place.is_done()
 
 
+@pytest.mark.full
 def test_a_refused_message_goes_to_the_brokers_dead_letters(place: Place) -> None:
     place.publish(20)
     job = replace(place.job, refuses=(3, 5))
@@ -220,6 +224,7 @@ def test_a_refused_message_goes_to_the_brokers_dead_letters(place: Place) -> Non
     assert place.queue.left() == []
 
 
+@pytest.mark.full
 def test_a_queue_that_is_not_there_is_told_in_a_sentence(place: Place) -> None:
     with pytest.raises(MissingTable, match="queue 'payments' is not there"):
         run(replace(place.job, query="payments"))
@@ -242,6 +247,7 @@ def test_what_no_queue_can_do_is_refused(place: Place) -> None:
     assert source.lost(StreamRead("s", "orders", "/c"), {}) == ()
 
 
+@pytest.mark.full
 def test_lag_is_what_waits_at_the_broker_and_in_the_spool(place: Place) -> None:
     place.publish(7)
     source = FolderSource(_folders(place))
@@ -249,12 +255,14 @@ def test_lag_is_what_waits_at_the_broker_and_in_the_spool(place: Place) -> None:
     assert [(lag.part, lag.rows) for lag in source.lag(read, {})] == [("orders", 7)]
 
 
+@pytest.mark.full
 def test_a_spool_is_in_a_folder_or_in_a_bucket_that_is_known() -> None:
     with pytest.raises(ConfigError, match="nobody knows the login of the bucket"):
         spool_folder("s3a://bucket/checkpoints/x", "orders")
     assert spool_folder("file:///data/x", "a/b") == Path("/data/x/spool/a%2Fb")
 
 
+@pytest.mark.full
 def test_tasks_get_a_reader_without_connection_and_secrets(tmp_path: Path) -> None:
     from pyspark import cloudpickle
 
@@ -274,6 +282,7 @@ def test_tasks_get_a_reader_without_connection_and_secrets(tmp_path: Path) -> No
     assert made == []
 
 
+@pytest.mark.full
 def test_neighbouring_segments_share_a_task_until_it_has_enough_to_do() -> None:
     small = [Segment(number, 100 * number, 100) for number in range(5)]
     large = [Segment(9 + number, 500 + 15_000 * number, 15_000) for number in range(3)]

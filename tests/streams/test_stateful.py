@@ -18,7 +18,6 @@ from ematix_flow.engine.streams.standing import standing
 from ematix_flow.foundation.errors import FlowError, PlanError
 from ematix_flow.runlog import SqliteRunLog
 from ematix_flow.runlog.agenda import Action
-from tests.full import when_full
 from tests.streams.operated import declared, eventually, rows, run, running, shop
 
 pytestmark = pytest.mark.usefixtures("every_jar", "homes")
@@ -88,6 +87,7 @@ def test_a_window_comes_out_once_when_the_watermark_has_passed_it(incoming: Inco
     assert rows(tmp_path, COUNTED) == [("ana", "00", 3), ("ana", "01", 1), ("bob", "00", 1)]
 
 
+@pytest.mark.full
 def test_late_rows_are_dropped_and_counted(incoming: Incoming, tmp_path: Path, run_log: SqliteRunLog) -> None:
     spec = windowed(incoming, tmp_path)
     for given in (events(("ana", 1), ("ana", 70)), events(("ana", 5), ("ana", 130))):
@@ -101,6 +101,7 @@ def test_late_rows_are_dropped_and_counted(incoming: Incoming, tmp_path: Path, r
     assert last.extras["state_bytes"] > 0
 
 
+@pytest.mark.full
 def test_late_rows_are_dead_letters_where_they_shall_be(incoming: Incoming, tmp_path: Path) -> None:
     window = Window(kind="tumbling", duration_ms=60_000, group_by=("user_id",), aggregations=[COUNT], late_data="dlq")
     spec = windowed(incoming, tmp_path, window=window, transform_on_error="dlq")
@@ -112,6 +113,7 @@ def test_late_rows_are_dead_letters_where_they_shall_be(incoming: Incoming, tmp_
     assert (stage, json.loads(payload)["_event_ts"]) == ("late_data", at(5))
 
 
+@pytest.mark.full
 def test_a_late_row_opens_its_window_again(incoming: Incoming, tmp_path: Path) -> None:
     window = Window(
         kind="tumbling", duration_ms=60_000, group_by=("user_id",), aggregations=[COUNT], late_data="reopen",
@@ -127,6 +129,7 @@ def test_a_late_row_opens_its_window_again(incoming: Incoming, tmp_path: Path) -
     assert rows(tmp_path, COUNTED)[0] == ("ana", "00", 3)
 
 
+@pytest.mark.full
 def test_silence_closes_the_last_window(incoming: Incoming, tmp_path: Path, run_log: SqliteRunLog) -> None:
     spec = windowed(incoming, tmp_path, watermark=Watermark(source_idleness_ms=500),
                     window=Window(kind="tumbling", duration_ms=1_000, group_by=("user_id",), aggregations=[COUNT]))  # fmt: skip
@@ -137,6 +140,7 @@ def test_silence_closes_the_last_window(incoming: Incoming, tmp_path: Path, run_
     assert rows(tmp_path, COUNTED) == [("ana", "00", 2)]
 
 
+@pytest.mark.full
 def test_a_start_after_a_long_silence_closes_what_is_over(incoming: Incoming, tmp_path: Path) -> None:
     spec = windowed(incoming, tmp_path, watermark=Watermark(source_idleness_ms=300),
                     window=Window(kind="tumbling", duration_ms=1_000, group_by=("user_id",), aggregations=[COUNT]))  # fmt: skip
@@ -147,6 +151,7 @@ def test_a_start_after_a_long_silence_closes_what_is_over(incoming: Incoming, tm
     assert rows(tmp_path, COUNTED) == [("ana", "00", 1)]
 
 
+@pytest.mark.full
 def test_a_row_ahead_of_the_clock_makes_no_other_late(incoming: Incoming, tmp_path: Path) -> None:
     spec = windowed(incoming, tmp_path)
     later = (datetime.now(timezone.utc) + timedelta(days=400)).isoformat()
@@ -157,6 +162,7 @@ def test_a_row_ahead_of_the_clock_makes_no_other_late(incoming: Incoming, tmp_pa
     assert rows(tmp_path, COUNTED) == [("ana", "00", 2)]
 
 
+@pytest.mark.full
 def test_a_row_without_a_time_is_a_bad_row(incoming: Incoming, tmp_path: Path) -> None:
     told = [("ana", at(1)), ("ana", at(61)), ("bob", None)]
     incoming.arrive([{"user_id": user, "happened": moment} for user, moment in told])
@@ -172,6 +178,7 @@ def test_a_row_without_a_time_is_a_bad_row(incoming: Incoming, tmp_path: Path) -
     ]
 
 
+@pytest.mark.full
 def test_an_event_time_that_is_not_there_is_named(incoming: Incoming, tmp_path: Path) -> None:
     incoming.arrive([{"user_id": "ana", "moment": at(1)}])
     window = Window("tumbling", [COUNT], 60_000, event_time_column="momemt")
@@ -180,6 +187,7 @@ def test_an_event_time_that_is_not_there_is_named(incoming: Incoming, tmp_path: 
     assert "moment" in (refused.value.hint or "")
 
 
+@pytest.mark.full
 def test_a_window_with_too_many_groups_ends_the_stream(incoming: Incoming, tmp_path: Path) -> None:
     window = Window("tumbling", [COUNT], 60_000, group_by=("user_id",), max_groups_per_window=3)
     incoming.arrive(events(*((f"u{number}", number) for number in range(4))))
@@ -187,6 +195,7 @@ def test_a_window_with_too_many_groups_ends_the_stream(incoming: Incoming, tmp_p
         run(windowed(incoming, tmp_path, window=window))
 
 
+@pytest.mark.full
 def test_the_state_of_another_window_is_refused(incoming: Incoming, tmp_path: Path) -> None:
     incoming.arrive(events(("ana", 1)))
     run(windowed(incoming, tmp_path))
@@ -195,6 +204,7 @@ def test_the_state_of_another_window_is_refused(incoming: Incoming, tmp_path: Pa
         run(windowed(incoming, tmp_path, window=Window("tumbling", [COUNT], 30_000, group_by=("user_id",))))
 
 
+@pytest.mark.full
 def test_a_state_that_is_gone_is_missed(incoming: Incoming, tmp_path: Path) -> None:
     import shutil
 
@@ -207,6 +217,7 @@ def test_a_state_that_is_gone_is_missed(incoming: Incoming, tmp_path: Path) -> N
         run(spec)
 
 
+@pytest.mark.full
 def test_a_state_that_is_older_than_its_checkpoint_is_refused(incoming: Incoming, tmp_path: Path) -> None:
     spec = windowed(incoming, tmp_path)
     note = Path(str(StreamFolder.of(spec).root)) / "state" / "kept.json"
@@ -221,6 +232,7 @@ def test_a_state_that_is_older_than_its_checkpoint_is_refused(incoming: Incoming
         run(spec)
 
 
+@pytest.mark.full
 def test_a_field_that_comes_later_becomes_part_of_the_window(incoming: Incoming, tmp_path: Path) -> None:
     """The columns of the messages grow while windows are open, and the types of their groups may, too."""
     window = Window("tumbling", [COUNT, Aggregation("sum", "total", "amount")], 60_000, group_by=("user_id",))
@@ -234,6 +246,7 @@ def test_a_field_that_comes_later_becomes_part_of_the_window(incoming: Incoming,
     assert rows(tmp_path, "SELECT user_id, n, total FROM per_minute") == [(1, 2, 4.5)]
 
 
+@pytest.mark.full
 def test_many_micro_batches_are_one_part_after_a_while(incoming: Incoming, tmp_path: Path) -> None:
     """State is appended to, and compacted; nothing changes by it."""
     from ematix_flow.engine.streams.stateful.keepers import keeper_of
@@ -262,7 +275,7 @@ def visits(*given: tuple[str, float, str]) -> list[dict[str, Any]]:
     return [{"user_id": user, "page": page, "_event_ts": at(seconds)} for user, seconds, page in given]
 
 
-@pytest.mark.parametrize("store", ["postgres", pytest.param("in_memory", marks=when_full("for tests only"))])
+@pytest.mark.parametrize("store", ["postgres", pytest.param("in_memory", marks=pytest.mark.full("for tests only"))])
 def test_sessions_go_on_from_batch_to_batch(
     incoming: Incoming, tmp_path: Path, request: pytest.FixtureRequest, store: str
 ) -> None:
@@ -312,6 +325,7 @@ def payment(number: int, seconds: float) -> dict[str, Any]:
     return {"order_id": number, "amount": number * 10, "_event_ts": at(seconds)}
 
 
+@pytest.mark.full
 def test_two_sources_are_joined_as_their_rows_come(incoming: Incoming, tmp_path: Path, fresh_postgres: str) -> None:
     spec = joined(incoming, tmp_path, fresh_postgres)
     incoming.arrive([order(1, 1), order(2, 2)], "orders")
@@ -327,6 +341,7 @@ def test_two_sources_are_joined_as_their_rows_come(incoming: Incoming, tmp_path:
     assert rows(tmp_path, told) == [(1, "c1", 10), (2, "c2", 20), (3, "c3", 30)]
 
 
+@pytest.mark.full
 def test_an_outer_join_tells_who_met_nobody(incoming: Incoming, tmp_path: Path, fresh_postgres: str) -> None:
     spec = joined(incoming, tmp_path, fresh_postgres, kind="left_outer")
     incoming.arrive([order(1, 1), order(2, 2)], "orders")
@@ -341,6 +356,7 @@ def test_an_outer_join_tells_who_met_nobody(incoming: Incoming, tmp_path: Path, 
     assert rows(tmp_path, told) == [(1, 10), (2, None)]
 
 
+@pytest.mark.full
 def test_the_doctor_compares_state_and_checkpoint(incoming: Incoming, tmp_path: Path) -> None:
     spec = windowed(incoming, tmp_path)
     incoming.arrive(events(("ana", 1)))
@@ -355,6 +371,7 @@ def test_the_doctor_compares_state_and_checkpoint(incoming: Incoming, tmp_path: 
     assert (found.status, folder.exists()) == ("damaged", False)
 
 
+@pytest.mark.full
 def test_a_rewind_begins_with_an_empty_state(incoming: Incoming, tmp_path: Path, run_log: SqliteRunLog) -> None:
     from ematix_flow.engine.streams.rewind import Destination, rewind
 
@@ -369,6 +386,7 @@ def test_a_rewind_begins_with_an_empty_state(incoming: Incoming, tmp_path: Path,
     assert rows(tmp_path, COUNTED) == [("ana", "00", 1), ("bob", "01", 1)]
 
 
+@pytest.mark.full
 def test_letters_of_a_window_cannot_be_replayed(incoming: Incoming, tmp_path: Path) -> None:
     from ematix_flow.engine.streams.letter import Selection
     from ematix_flow.engine.streams.replay import replay

@@ -16,7 +16,6 @@ from ematix_flow.declare.streams.spec import DROP
 from ematix_flow.engine.statement_words import bad_row
 from ematix_flow.engine.streams.sifting import Sieve
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, MissingTable, SqlError
-from tests.full import when_full
 from tests.streams.readme_functions import Vwap
 from tests.streams.sql_session import DLQ, Aside, explained, open_until, rows, spark, statement, transform
 
@@ -50,6 +49,7 @@ def applied(made: Any, frame: Any, open_until: ExitStack, *, sorter: Aside | Non
     return found if sorter is not None else found.drop("_source")
 
 
+@pytest.mark.full
 def test_a_stream_without_sql_leaves_its_rows_alone(orders: Any, open_until: ExitStack) -> None:
     assert transform(None).apply(orders, open_until) is orders
 
@@ -61,11 +61,13 @@ def test_rows_are_filtered_renamed_and_cast(orders: Any, open_until: ExitStack) 
     assert rows(found) == [(0, 0, 0), (1, 1, 1), (2, 2, 2), (3, 0, 3)]
 
 
+@pytest.mark.full
 def test_the_source_may_be_named_in_full_in_capitals_and_in_a_with_query(orders: Any, open_until: ExitStack) -> None:
     sql = "WITH few AS (SELECT * FROM Source WHERE source.id < 2) SELECT few.id, source.id AS other FROM few JOIN source ON few.id = source.id;"
     assert rows(applied(transform(sql), orders, open_until)) == [(0, 0), (1, 1)]
 
 
+@pytest.mark.full
 def test_two_streams_of_one_session_do_not_see_each_other(spark: Any, open_until: ExitStack) -> None:
     one, other = transform("SELECT id FROM source"), transform("SELECT id * 100 AS id FROM source")
     first = applied(one, messages(spark, 2), open_until)
@@ -118,6 +120,7 @@ def test_what_is_wrong_with_the_sql_is_said_before_anything_runs(
         assert "flow_source" not in str(refused.value)
 
 
+@pytest.mark.full
 def test_functions_and_lookups_of_a_stream_are_checked_when_it_is_made() -> None:
     with pytest.raises(DeclarationError, match="two functions"):
         transform(
@@ -127,6 +130,7 @@ def test_functions_and_lookups_of_a_stream_are_checked_when_it_is_made() -> None
         transform("SELECT 1 FROM source", lookups={"source": None})
 
 
+@pytest.mark.full
 def test_a_schema_that_changes_in_mid_stream_is_planned_anew(spark: Any) -> None:
     made = transform("SELECT * , picky(id) AS p FROM source", udfs=(picky,))
     for schema, width in (("id BIGINT", 2), ("id INT, more STRING", 3), ("id BIGINT", 2)):
@@ -140,6 +144,7 @@ def test_a_schema_that_changes_in_mid_stream_is_planned_anew(spark: Any) -> None
 # Rows on which the SQL fails
 
 
+@pytest.mark.full
 def test_without_a_policy_a_bad_row_ends_the_batch(orders: Any, open_until: ExitStack) -> None:
     made = applied(transform("SELECT id, CAST(amount AS INT) AS amount FROM source"), orders, open_until)
     with pytest.raises(Exception, match="CAST_INVALID_INPUT") as failed:
@@ -149,7 +154,7 @@ def test_without_a_policy_a_bad_row_ends_the_batch(orders: Any, open_until: Exit
     assert "'x'" in error.what
 
 
-_TWIN = when_full("a filter and a star show the same")
+_TWIN = pytest.mark.full("a filter and a star show the same")
 
 
 @pytest.mark.parametrize(
@@ -175,6 +180,7 @@ def test_rows_that_fail_are_set_aside_and_all_others_go_on(
     assert {row["stage"] for row in aside.bad} == {"transform"}
 
 
+@pytest.mark.full
 def test_what_is_wrong_is_told_row_by_row(orders: Any, open_until: ExitStack) -> None:
     aside = Aside()
     applied(
@@ -190,12 +196,14 @@ def test_what_is_wrong_is_told_row_by_row(orders: Any, open_until: ExitStack) ->
     assert "SQLSTATE" not in said[5]
 
 
+@pytest.mark.full
 def test_a_good_batch_is_run_once(spark: Any, open_until: ExitStack) -> None:
     sieve = Sieve(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
     made, bad = sieve.sifted(messages(spark, 100))
     assert (made.count(), bad, sieve.tries) == (100, None, 0)
 
 
+@pytest.mark.full
 def test_many_bad_rows_are_found_without_trying_them_one_by_one(spark: Any, open_until: ExitStack) -> None:
     wrong = set(range(0, 2000, 3))
     sieve = Sieve(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
@@ -206,6 +214,7 @@ def test_many_bad_rows_are_found_without_trying_them_one_by_one(spark: Any, open
     assert sieve.tries == 0
 
 
+@pytest.mark.full
 def test_rows_on_which_a_function_fails_follow_the_policy(spark: Any, open_until: ExitStack) -> None:
     aside = Aside()
     made = transform("SELECT id, picky(id) AS p FROM source WHERE id <> 13", udfs=(picky,), policy=DLQ)
@@ -219,6 +228,7 @@ def test_rows_on_which_a_function_fails_follow_the_policy(spark: Any, open_until
     )
 
 
+@pytest.mark.full
 def test_functions_of_functions_and_of_failing_casts_are_sorted_out_as_well(spark: Any, open_until: ExitStack) -> None:
     aside = Aside()
     made = transform("SELECT id, picky(picky(CAST(amount AS BIGINT))) AS p FROM source", udfs=(picky,), policy=DLQ)
@@ -227,6 +237,32 @@ def test_functions_of_functions_and_of_failing_casts_are_sorted_out_as_well(spar
     assert found.count() == 29
 
 
+def test_rows_that_are_computed_anew_after_the_loss_of_their_blocks_are_never_taken_for_bad_ones(
+    spark: Any, open_until: ExitStack, tmp_path: Path
+) -> None:
+    tries = tmp_path / "tries"
+
+    def in_another_order(frames: Any) -> Any:
+        with tries.open("a") as out:
+            out.write(".")
+        turn = tries.stat().st_size
+        for frame in frames:
+            yield frame.iloc[[(place + turn) % len(frame) for place in range(len(frame))]]
+
+    source = messages(spark, 5, bad=(3,), parts=1)
+    moving = source.mapInPandas(in_another_order, source.schema)
+    sieve = Sieve(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
+    _, bad = sieve.sifted(moving)
+    assert bad is not None
+    jvm = spark.sparkContext._jsc
+    for number in list(jvm.getPersistentRDDs()):  # as when the executor is lost that had them
+        jvm.sc().env().blockManager().master().removeRdd(number, True)
+    with pytest.raises(Exception, match="Checkpoint block") as lost:
+        bad.collect()
+    assert bad_row(lost.value) is None  # the micro-batch fails and is tried again, and no row is to blame
+
+
+@pytest.mark.full
 def test_a_join_and_an_aggregate_lose_only_the_bad_rows(spark: Any, open_until: ExitStack) -> None:
     for sql in (
         "SELECT a.id % 4 AS g, sum(CAST(b.amount AS INT)) AS total FROM source a JOIN source b ON a.id = b.id GROUP BY 1",
@@ -240,6 +276,7 @@ def test_a_join_and_an_aggregate_lose_only_the_bad_rows(spark: Any, open_until: 
         assert {row.g: row.total for row in found.collect()} == expected, sql
 
 
+@pytest.mark.full
 def test_an_aggregate_of_the_users_that_fails_on_a_row_loses_only_that(spark: Any, open_until: ExitStack) -> None:
     @udaf(args=("Int64",), state=("Int64",), returns="Int64", name="counted")
     class Counted:
@@ -266,6 +303,7 @@ def test_an_aggregate_of_the_users_that_fails_on_a_row_loses_only_that(spark: An
     assert [row["id"] for row in aside.bad] == [9]
 
 
+@pytest.mark.full
 def test_rows_that_fail_only_together_go_together(spark: Any, open_until: ExitStack) -> None:
     aside = Aside()
     frame = spark.createDataFrame([(1, 2**62), (2, 2**62), (3, 1)], "id BIGINT, v BIGINT").coalesce(1)
@@ -276,6 +314,7 @@ def test_rows_that_fail_only_together_go_together(spark: Any, open_until: ExitSt
     assert rows(found) == [(None,)]
 
 
+@pytest.mark.full
 def test_a_batch_that_cannot_be_sorted_out_ends_with_a_sentence(spark: Any, open_until: ExitStack) -> None:
     sieve = Sieve(statement("SELECT sum(CAST(amount AS INT)) AS s FROM source"), {}, open_until, most_tries=5)
     with pytest.raises(
@@ -284,6 +323,7 @@ def test_a_batch_that_cannot_be_sorted_out_ends_with_a_sentence(spark: Any, open
         sieve.sifted(messages(spark, 64, bad=range(0, 64, 2)))
 
 
+@pytest.mark.full
 def test_an_error_that_no_row_is_to_blame_for_is_never_swallowed(spark: Any, open_until: ExitStack) -> None:
     careless = udf(args=("Int64",), returns="Int64", name="careless")(lambda values: values.slice(1))
     with pytest.raises(Exception, match="careless returned an array of length"):
@@ -295,6 +335,7 @@ def test_an_error_that_no_row_is_to_blame_for_is_never_swallowed(spark: Any, ope
         )
 
 
+@pytest.mark.full
 def test_what_travels_with_a_row_goes_on_with_it_where_rows_stay_rows(orders: Any, open_until: ExitStack) -> None:
     def columns(sql: str, **fields: Any) -> list[str]:
         return list(
@@ -316,6 +357,7 @@ def test_what_travels_with_a_row_goes_on_with_it_where_rows_stay_rows(orders: An
     assert columns("SELECT id FROM source LIMIT 1") == ["id"]
 
 
+@pytest.mark.full
 def test_the_batches_of_a_streaming_query_are_transformed_in_its_own_session(spark: Any, tmp_path: Path) -> None:
     made = transform(
         "SELECT id % 2 AS g, vwap(picky(id), 1) AS v FROM source GROUP BY 1", udfs=(picky,), aggregate_udfs=(Vwap,)

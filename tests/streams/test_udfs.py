@@ -20,7 +20,6 @@ from ematix_flow.declare.udfs import TYPES
 from ematix_flow.engine import spark_errors
 from ematix_flow.engine.functions.tasks import PartialCall, PartialTask
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, PlanError, SqlError
-from tests.full import when_full
 from tests.streams.aggregates import AGGREGATES, MORE_AGGREGATES
 from tests.streams.readme_functions import SNAPSHOTS, VWAP_PER_MINUTE, WITH_GREEKS, Vwap, bs_call_delta
 from tests.streams.sql_session import answers, open_until, rows, spark, statement
@@ -101,6 +100,7 @@ def test_a_function_of_rows_is_called_from_select_where_and_from_itself(spark: A
     assert found == [(1.75,), (2.5,), (5.0,)]
 
 
+@pytest.mark.full
 def test_numbers_of_other_widths_are_widened(spark: Any, trades: Any) -> None:
     found = answers(
         spark, trades, "SELECT DISTINCT half(n) AS a, half(1.5) AS b, half(NULL) AS c FROM source WHERE n < 3", half
@@ -108,10 +108,12 @@ def test_numbers_of_other_widths_are_widened(spark: Any, trades: Any) -> None:
     assert found == [(0.5, 0.75, None), (1.0, 0.75, None)]
 
 
+@pytest.mark.full
 def test_a_helper_of_the_same_module_travels_along(spark: Any, trades: Any) -> None:
     assert answers(spark, trades, "SELECT DISTINCT shifted(n) AS s FROM source WHERE n = 1", shifted) == [(11.0,)]
 
 
+@pytest.mark.full
 def test_a_column_without_a_name_is_named_after_the_call(spark: Any, trades: Any, open_until: ExitStack) -> None:
     made = statement("SELECT half(price), n, half(price) + 1 AS more FROM source", half).frame(trades, {}, open_until)
     assert made.columns == ["half(price)", "n", "more"]
@@ -131,6 +133,7 @@ SQL_TYPES = {
 }  # fmt: skip
 
 
+@pytest.mark.full
 def test_every_type_goes_in_and_comes_out_as_declared(spark: Any) -> None:
     handles = []
     for name in TYPES:
@@ -155,6 +158,7 @@ def test_every_type_goes_in_and_comes_out_as_declared(spark: Any) -> None:
     assert set(found[1]) == {None}
 
 
+@pytest.mark.full
 def test_a_number_that_is_no_unsigned_one_names_the_function(spark: Any) -> None:
     small = udf(args=("UInt8",), returns="UInt8", name="small")(lambda values: values)
     frame = spark.createDataFrame([(1,), (-1,)], "n SMALLINT")
@@ -200,6 +204,7 @@ def test_the_printed_aggregate_runs_as_printed(spark: Any, open_until: ExitStack
         assert found == {30: pytest.approx(3125 / 30), 31: pytest.approx(9.0)}
 
 
+@pytest.mark.full
 def test_plain_sql_aggregates_in_parts_and_as_a_whole_alike(spark: Any, trades: Any) -> None:
     sql = "SELECT g, vwap(price, qty) AS v FROM source GROUP BY g"
     ready = statement(sql, Vwap)
@@ -210,13 +215,14 @@ def test_plain_sql_aggregates_in_parts_and_as_a_whole_alike(spark: Any, trades: 
         alike(answers(spark, trades, sql, Vwap, in_parts=in_parts), VWAPS)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("sql", AGGREGATES)
 def test_aggregates_work_in_every_place(spark: Any, trades: Any, sql: str) -> None:
     for in_parts in (True, False):
         alike(answers(spark, trades, sql, Vwap, Span, half, in_parts=in_parts), AGGREGATES[sql])
 
 
-@when_full("the same by four statements")
+@pytest.mark.full("the same by four statements")
 @pytest.mark.parametrize("sql", MORE_AGGREGATES)
 def test_aggregates_work_in_more_places(spark: Any, trades: Any, sql: str) -> None:
     for in_parts in (True, False):
@@ -231,7 +237,7 @@ _MOMENTS = st.one_of(
 _ROWS = st.lists(st.tuples(_KEYS, _MOMENTS, st.one_of(st.none(), st.floats(width=32)), _NUMBERS, _NUMBERS), max_size=40)
 
 
-@when_full("every aggregate is run in both ways")
+@pytest.mark.full("every aggregate is run in both ways")
 @settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=_ROWS, parts=st.integers(1, 4))
 def test_parts_and_whole_groups_give_the_same(spark: Any, data: list[Any], parts: int) -> None:
@@ -248,6 +254,7 @@ def test_parts_and_whole_groups_give_the_same(spark: Any, data: list[Any], parts
     assert told(in_parts=True) == told(in_parts=False)  # sums of whole numbers are exact, whatever their order
 
 
+@pytest.mark.full
 def test_a_task_with_too_many_groups_hands_their_states_on() -> None:
     task = PartialTask(1, (PartialCall(Span, (1,)),), ("k", "low", "high"), most=10)
     batches = [pa.record_batch([pa.array([n % 40 for n in range(base, base + 20)]), pa.array(range(base, base + 20))], names=["k", "x"])
@@ -258,12 +265,14 @@ def test_a_task_with_too_many_groups_hands_their_states_on() -> None:
     assert sum(batch.num_rows for batch in told) >= 40
 
 
+@pytest.mark.full
 def test_keys_that_python_has_no_word_for_are_groups_as_well(spark: Any) -> None:
     frame = spark.sql("SELECT timestamp'20000-01-01 00:00:00' AS at, 1.0D AS price, 2.0D AS qty FROM range(3)")
     sql = "SELECT at = timestamp'20000-01-01 00:00:00' AS same, vwap(price, qty) AS v FROM source GROUP BY at"
     assert answers(spark, frame, sql, Vwap) == [(True, 1.0)]
 
 
+@pytest.mark.full
 def test_nested_keys_are_grouped_by_spark_alone(spark: Any, open_until: ExitStack) -> None:
     frame = spark.sql("SELECT named_struct('a', id % 2) AS k, 1.0D AS price, 2.0D AS qty FROM range(4)")
     ready = statement("SELECT k, vwap(price, qty) AS v FROM source GROUP BY k", Vwap)
@@ -296,6 +305,7 @@ def test_a_call_that_does_not_fit_is_an_error_before_anything_runs(
     assert refused.value.hint
 
 
+@pytest.mark.full
 def test_the_nearest_function_and_column_are_named(spark: Any, trades: Any, open_until: ExitStack) -> None:
     with pytest.raises(SqlError) as refused:
         statement("SELECT halff(price) FROM source", half).frame(trades, {}, open_until)
@@ -305,6 +315,7 @@ def test_the_nearest_function_and_column_are_named(spark: Any, trades: Any, open
     assert missing.value.hint == "did you mean 'price'?"
 
 
+@pytest.mark.full
 def test_types_are_told_inside_of_joins_subqueries_and_groups(spark: Any, trades: Any) -> None:
     for sql in (
         "SELECT half(a.g) FROM source a JOIN source b ON a.n = b.n",
@@ -331,6 +342,7 @@ def test_an_exception_in_a_task_names_the_function_and_the_row(spark: Any) -> No
     assert "test_udfs.py:" in error.hint
 
 
+@pytest.mark.full
 def test_an_exception_in_an_aggregate_names_the_function_and_the_row(spark: Any) -> None:
     class Picky:
         def update_batch(self, values: Any) -> None:
@@ -351,6 +363,7 @@ def test_an_exception_in_an_aggregate_names_the_function_and_the_row(spark: Any)
         assert error.what == "udaf picked: update_batch() failed: ValueError: thirteen; row: values=13"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
@@ -368,6 +381,7 @@ def test_an_answer_that_was_not_promised_names_the_function(spark: Any, answer: 
     assert said in error.what
 
 
+@pytest.mark.full
 def test_a_function_that_cannot_travel_is_told_where_it_stands(spark: Any) -> None:
     lock = threading.Lock()
 
@@ -381,6 +395,7 @@ def test_a_function_that_cannot_travel_is_told_where_it_stands(spark: Any) -> No
     assert refused.value.where is not None
 
 
+@pytest.mark.full
 def test_two_statements_of_one_session_may_use_one_name_for_different_things(spark: Any) -> None:
     less = udf(args=("Int64",), returns="Int64", name="change")(lambda values: pc.subtract(values, 1))
     more = udf(args=("Int64",), returns="Int64", name="change")(lambda values: pc.add(values, 1))
@@ -392,6 +407,7 @@ def test_two_statements_of_one_session_may_use_one_name_for_different_things(spa
         assert [rows(frame) for frame in frames] == [[(-1,)], [(1,)]]
 
 
+@pytest.mark.full
 def test_a_name_of_sparks_own_is_refused(spark: Any) -> None:
     mine = udf(args=("Utf8",), returns="Utf8", name="lower")(lambda texts: texts)
     with pytest.raises(PlanError, match="lower is a function of Spark's own"):

@@ -22,7 +22,6 @@ from ematix_flow import (
 from ematix_flow.declare import registry
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, PlanError, SqlError
 from ematix_flow.lineage import lineage_of
-from tests.full import when_full
 from tests.streams.readme_functions import Vwap
 from tests.streams.sql_session import spark
 from tests.streams.test_udfs import half, picky
@@ -58,7 +57,7 @@ def target(tmp_path: Path) -> Any:
     return DuckDBConnection("warehouse", path=str(tmp_path / "warehouse.duckdb"))
 
 
-TWIN = when_full("DuckDB shows the same")
+TWIN = pytest.mark.full("DuckDB shows the same")
 
 
 @pytest.fixture(params=["duckdb", pytest.param("postgres", marks=TWIN), pytest.param("files", marks=TWIN)])
@@ -115,6 +114,7 @@ def test_a_load_aggregates_with_functions_of_its_own(trades: Any, target: Any) -
     assert "transform_sql runs in Spark" in result.targets[0].lane_reason
 
 
+@pytest.mark.full
 def test_rows_are_made_of_rows_and_unknown_columns_are_named(trades: Any, target: Any) -> None:
     source, table = trades
     sql = f"SELECT * FROM {table}"
@@ -134,6 +134,7 @@ def test_rows_are_made_of_rows_and_unknown_columns_are_named(trades: Any, target
     assert "prize" in report.errors[0]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("trades", [pytest.param("postgres", marks=TWIN), "duckdb"], indirect=True)
 def test_a_source_table_is_taken_whole(trades: Any, target: Any) -> None:
     source, table = trades
@@ -147,6 +148,7 @@ def test_a_source_table_is_taken_whole(trades: Any, target: Any) -> None:
     assert loaded(target) == [("a", 17.5, 2), ("b", 5.0, 1)]
 
 
+@pytest.mark.full
 def test_a_dataframe_goes_through_the_same_sql(target: Any) -> None:
     @ematix.pipeline(
         target=PerGroup, mode="merge", target_connection=target, transform_sql=AGGREGATED, aggregate_udfs=[Vwap]
@@ -158,6 +160,7 @@ def test_a_dataframe_goes_through_the_same_sql(target: Any) -> None:
     assert loaded(target) == [("a", 17.5, 2), ("b", 5.0, 1)]
 
 
+@pytest.mark.full
 def test_even_inside_one_database_spark_runs_it(tmp_path: Path, target: Any) -> None:
     import duckdb
 
@@ -172,6 +175,7 @@ def test_even_inside_one_database_spark_runs_it(tmp_path: Path, target: Any) -> 
     assert loaded(target) == [("a", 1.0, 1)]
 
 
+@pytest.mark.full
 def test_groups_become_json_documents_in_one_pass(trades: Any, target: Any) -> None:
     source, table = trades
     sql = "SELECT g, array_agg(named_struct('price', price, 'half', half(price), 'none', CAST(NULL AS INT))) AS trades FROM source GROUP BY 1"
@@ -182,6 +186,7 @@ def test_groups_become_json_documents_in_one_pass(trades: Any, target: Any) -> N
     assert loaded(target, "documents") == [("b", '[{"price":5.0,"half":2.5,"none":null}]')]
 
 
+@pytest.mark.full
 def test_another_dialect_is_translated(trades: Any, target: Any) -> None:
     source, table = trades
     sql = 'SELECT "g" || n::text AS g, n / 2 AS v, n FROM source'
@@ -222,6 +227,7 @@ def test_keywords_that_do_not_go_together_are_refused(target: Any, options: Any,
         pipeline(target, None, "SELECT 1", **options)
 
 
+@pytest.mark.full
 def test_what_is_wrong_with_the_sql_is_a_plan_error(trades: Any, target: Any) -> None:
     source, table = trades
     for sql, kind in (("SELECT g, vwap(price) AS v, n FROM source", SqlError), ("SELECT g, vwap(g, qty) AS v, 1 AS n FROM source GROUP BY g", PlanError),
@@ -232,6 +238,7 @@ def test_what_is_wrong_with_the_sql_is_a_plan_error(trades: Any, target: Any) ->
         registry.clear()
 
 
+@pytest.mark.full
 def test_lineage_does_not_guess_what_the_sql_makes(target: Any) -> None:
     source = DuckDBConnection("shop", path="shop.duckdb")
     made = pipeline(target, source, "SELECT * FROM main.trades", transform_sql=AGGREGATED, aggregate_udfs=[Vwap])

@@ -43,6 +43,7 @@ def around_1970(dice: random.Random) -> Any:
     return lambda: dice.randint(-40 * SECOND, 60 * SECOND)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @few
 @given(seed=SEEDS)
@@ -63,6 +64,7 @@ def test_any_batching_of_the_same_rows_gives_the_same_windows(
     assert set(found) == all_windows(rows, *lengths(kind))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("late_data", ["drop", "reopen"])
 @few
@@ -100,6 +102,7 @@ def test_a_row_is_late_only_when_all_its_windows_are_out(small: Any) -> None:
     assert [row["_flow_start"] for row in open_at_17.collect()] == [8 * SECOND]
 
 
+@pytest.mark.full
 def test_before_any_row_told_a_time_the_columns_are_known_already(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(window()), tmp_path)
     assert fold.step(fold.rows([]), None, compact=True) == []
@@ -136,7 +139,9 @@ TYPES = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("cuts", [(4,), (1, 1, 1, 1), (2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "cuts", [(4,), *(pytest.param(cuts, marks=pytest.mark.full) for cuts in ((1, 1, 1, 1), (2, 2)))], ids=str
+)
 def test_every_aggregation_knows_every_type_in_any_batching(small: Any, tmp_path: Path, cuts: tuple[int, ...]) -> None:
     asked = [(name, agg, None) for name, _, _, answers in ODD for agg in answers]
     asked += [(name, "count_distinct", "exact") for name, *_ in ODD]
@@ -165,6 +170,7 @@ def test_every_aggregation_knows_every_type_in_any_batching(small: Any, tmp_path
     assert {column: kinds[column] for column in TYPES} == TYPES
 
 
+@pytest.mark.full
 def test_first_and_last_are_by_event_time_and_of_one_moment_the_smallest_and_the_largest(
     small: Any, tmp_path: Path
 ) -> None:
@@ -176,6 +182,7 @@ def test_first_and_last_are_by_event_time_and_of_one_moment_the_smallest_and_the
     assert (out["first"], out["last"]) == ("b", "z")
 
 
+@pytest.mark.full
 def test_an_approximate_count_is_near_and_does_not_drift_when_partials_are_merged(small: Any, tmp_path: Path) -> None:
     users = Aggregation(agg="count_distinct", column="user", as_="users")
     fold = Fold(small, operator_of(window(group_by=(), aggregations=[users])), tmp_path)
@@ -186,6 +193,7 @@ def test_an_approximate_count_is_near_and_does_not_drift_when_partials_are_merge
     assert out["users"] == pytest.approx(40_000, rel=0.03)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("before", "more"), [("", "wxyz"), ("a", "d")], ids=["in one batch", "over three"])
 def test_an_exact_count_of_too_many_values_ends_the_stream(small: Any, tmp_path: Path, before: str, more: str) -> None:
     users = Aggregation(agg="count_distinct", column="user", as_="users", mode="exact", max_distinct_values_per_group=3)
@@ -215,12 +223,14 @@ def test_a_column_that_is_not_there_is_named_before_spark_runs(small: Any) -> No
         operator_of(window(group_by=("country",))).partials([rows], None)
 
 
+@pytest.mark.full
 def test_a_sum_of_text_is_refused_with_the_name_of_its_column(small: Any) -> None:
     rows = small.createDataFrame([(0, "a")], f"{AT} BIGINT, who STRING")
     with pytest.raises(PlanError, match=r"sum\(who\) AS s needs numbers, and the column is STRING"):
         operator_of(window(aggregations=[Aggregation(agg="sum", column="who", as_="s")])).partials([rows], None)
 
 
+@pytest.mark.full
 def test_columns_may_have_any_name_even_those_of_the_state(small: Any, tmp_path: Path) -> None:
     odd = window(
         group_by=("_flow_start", "a.b", "tick`s"), window_start_column="_flow_end", window_end_column=BATCH,
@@ -238,6 +248,7 @@ def test_columns_may_have_any_name_even_those_of_the_state(small: Any, tmp_path:
     assert (groups, most, count) == (["s", 2, True], 9, 2)
 
 
+@pytest.mark.full
 def test_rows_of_several_sources_are_counted_together(small: Any) -> None:
     one = small.createDataFrame([(1, "a", 4)], f"{AT} BIGINT, who STRING, bit BIGINT")
     other = small.createDataFrame([("a", 2)], f"who STRING, {AT} BIGINT")
@@ -245,6 +256,7 @@ def test_rows_of_several_sources_are_counted_together(small: Any) -> None:
     assert [(row["_flow_agg0"], row["_flow_agg1"]) for row in state.collect()] == [(2, 4)]
 
 
+@pytest.mark.full
 def test_a_window_with_more_groups_than_allowed_is_refused(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(window(max_groups_per_window=3)), tmp_path)
     schema = f"{AT} BIGINT, who STRING, bit BIGINT"
@@ -259,6 +271,7 @@ def test_a_window_with_more_groups_than_allowed_is_refused(small: Any, tmp_path:
     fold.operator.refuse_crowds(fold.state, 20 * SECOND)  # it is out by then
 
 
+@pytest.mark.full
 def test_a_state_that_is_compacted_has_one_row_for_each_group_that_can_still_come_out(
     small: Any, tmp_path: Path
 ) -> None:

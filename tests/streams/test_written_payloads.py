@@ -16,7 +16,6 @@ from ematix_flow.families.messages.confluent import ConfluentRegistry
 from ematix_flow.families.messages.decode import JARS, NOT_LEARNED, TOMBSTONE, Decoding, decode, learn
 from ematix_flow.families.messages.registry import AVRO, PROTOBUF
 from ematix_flow.foundation.errors import DeclarationError, Unreachable
-from tests.full import when_full
 from tests.streams.messages import (
     Memory,
     avro_double,
@@ -33,7 +32,7 @@ from tests.streams.messages import (
     rows,
 )
 
-breadth = when_full("a case beside the ordinary ones")
+breadth = pytest.mark.full("a case beside the ordinary ones")
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +115,7 @@ def test_nested_records_grow_with_their_own_defaults(spark: Any, registry: Confl
     ]
 
 
+@pytest.mark.full
 def test_a_new_schema_is_found_by_the_pass_that_writes(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     first = registry.register(subject, ORDER, AVRO)
     how = Decoding("avro", registry=registry)
@@ -155,6 +155,7 @@ def test_every_type_of_avro_has_its_own(spark: Any, registry: ConfluentRegistry,
     }  # fmt: skip
 
 
+@pytest.mark.full
 def test_bad_avro_messages_say_why_and_leave_the_others_alone(
     spark: Any, registry: ConfluentRegistry, subject: str
 ) -> None:
@@ -188,6 +189,7 @@ def test_a_schema_of_another_kind_is_the_rows_error(spark: Any, registry: Conflu
     assert error == f"schema {schema} cannot be used: it is a schema of PROTOBUF, and the stream's payload is avro"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("payload", ["avro", "protobuf"])
 def test_a_registry_that_is_down_is_an_error_that_may_pass(spark: Any, payload: str) -> None:
     silent = ConfluentRegistry("http://ana:the-password@127.0.0.1:1")
@@ -273,6 +275,7 @@ def test_a_protobuf_message_names_its_type_inside_the_schema(
     assert error == f"schema {schema}, message 5 cannot be used: it has no message 5"
 
 
+@pytest.mark.full
 def test_protobuf_schemas_change_in_mid_stream(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     first = registry.register(subject, PERSON, PROTOBUF)
     how = Decoding("protobuf", registry=registry)
@@ -312,6 +315,7 @@ def test_known_types_of_protobuf_have_their_own(spark: Any, registry: ConfluentR
     assert (found["inside"]["kind"], found["inside"]["more"], found["inside"]["maybe"]) == ("9", 2**32 - 1, None)
 
 
+@pytest.mark.full
 def test_bad_protobuf_messages_say_why_and_leave_the_others_alone(
     spark: Any, registry: ConfluentRegistry, subject: str
 ) -> None:

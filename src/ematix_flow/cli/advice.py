@@ -90,8 +90,8 @@ def _connections(error: FlowError, spec: PipelineSpec) -> str:
 
 
 def _loaded(error: Exception) -> str:
-    if isinstance(error, PartialFailure):
-        return "the other targets are loaded"
     if isinstance(error, FlowError) and str(error.facts.get("step", "")).startswith("transform"):
         return "the load itself is there"
+    if isinstance(error, PartialFailure):
+        return "the other targets are loaded"
     return "nothing was loaded"

@@ -12,8 +12,8 @@ from ematix_flow.cli.cost_lines import seconds
 from ematix_flow.cli.figures import Figures
 from ematix_flow.cli.moments import local
 from ematix_flow.cli.steps import in_order
-from ematix_flow.cli.vital import shown_status
 from ematix_flow.runlog.records import RunRecord
+from ematix_flow.runlog.worker import shown_status
 
 _SAME_SHARE, _SAME_SECONDS = 0.05, 0.1
 _UNKNOWN = "-"

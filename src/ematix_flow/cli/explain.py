@@ -72,7 +72,7 @@ def _because(part: str, figures: Figures) -> list[str]:
     session: Mapping[str, Any] = figures.session or {}
     own_jvm = session.get("kind") == "local" and session.get("engine") != "sail"
     if part == "start" and own_jvm and session.get("how") == "started":
-        return ["`flow engine start` keeps a Spark ready that runs join"]
+        return ["EMATIX_FLOW_KEEP_WARM=1 leaves an engine running that later runs join"]
     return [*_lane(figures), *_idle(figures)] if part == "load" else []
 
 

@@ -103,7 +103,7 @@ class Figures:
         if self.session is None:
             return "none: no Spark was needed"
         if self.session.get("kind") == "warm":
-            return f"engine {self.session.get('pid')}, kept by flow engine start" if exactly else "a warm engine"
+            return f"engine {self.session.get('pid')}, kept for the next commands" if exactly else "a warm engine"
         how = _HOW.get(str(self.session.get("how")), "")
         return ", ".join(word for word in (str(self.session.get("engine") or ""), how) if word)
 

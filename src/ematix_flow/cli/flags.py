@@ -52,6 +52,21 @@ def run_log_options(function: _F) -> _F:
     return wrapped  # type: ignore[return-value]
 
 
+def unwatched_options(function: _F) -> _F:
+    """The options of those who watch runs, on a command that runs nothing: one set of options fits every command."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, alerter: tuple[str, ...], metrics: str | None, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    for option in (
+        click.option("--metrics", metavar="URL", help="taken, and not needed: nothing is run here"),
+        click.option("--alerter", metavar="URL", multiple=True, help="taken, and not needed: nothing is run here"),
+    ):
+        wrapped = option(wrapped)
+    return wrapped  # type: ignore[return-value]
+
+
 def observing_options(function: _F) -> _F:
     """Who watches the runs; the command gets one `wishes`."""
 

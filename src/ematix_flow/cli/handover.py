@@ -17,12 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from ematix_flow.foundation.build import build
 from ematix_flow.foundation.engine_folder import engine_folder
 
-COMMANDS = ("run", "run-due", "preview", "validate", "dry-run")
+COMMANDS = ("run", "run-due", "preview", "validate", "dry-run", "backfill", "transform")
 ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else ()
-_SECONDS = 2.0
+_SECONDS = 0.8  # an engine that hangs costs a command less than a second
 
 
 def hand_over(arguments: Sequence[str]) -> int | None:
@@ -33,21 +34,19 @@ def hand_over(arguments: Sequence[str]) -> int | None:
         return None
     for path in _sockets():
         with suppress(OSError, ValueError), socket.socket(socket.AF_UNIX) as asked:
-            asked.settimeout(_SECONDS)
+            asked.settimeout(_patience())
             asked.connect(str(path))
-            send(asked, _request(arguments), descriptors=(0, 1, 2))
+            send(asked, _request(arguments))
+            if "accepted" not in (receive(asked) or {}):
+                continue
+            # Only now does the command belong to the other process: one that was suspended must neither run it later
+            # nor hold these streams open.
+            asked.settimeout(None)
+            send(asked, {"go": True}, descriptors=(0, 1, 2))
             answer = receive(asked)
             if answer is not None and "pid" in answer:
-                asked.settimeout(None)
                 return _waited_for(asked, int(answer["pid"]))
     return None
-
-
-def build() -> dict[str, object]:
-    """What both sides must have in common: interpreter and the very files of this package."""
-    package = Path(__file__).resolve().parent.parent
-    newest = max(entry.stat().st_mtime_ns for entry in _files(package))
-    return {"python": sys.executable, "version": sys.version, "package": str(package), "newest": newest}
 
 
 def send(channel: socket.socket, told: dict[str, Any], *, descriptors: Sequence[int] = ()) -> None:
@@ -122,14 +121,11 @@ def _sockets() -> list[Path]:
     return found
 
 
-def _files(folder: Path) -> Iterator[os.DirEntry[str]]:
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir(follow_symlinks=False):
-                if entry.name != "__pycache__":
-                    yield from _files(Path(entry.path))
-            elif entry.name.endswith(".py"):
-                yield entry
+def _patience() -> float:
+    """Return how long to wait for an answer: longer where more wants to run than can."""
+    with suppress(OSError):
+        return _SECONDS * min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), 10.0)
+    return _SECONDS
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes | None:

@@ -13,7 +13,9 @@ import click
 from ematix_flow.cli import exit_codes, failure
 from ematix_flow.cli.handover import hand_over
 from ematix_flow.cli.lazy import FlowGroup, Lazy
+from ematix_flow.cli.moments import duration
 from ematix_flow.cli.output import Output
+from ematix_flow.foundation import interactive
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.logs import mask_every_log_record
 
@@ -67,6 +69,7 @@ class RootGroup(FlowGroup):
                     ("EMATIX_FLOW_RUN_LOG_PATH", "the same as a plain path"),
                     ("EMATIX_FLOW_DSN_<NAME>", "the URL of the connection <name>"),
                     ("EMATIX_FLOW_ENGINE", "auto: join a warm engine if there is one; local: never; distributed"),
+                    ("EMATIX_FLOW_KEEP_WARM", "1: leave an engine running for the next commands; 0: never"),
                     ("EMATIX_FLOW_MASTER", "the cluster: spark://host:7077, sc://host:15002, k8s://…"),
                     ("EMATIX_SKIP_QUALITY=1", "load without asking the checks of expectations="),
                     ("FLOW_OUTPUT=json", "the same as --json"),
@@ -109,6 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def in_this_process(given: Sequence[str]) -> int:
     """Run the command line; the exit code."""
     output = Output()
+    interactive.detect()
     mask_every_log_record()
     warnings.showwarning = _warning(output)
     for stream in (sys.stdout, sys.stderr):
@@ -123,9 +127,23 @@ def in_this_process(given: Sequence[str]) -> int:
         return failure.show(error, output)
     except (Exception, KeyboardInterrupt) as error:
         return failure.show(error, output)
+    finally:
+        _mention_engine(output)
     if code:
         return int(code)
     return exit_codes.BROKEN_PIPE if output.reader_left else exit_codes.OK
+
+
+def _mention_engine(output: Output) -> None:
+    """Print that an engine was left running, and how to stop it, after the command that started it."""
+    client = sys.modules.get("ematix_flow.engine.warm.client")
+    engine = client.started_here() if client is not None else None
+    if engine is not None:
+        idle = duration(int(engine.idle_seconds * 1000))
+        output.talk(
+            f"engine {engine.pid} stays ready for {idle} · stop it: flow engine stop · "
+            "never keep one: EMATIX_FLOW_KEEP_WARM=0"
+        )
 
 
 def _show_version(ctx: click.Context) -> None:

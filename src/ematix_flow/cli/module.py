@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 
@@ -85,6 +86,7 @@ def _import(name: str) -> None:
         if name.endswith(".py") or os.sep in name:
             _import_file(Path(name))
         else:
+            _forget_from_elsewhere(name.partition(".")[0])
             importlib.import_module(name)
     except FlowError as error:
         error.at(_place(error))
@@ -95,6 +97,22 @@ def _import(name: str) -> None:
         raise _failed(name, error) from error
     except (Exception, SystemExit) as error:
         raise _failed(name, error) from error
+
+
+def _forget_from_elsewhere(name: str) -> None:
+    """Drop a module of this name that another folder brought: in a long process, the name alone does not tell them apart."""
+    known = getattr(sys.modules.get(name), "__spec__", None)
+    importlib.invalidate_caches()
+    found = PathFinder.find_spec(name) if known is not None else None
+    if known is None or found is None or _place_of(known) == _place_of(found):
+        return
+    for other in [item for item in sys.modules if item == name or item.startswith(f"{name}.")]:
+        del sys.modules[other]
+
+
+def _place_of(spec: ModuleSpec) -> object:
+    """Return the file of a module, and the folders of a package without one."""
+    return spec.origin if spec.origin is not None else list(spec.submodule_search_locations or ())
 
 
 def _import_file(path: Path) -> ModuleType:

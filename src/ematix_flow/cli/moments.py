@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
-from ematix_flow.foundation.clock import now
+from datetime import datetime
 
 
 def local(moment: datetime) -> str:
@@ -24,18 +22,3 @@ def duration(milliseconds: int | None) -> str:
         return f"{milliseconds / 1000:.1f} s"
     minutes, rest = divmod(round(milliseconds / 1000), 60)
     return f"{minutes} min {rest:02d} s"
-
-
-def next_due(schedule: str, zone: str | None, *, after: datetime | None = None) -> datetime | None:
-    """When a cron schedule fires next; None for one that cannot be read."""
-    from ematix_flow.orchestrate.cron import BadSchedule, next_fire
-
-    try:
-        return next_fire(schedule, after or now(), zone=zone)
-    except BadSchedule:
-        return None
-
-
-def retry_at(last: datetime, wait_seconds: float) -> datetime:
-    """When a failed run may be tried again."""
-    return last + timedelta(seconds=wait_seconds)

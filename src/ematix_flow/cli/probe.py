@@ -25,7 +25,8 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "amqp": 5672, "amqps": 5671}
 
 
 def probe(connection: Connection) -> str:
-    """What was found, in a few words; an error when it does not answer."""
+    """Return what was found, in a few words; raise when its packages are missing or it does not answer."""
+    _has_packages(connection)
     ready = connection.resolved()
     if isinstance(ready, (DeltaLocalConnection, ObjectStoreLocalConnection)):
         return _folder(Path(ready.path), connection)
@@ -34,6 +35,19 @@ def probe(connection: Connection) -> str:
     if isinstance(ready, FileDatabaseConnection) and ready.path != ":memory:" and not Path(ready.path).exists():
         return _absent(Path(ready.path), connection)
     return _answers(connection) or _accepts(ready)
+
+
+def _has_packages(connection: Connection) -> None:
+    """Look for the packages first: a file that is not there yet, or a port that answers, says nothing about them."""
+    from ematix_flow.backends.catalog import backend_for
+    from ematix_flow.cli import extras
+
+    try:
+        backend = backend_for(connection)
+    except Unsupported:
+        return
+    if backend.extra:
+        extras.need(backend.extra, what=backend.title)
 
 
 def _answers(connection: Connection) -> str:

@@ -21,8 +21,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ematix_flow.cli.handover import build, receive_with_files, send
+from ematix_flow.cli.handover import receive, receive_with_files, send
 from ematix_flow.cli.main import in_this_process
+from ematix_flow.foundation.build import build
 
 _IMPORTED = (
     "pyarrow.compute", "pyarrow.parquet", "pandas", "sqlglot", "psycopg", "adbc_driver_postgresql.dbapi",
@@ -108,17 +109,20 @@ class _Waiting:
         client, _ = listening.accept()
         client.settimeout(2)
         try:
-            asked = receive_with_files(client) if _is_of_this_user(client) else None
+            request = receive(client) if _is_of_this_user(client) else None
         except (OSError, ValueError):
-            asked = None
-        if asked is None:
+            request = None
+        if request is None:
             client.close()
             return None
-        request, files = asked
-        if request.get("build") != self._build or len(files) != 3 or self._is_over():
+        if request.get("build") != self._build or self._is_over():
             with suppress(OSError):
                 send(client, {"refused": "of another build"})
-            _close(client, files)
+            client.close()
+            return None
+        files = _streams_of(client)
+        if files is None:
+            client.close()
             return None
         pid = os.fork()
         if pid == 0:
@@ -199,10 +203,21 @@ def _ended(code: int) -> int:
     os._exit(code)
 
 
-def _close(client: socket.socket, files: list[int]) -> None:
-    client.close()
+def _streams_of(client: socket.socket) -> list[int] | None:
+    """Accept a command and return its three streams; None when the client has given up waiting and runs it by itself."""
+    try:
+        send(client, {"accepted": True})
+        answer = receive_with_files(client)
+    except (OSError, ValueError):
+        return None
+    if answer is None:
+        return None
+    word, files = answer
+    if word.get("go") is True and len(files) == 3:
+        return files
     for file in files:
         os.close(file)
+    return None
 
 
 def _is_of_this_user(client: socket.socket) -> bool:

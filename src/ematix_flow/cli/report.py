@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.cli.amounts import pace
 from ematix_flow.cli.names import system_of
@@ -20,8 +21,9 @@ _COUNTED = ("inserted", "updated", "closed", "deleted", "unchanged")
 def lines(result: Result, spec: PipelineSpec, *, width: int = 0, verbose: bool = False) -> list[str]:
     """The lines of one pipeline; names are padded to `width`."""
     if result.value is not None or not result.targets:
-        told_by_it = str((result.value or {}).get("note") or result.status)
-        return [f"  {result.pipeline.ljust(width)}  {told_by_it}   {seconds(result.seconds)}"]
+        note = result.get("note")
+        line = f"  {result.pipeline.ljust(width)}  {note or result.status}   {seconds(result.seconds)}"
+        return [line] if note or result.value is None else [line, json.dumps(result.to_dict()["result"])]
     told: list[str] = []
     for number, target in enumerate(result.targets):
         name = result.pipeline if number == 0 else ""
@@ -41,11 +43,16 @@ def _pace(target: TargetResult, *, verbose: bool) -> list[str]:
 
 
 def target_line(target: TargetResult, way: str) -> str:
-    """Mode, way and counts of one target, in columns."""
+    """Mode, way, counts and lane of one target, in columns."""
     if target.error:
         return f"{target.mode:<8}  {way:<17}  failed: {target.error}"
     arrived = f"{target.rows_read:,} {'row' if target.rows_read == 1 else 'rows'} in"
-    return f"{target.mode:<8}  {way:<17}  {arrived:>15}   {counts(target):<32}"
+    return f"{target.mode:<8}  {way:<17}  {arrived:>15}   {counts(target):<32}  {lane_of(target):<10}"
+
+
+def lane_of(target: TargetResult) -> str:
+    """Name the lane of the rows; empty when they did not leave their database."""
+    return "" if target.path == "same_db" or not target.lane else f"{target.lane} lane"
 
 
 def route(target: TargetResult, spec: PipelineSpec, number: int) -> str:
@@ -70,13 +77,40 @@ def counts(target: TargetResult) -> str:
     return told
 
 
-def summary(*, succeeded: int, failed: int, skipped: int, engine_seconds: float | None) -> str:
-    """The last line: how many, how long the engine took to start, where to look."""
+def summary(
+    *,
+    succeeded: int,
+    failed: int,
+    skipped: int,
+    engine_seconds: float | None,
+    session: Mapping[str, Any] | None = None,
+) -> str:
+    """Write the last line: how many pipelines ended how, which engine they had and how long it took to start."""
     parts = [f"{succeeded} ok"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{skipped} skipped"] if skipped else []
-    parts += [f"engine started in {seconds(engine_seconds)}"] if engine_seconds else []
+    parts += [text for text in [_engine(session, engine_seconds)] if text]
     return " · ".join(parts)
+
+
+def session_of(results: Sequence[Result]) -> Mapping[str, Any] | None:
+    """Return the first Spark session that the runs had; None when no run had one."""
+    found = (result.cost.session for result in results if result.cost is not None)
+    return next((session for session in found if session is not None), None)
+
+
+def _engine(session: Mapping[str, Any] | None, started: float | None) -> str:
+    """Name the engine, and the seconds until it was there.
+
+    >>> _engine({"kind": "local", "engine": "local[2]"}, 3.14), _engine({"kind": "warm", "pid": 4711}, 0.2)
+    ('engine started in 3.1 s (Spark, local[2])', 'warm engine 4711')
+    """
+    if session is not None and session.get("kind") == "warm":
+        return f"warm engine {session.get('pid')}"
+    told = f"engine started in {seconds(started)}" if started else ""
+    name = str(session.get("engine") or "") if session is not None else ""
+    named = name if name == "sail" else f"Spark, {name}"
+    return f"{told or 'engine'} ({named})" if name else told
 
 
 def seconds(value: float) -> str:

@@ -22,7 +22,6 @@ _VARIABLES = (
     "EMATIX_FLOW_ALERTERS", "EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL", "EMATIX_FLOW_TRACES", "EMATIX_FLOW_LINEAGE",
 )  # fmt: skip
 _TABLES = ("alerters", "metrics", "traces", "lineage")
-RECENT = 200
 _OUTCOMES = {
     "dispatched": "dispatched",
     "dispatch_failed": "dispatch_failed",
@@ -106,7 +105,7 @@ def _is_asked_for(wishes: WatchWishes) -> bool:
     """By an option, a variable, a file, or by the user's own module."""
     if wishes != WatchWishes() or any(os.environ.get(name) for name in _VARIABLES):
         return True
-    if "ematix_flow.observe" in sys.modules:
+    if _is_registered():
         return True
     from ematix_flow.config import files
 
@@ -114,12 +113,19 @@ def _is_asked_for(wishes: WatchWishes) -> bool:
     return any(table in data for data in found for table in _TABLES)
 
 
+def _is_registered() -> bool:
+    """Return whether the user's own module has registered an alerter or a tracer; what it has not imported, it has not."""
+    active = sys.modules.get("ematix_flow.observe.alerts.active")
+    tracing = sys.modules.get("ematix_flow.observe.tracing")
+    return bool(active and active.active_alerters()) or bool(tracing and tracing.get_global_tracer() is not None)
+
+
 def _observers(wishes: WatchWishes, output: Output, run_log: RunLog | None, run_log_option: str) -> Observers:
-    from ematix_flow.observe.alerts.outages import from_history
+    from ematix_flow.observe.alerts.outages import known_in
     from ematix_flow.observe.settings import Wishes, observers
 
-    recent = run_log.list_runs(limit=RECENT)[0] if run_log is not None else []
-    # Windows of the past have their own outcome, and say nothing about how the pipeline is today.
-    known = from_history(record for record in recent if not record.extras.get("backfill")) if recent else None
     said = Wishes(wishes.alerters, wishes.metrics, wishes.traces, wishes.lineage)
-    return observers(said, warn=output.warn, known=known, run_log_option=run_log_option)
+    made = observers(said, warn=output.warn, run_log_option=run_log_option)
+    if run_log is not None and made.alerts.alerters:  # without alerters, earlier outages make no difference
+        made.alerts.know(known_in(run_log))
+    return made

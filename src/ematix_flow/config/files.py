@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,9 @@ USER_FILE = "connections.toml"
 
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 _HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<path>[^\[\]]+?)\s*\]\s*(?:#.*)?$")
+_CLOCK_NS = 100_000_000
+"""More than the steps in which file systems count time."""
+_read: dict[Path, tuple[tuple[int, ...], ConfigFile]] = {}
 _KEY_PART = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*(?:\.|$)")
 
 
@@ -93,8 +97,15 @@ def read_user() -> ConfigFile | None:
 
 
 def read(path: Path, *, shown: str) -> ConfigFile | None:
-    """A TOML file, or None when there is none; a ConfigError with its line when it is malformed."""
+    """Return a TOML file, None when there is none; raise ConfigError with its line when it is malformed.
+
+    A command asks for its files at many places. Each is opened once, and again only when it has changed.
+    """
     try:
+        stamp = _stamp(path)
+        known = _read.get(path)
+        if known is not None and known[0] == stamp:
+            return known[1]
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         return None
@@ -104,7 +115,16 @@ def read(path: Path, *, shown: str) -> ConfigFile | None:
         raise ConfigError(
             f"{shown} cannot be read: {error.strerror}", hint=f"check the file and its permissions: ls -l {shown}"
         ) from None
-    return ConfigFile(path=path, shown=shown, text=text, data=parse(text, path=path, shown=shown))
+    found = ConfigFile(path=path, shown=shown, text=text, data=parse(text, path=path, shown=shown))
+    if time.time_ns() - stamp[0] > _CLOCK_NS:  # a younger file may change again without a younger time
+        _read[path] = (stamp, found)
+    return found
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return what changes with a file's content, the time of its last change first."""
+    known = path.stat()
+    return (known.st_mtime_ns, known.st_ctime_ns, known.st_size, known.st_ino)
 
 
 def parse(text: str, *, path: Path, shown: str) -> Mapping[str, Any]:

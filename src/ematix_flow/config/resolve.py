@@ -57,7 +57,10 @@ def resolve(name: str | Connection) -> ResolvedConnection:
 
 def resolve_dsn(name: str = "default") -> str:
     """The URL of a connection with its references filled in: password included, so keep it out of sight."""
-    return resolve(name).connection.resolved().dsn
+    connection = resolve(name).connection.resolved()
+    written, separator, _ = str(getattr(connection, "url", "") or "").partition("://")
+    # A scheme says which driver a program of the user's takes: it stays as it was written.
+    return f"{written}://{connection.dsn.partition('://')[2]}" if separator else connection.dsn
 
 
 def list_connections() -> dict[str, str]:

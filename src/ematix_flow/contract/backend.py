@@ -69,6 +69,9 @@ class BatchSink(Protocol):
     def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
         """Close the history entry and drop the stage."""
 
+    def refused(self, job: WriteJob, error: str) -> None:
+        """Keep a history entry of a run that failed before the target was opened."""
+
     def last_sequence(self, writer: str) -> int | None:
         """The sequence of the last commit of a writer, None when it never published."""
 

@@ -25,10 +25,24 @@ class TargetShape:
     table: TableSpec
 
     @property
+    def kept(self) -> tuple[str, ...]:
+        """Names of the columns that the source gives and the target holds."""
+        return tuple(name for name in self.declared.column_names if name in self.table.column_names)
+
+    def column(self, name: str) -> Column:
+        """The column of that name, of the target or of what is staged for it."""
+        return (self.table if name in self.table.column_names else self.declared).column(name)
+
+    @property
     def added(self) -> tuple[Column, ...]:
         """Columns the strategy adds."""
         names = set(self.declared.column_names)
         return tuple(column for column in self.table.columns if column.name not in names)
+
+
+def _only_read(strategy: Strategy) -> str | None:
+    """The column that is staged and not kept: an event time that the table does not declare."""
+    return strategy.event_time if isinstance(strategy, Scd2) and not strategy.keeps_event_time else None
 
 
 def shape_of(declared: TableSpec, strategy: Strategy) -> TargetShape:
@@ -50,7 +64,8 @@ def shape_of(declared: TableSpec, strategy: Strategy) -> TargetShape:
         Column(UUID(), nullable=False, name=BATCH_ID),
     ]
     known = set(declared.column_names)
-    columns = declared.columns + tuple(column for column in added if column.name not in known)
+    kept = tuple(column for column in declared.columns if column.name != _only_read(strategy))
+    columns = kept + tuple(column for column in added if column.name not in known)
     unique = declared.unique
     if isinstance(strategy, Scd2):
         unique = tuple((*group, VALID_FROM) for group in unique)

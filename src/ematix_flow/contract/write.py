@@ -51,6 +51,8 @@ class WriteJob:
     strategy: Strategy
     started_at: datetime
     path: str = "cross_db"
+    mode: str = ""
+    """The strategy as the user wrote it (scd1), for the history."""
     incremental: Incremental | None = None
     max_delete_fraction: float = 0.5
     accept_deletes: int | None = None
@@ -82,6 +84,8 @@ class Counts:
     """Changes that were left out because the target knows newer ones of their keys."""
     late: int = 0
     """Those of them that are older than is tolerated."""
+    contradicted: int = 0
+    """Those that the source's log says are older, and whose clock is later than is tolerated."""
 
 
 @dataclass(frozen=True)

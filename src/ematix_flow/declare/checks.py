@@ -180,5 +180,7 @@ def _length(value: object) -> timedelta | None:
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return timedelta(seconds=value) if math.isfinite(value) else None
+    if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
+        return timedelta(seconds=int(value))
     parts = _DURATION.fullmatch(value) if isinstance(value, str) else None
     return timedelta(**{_UNITS[parts[2]]: int(parts[1])}) if parts else None

@@ -164,5 +164,11 @@ def check_read_options(what: str, options: Mapping[str, Any] | None, known: Sequ
             raise DeclarationError(f"{what} does not know {key!r}", hint=did_you_mean(key, known))
         if key in ("schema_infer_max_records", "batch_size") and (not isinstance(value, int) or value <= 0):
             raise DeclarationError(f"{what}[{key!r}] takes a positive whole number, not {value!r}")
-        if key in ("delimiter", "quote", "escape", "comment") and (not isinstance(value, str) or len(value) != 1):
-            raise DeclarationError(f"{what}[{key!r}] takes one character, not {value!r}")
+        if key in ("has_header", "truncated_rows_ok") and not isinstance(value, bool):
+            raise DeclarationError(f"{what}[{key!r}] is True or False, not {value!r}")
+        if key in ("delimiter", "quote", "escape", "comment") and not _is_one_character(value):
+            raise DeclarationError(f"{what}[{key!r}] takes one ASCII character, not {value!r}")
+
+
+def _is_one_character(value: object) -> bool:
+    return isinstance(value, str) and len(value) == 1 and value.isascii()

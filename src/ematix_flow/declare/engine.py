@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.names import did_you_mean
@@ -45,6 +45,8 @@ def check_peer(peer: object) -> None:
         parts = urlsplit(peer) if isinstance(peer, str) else None
     except ValueError:  # brackets that do not close
         parts = None
+    if instead := _instead(parts):
+        raise DeclarationError(f"{peer!r} is no address of a Spark cluster", hint=f'write "{instead}" instead')
     if parts is None or parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
         raise DeclarationError(
             f"{peer!r} is no address of a cluster",
@@ -52,6 +54,18 @@ def check_peer(peer: object) -> None:
         )
     if "${" not in str(peer) and parts.scheme in _PORTS_NEEDED and ":" not in parts.netloc.rpartition("]")[2]:
         raise DeclarationError(f"{peer} has no port", hint=f"for example {parts.scheme}://{parts.netloc}:7077")
+
+
+def _instead(parts: SplitResult | None) -> str | None:
+    """The address of a Spark master to write for one of a worker over HTTP, or of a service inside Kubernetes."""
+    if parts is None or not parts.hostname:
+        return None
+    if parts.scheme in ("http", "https"):
+        return f"spark://{parts.hostname}:7077"
+    service, dot, namespace = parts.netloc.partition(":")[0].partition(".")
+    if parts.scheme == "k8s" and dot and "." not in namespace and ":" in parts.netloc and "${" not in parts.netloc:
+        return f"dns://{service}.{namespace}.svc.cluster.local:{parts.netloc.rpartition(':')[2]}"
+    return None
 
 
 def _listed(peers: object) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from ematix_flow.declare.endpoints import Target
 from ematix_flow.declare.expectations import checks_for
 from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Scd2, Strategy, Truncate
 from ematix_flow.declare.table import ManagedTable, TableSpec
+from ematix_flow.declare.types import Column, TimestampTZ
 from ematix_flow.foundation.errors import DeclarationError, MissingColumn
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import did_you_mean
@@ -38,6 +39,8 @@ class LoadSpec:
     table: TableSpec
     connection: Any
     strategy: Strategy
+    mode: str = ""
+    """The strategy's name as it was written: scd1 is a merge."""
     keys_reason: str = ""
     compare_reason: str = ""
     column_map: Mapping[str, str] = field(default_factory=dict)
@@ -59,9 +62,10 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
     spec = table.spec()
     strategy, keys_reason, compare_reason = strategy_for(spec, _wishes(target, options), where)
     return LoadSpec(
-        table=spec,
+        table=_with_event_time(spec, strategy),
         connection=target.connection or options.target_connection or "default",
         strategy=strategy,
+        mode=target.mode or options.mode or "",
         keys_reason=keys_reason,
         compare_reason=compare_reason,
         column_map=dict(target.column_map or options.column_map or {}),
@@ -69,6 +73,13 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
         max_delete_fraction=options.max_delete_fraction,
         checks=checks_for(spec, options, where),
     )
+
+
+def _with_event_time(spec: TableSpec, strategy: Strategy) -> TableSpec:
+    """The columns that are read: those of the table, and the event's where only the source has it."""
+    if not isinstance(strategy, Scd2) or strategy.event_time is None or strategy.keeps_event_time:
+        return spec
+    return replace(spec, columns=(*spec.columns, Column(TimestampTZ(), nullable=False, name=strategy.event_time)))
 
 
 @dataclass(frozen=True)
@@ -128,10 +139,9 @@ def _scd2(
     spec: TableSpec, wishes: Wishes, keys: tuple[str, ...], deletes: Deletes | None, keys_reason: str
 ) -> tuple[Strategy, str, str]:
     event = wishes.event_timestamp_column
-    if event is not None:
-        _named(spec, [event], "event_timestamp_column")
-        if spec.column(event).type.kind not in ("timestamp_tz", "timestamp", "date"):
-            raise DeclarationError(f"event_timestamp_column {event!r} must be a date or timestamp")
+    declares_it = event is None or event in spec.column_names
+    if event is not None and declares_it and spec.column(event).type.kind not in ("timestamp_tz", "timestamp", "date"):
+        raise DeclarationError(f"event_timestamp_column {event!r} must be a date or timestamp")
     others = tuple(name for name in spec.column_names if name not in keys and name != event)
     compare = _named(spec, wishes.compare_columns, "compare_columns") or others
     if not compare:
@@ -140,7 +150,7 @@ def _scd2(
             hint="scd2 needs at least one column that is not part of the key",
         )
     reason = "compare_columns=" if wishes.compare_columns else "all non-key columns"
-    return Scd2(keys, compare, event, wishes.ttl, deletes), keys_reason, reason
+    return Scd2(keys, compare, event, wishes.ttl, deletes, declares_it), keys_reason, reason
 
 
 def resolve_keys(spec: TableSpec, asked: Sequence[str] | None, where: Location | None) -> tuple[tuple[str, ...], str]:
@@ -159,7 +169,7 @@ def resolve_keys(spec: TableSpec, asked: Sequence[str] | None, where: Location |
             f"{spec.qualified} has no key to merge on", hint="mark one with pk() or natural_key(), or pass keys=(...)"
         )
     if primary and found != primary:
-        text = f"{spec.qualified}: merging on {', '.join(found)} ({reason}), which is not the pk() {', '.join(primary)}"
+        text = f"{spec.qualified}: merging on {', '.join(found)} ({reason}), which is not the primary key {', '.join(primary)}"
         place = where or Location("<unknown>", 0)
         warnings.warn_explicit(f"{text}; pass keys= to silence this", UserWarning, place.file, place.line)
     return found, reason

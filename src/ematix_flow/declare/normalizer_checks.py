@@ -99,9 +99,12 @@ def require_literal(value: object, *, of: str) -> None:
     elif isinstance(value, Decimal):
         _require_finite(value.is_finite(), value, of=of)
     elif not isinstance(value, (bool, int, date)):
-        raise DeclarationError(
-            f"{of} cannot use {value!r}", hint="use text, a number, True, False, a date or a datetime"
-        )
+        hint = "use text, a number, True, False, a date or a datetime"
+        if value is None:
+            hint = "declare the column nullable instead: T | None"
+        elif isinstance(value, (list, tuple, set, dict)):
+            hint = 'write the expression yourself: sql("…")'
+        raise DeclarationError(f"{of} cannot use {value!r}", hint=hint)
 
 
 def _require_finite(finite: bool, value: object, *, of: str) -> None:

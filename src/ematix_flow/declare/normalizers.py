@@ -7,7 +7,7 @@ They stand in a column's annotation and apply from left to right. Each keeps NUL
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal
@@ -28,6 +28,12 @@ class Normalizer:
     """A step of a column's normalization; equal when it reads the same."""
 
     call: ClassVar[str]
+    rendered: ClassVar[Callable[[Sequence[Any], str], str]]
+    """How a chain is written in PostgreSQL's words; `ematix_flow.normalize` knows."""
+
+    def to_sql(self, col: str) -> str:
+        """The PostgreSQL expression that this step makes of a column."""
+        return Normalizer.rendered([self], col)
 
     def __repr__(self) -> str:
         given = []
@@ -155,6 +161,13 @@ class ParseTimestamp(Normalizer):
     def __post_init__(self) -> None:
         checks.require_failure_pair(self.on_failure, self.default, of=self.call)
         checks.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
+        object.__setattr__(self, "written", Normalizer.__repr__(self))
+        formats = self.wanted()
+        object.__setattr__(self, "format", None)
+        object.__setattr__(self, "formats", formats)
+
+    def __repr__(self) -> str:
+        return str(self.__dict__["written"])  # as it was asked for, whatever is tried
 
     def wanted(self) -> tuple[str, ...]:
         """The formats to try, in order."""
@@ -175,6 +188,13 @@ class ParseDate(Normalizer):
         checks.require_failure_pair(self.on_failure, self.default, of=self.call)
         checks.require_formats(self.wanted(), on_failure=self.on_failure, of=self.call)
         checks.require_no_offset(self.wanted())
+        object.__setattr__(self, "written", Normalizer.__repr__(self))
+        formats = self.wanted()
+        object.__setattr__(self, "format", None)
+        object.__setattr__(self, "formats", formats)
+
+    def __repr__(self) -> str:
+        return str(self.__dict__["written"])  # as it was asked for, whatever is tried
 
     def wanted(self) -> tuple[str, ...]:
         """The formats to try, in order."""

@@ -22,7 +22,7 @@ from ematix_flow.foundation.names import did_you_mean, nearest
 
 DRIFT_POLICIES = ("error", "warn", "evolve")
 PATHS = ("same_db", "cross_db")
-LANES = ("arrow", "spark", "direct")
+LANES = ("arrow", "spark")
 _ALIASES = {"continue_on_target_failure": "continue_on_failure"}
 WINDOW_PARAMETERS = ("start", "end")
 _NOT_CONNECTIONS = ("spark", *WINDOW_PARAMETERS)
@@ -245,9 +245,7 @@ def _check_choices(options: PipelineOptions) -> None:
     if options.force_path is not None and options.force_path not in PATHS:
         raise DeclarationError(f"force_path={options.force_path!r} is not known", hint='use "same_db" or "cross_db"')
     if options.force_lane is not None and options.force_lane not in LANES:
-        raise DeclarationError(
-            f"force_lane={options.force_lane!r} is not known", hint='use "arrow", "spark" or "direct"'
-        )
+        raise DeclarationError(f"force_lane={options.force_lane!r} is not known", hint='use "arrow" or "spark"')
     if not 0 <= options.max_delete_fraction <= 1:
         raise DeclarationError("max_delete_fraction is a share between 0 and 1")
     if options.source_table is not None and options.source_table.count(".") != 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -19,6 +19,12 @@ class PreTransform:
     """A step over the normalized rows; `pre_transform` is the function that made it."""
 
     pre_transform: ClassVar[str]
+    wrapped: ClassVar[Callable[[PreTransform, str], str]]
+    """How a query is wrapped in PostgreSQL's words; `ematix_flow.normalize` knows."""
+
+    def to_sql_wrap(self, inner: str) -> str:
+        """The PostgreSQL query that this step makes of another."""
+        return PreTransform.wrapped(self, inner)
 
 
 @dataclass(frozen=True)

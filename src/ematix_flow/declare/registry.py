@@ -11,7 +11,7 @@ from ematix_flow.declare import workflow
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.streams import registry as streams
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
-from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.location import Location, Places
 from ematix_flow.foundation.names import did_you_mean
 
 
@@ -43,37 +43,29 @@ class DeclaredPipeline(Protocol):
 _pipelines: dict[str, DeclaredPipeline] = {}
 _transforms: dict[str, TransformSpec] = {}
 _freshness: dict[str, timedelta | None] = {}
+_pipeline_places, _transform_places = Places(functions_redeclare=True), Places(functions_redeclare=True)
+_ages = [0]
 
 
 def register_pipeline(pipeline: DeclaredPipeline) -> None:
-    """Remember a pipeline; the same name twice is refused unless it is the same file (a cell or module run again)."""
+    """Remember a pipeline; the same name from another line of a module is refused, unless its file was edited in between."""
     spec = pipeline.spec
-    known = _pipelines.get(spec.name)
-    if known is not None and not _same_place(known.spec.where, spec.where):
-        raise DeclarationError(
-            f"a pipeline {spec.name!r} is already declared at {known.spec.where}",
-            where=spec.where,
-            hint="rename the function or pass name=",
-        )
+    _refuse_twice("pipeline", spec.name, spec.where, _pipeline_places)
     _pipelines[spec.name] = pipeline
 
 
 def register_transform(transform: TransformSpec) -> None:
     """Remember a transform by name."""
-    known = _transforms.get(transform.name)
-    if known is not None and not _same_place(known.where, transform.where):
-        raise DeclarationError(
-            f"a transform {transform.name!r} is already declared at {known.where}", where=transform.where
-        )
+    _refuse_twice("transform", transform.name, transform.where, _transform_places)
     _transforms[transform.name] = transform
 
 
-def _same_place(one: Location | None, other: Location | None) -> bool:
-    return (
-        one is not None
-        and other is not None
-        and (one.file == other.file or "ipykernel" in one.file or one.file.startswith("<"))
-    )
+def _refuse_twice(what: str, name: str, where: Location | None, places: Places) -> None:
+    other = places.take(name, where)
+    if other is not None:
+        raise DeclarationError(
+            f"a {what} {name!r} is already declared at {other}", where=where, hint="rename the function or pass name="
+        )
 
 
 def register_freshness(name: str, allowed: timedelta | None) -> None:
@@ -114,11 +106,19 @@ def _require(known: Iterable[str], name: str, what: str) -> None:
         raise UnknownName(f"no {what} is called {name!r}", hint=did_you_mean(name, known))
 
 
+def age() -> int:
+    """How often everything was forgotten: whoever keeps something about pipelines keeps it for one age."""
+    return _ages[0]
+
+
 def clear() -> None:
     """Forget everything; for tests."""
+    _ages[0] += 1
     _pipelines.clear()
     _transforms.clear()
     _freshness.clear()
+    _pipeline_places.clear()
+    _transform_places.clear()
     workflow.clear()
     streams.clear()
 

@@ -48,6 +48,8 @@ class Scd2:
     event_time: str | None = None
     ttl: timedelta | None = None
     deletes: Deletes | None = None
+    keeps_event_time: bool = True
+    """Whether the table declares the event's column; else only the source has it, and it becomes valid_from."""
     mode = "scd2"
 
 

@@ -17,7 +17,7 @@ from ematix_flow.declare.normalizers import check_chain
 from ematix_flow.declare.types import Column, ColumnType, NullableType, Numeric, String
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import Location, caller
-from ematix_flow.foundation.names import snake_case
+from ematix_flow.foundation.names import did_you_mean, snake_case
 
 
 class TableError(DeclarationError, TypeError):
@@ -87,6 +87,13 @@ class ManagedTable:
         columns, unique = _columns_of(cls, where)
         cls.__columns__ = columns
         cls.__unique_constraints__ = cls.__dict__.get("__unique_constraints__") or unique
+        known = {column.name for column in columns}
+        for name in (name for group in cls.__unique_constraints__ for name in group):
+            if name not in known:
+                raise TableError(
+                    f"{cls.__name__}: __unique_constraints__ names {name!r}, which is no column of it",
+                    where=where, hint=did_you_mean(name, known),
+                )  # fmt: skip
         cls.__where__ = where
 
     @classmethod

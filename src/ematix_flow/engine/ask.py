@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +14,18 @@ from ematix_flow.declare.normalizers import Derive
 from ematix_flow.declare.pipeline import PipelineSpec, connection_parameters, positional_parameters, takes_window
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.windows import Window
+from ematix_flow.engine.coroutines import awaited
 from ematix_flow.engine.handle import Connection
 from ematix_flow.engine.window import WindowChoice, not_windowed
 from ematix_flow.expressions import marks_in, quote
-from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed, SqlError
+from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed, SqlError, UserError
 from ematix_flow.foundation.location import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+reads_until: ContextVar[ExitStack | None] = ContextVar("reads_until", default=None)
+"""The end of the run whose function is being called; what the function reads may stay open until then."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +77,7 @@ def _understood(spec: PipelineSpec, source: Any, answer: Any, choice: WindowChoi
                 where=spec.where,
                 hint='return SQL, or name the source: source_table="raw.customers"',
             )
-        return QuerySource(source, _table_query(spec, Connection(source).dialect()))
+        return QuerySource(source, table_query(spec, Connection(source).dialect()))
     if isinstance(answer, str):
         return _query(spec, source, answer, choice)
     if isinstance(answer, Source):
@@ -127,31 +130,30 @@ def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], op
     connections = [source, _declared(spec.loads[0].connection)]
     for name, declared in zip(connection_parameters(spec.function), connections, strict=False):
         given[name] = open_until.enter_context(Connection(declared))
-    return _answer(spec, given)
+    token = reads_until.set(open_until)
+    try:
+        return _answer(spec, given)
+    finally:
+        reads_until.reset(token)
 
 
-def plain_answer(spec: PipelineSpec, choice: WindowChoice) -> Mapping[str, Any]:
+def plain_answer(spec: PipelineSpec, choice: WindowChoice) -> Any:
     """What a plain function returns when it has done its work."""
     window = choice.take() if takes_window(spec.function) else None
     if window is None and takes_window(spec.function):
         return choice.nothing_new()
-    answer = _answer(spec, {} if window is None else {"start": window.start, "end": window.end})
-    if answer is not None and not isinstance(answer, Mapping):
-        raise RunFailed(
-            f"{spec.name} returned {type(answer).__name__}", where=spec.where, hint="return a dict, or nothing"
-        )
-    return answer or {}
+    return _answer(spec, {} if window is None else {"start": window.start, "end": window.end})
 
 
 def _answer(spec: PipelineSpec, given: Mapping[str, Any]) -> Any:
     try:
-        answer = spec.function(**given)
-        return asyncio.run(answer) if inspect.iscoroutine(answer) else answer
+        return awaited(spec.function(**given))
     except FlowError as exc:
         raise exc.at(_line_in(spec, exc) or spec.where) from exc
     except Exception as exc:
-        raise RunFailed(
+        raise UserError(
             f"{spec.name} raised {type(exc).__name__}: {exc}",
+            raised=exc,
             where=_line_in(spec, exc) or spec.where,
             hint="look at that line",
         ) from exc
@@ -169,7 +171,8 @@ def _line_in(spec: PipelineSpec, exc: BaseException) -> Location | None:
     return found
 
 
-def _table_query(spec: PipelineSpec, dialect: str) -> str:
+def table_query(spec: PipelineSpec, dialect: str) -> str:
+    """The SELECT of a pipeline whose source is a table."""
     table: TableSpec = spec.loads[0].table
     wanted = {column.name for load in spec.loads for column in load.table.columns if not is_derived(column)}
     unknown = set(spec.column_map) - set(table.column_names)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare import registry
@@ -23,11 +24,12 @@ from ematix_flow.engine.reading import Reading, plan_reading
 from ematix_flow.engine.restart import Origin, origin_of, take
 from ematix_flow.engine.result import Event, Listener, Result, TargetResult
 from ematix_flow.engine.steps import StepClock, silent
-from ematix_flow.engine.walk import Walk, close, outcome
+from ematix_flow.engine.walk import Walk, close, outcome, refuse
 from ematix_flow.engine.window import LiveWindow, WindowChoice, fired_at
+from ematix_flow.families.lake.session import starting_with
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import ConfigError, FlowError, PartialFailure, RunCancelled
-from ematix_flow.foundation.redact import mask
+from ematix_flow.foundation.errors import ConfigError, FlowError, PartialFailure, RunCancelled, told_of
+from ematix_flow.runlog.retention import retire_now_and_then
 from ematix_flow.runlog.worker import this_worker
 
 if TYPE_CHECKING:
@@ -73,12 +75,13 @@ def run(
         _recorded(run_log, spec, run_id, started_at, meter, attempt, told=told, requested=requested) as record,
     ):
         if origin.first_transform is not None:
-            done = _transforms_alone(spec, run_id, meter.clock, origin)
+            done = _transforms_alone(spec, run_id, meter.clock, origin, run_log)
         else:
-            done = _run(spec, run_id, started_at, meter.clock, accept_deletes, choice)
+            done = _run(spec, run_id, started_at, meter.clock, accept_deletes, choice, run_log=run_log)
         while choice.is_behind and done.status == "success":  # an earlier run had left this window open
             choice.done(run_id)
-            done = _joined(done, _run(spec, str(uuid.uuid4()), started_at, meter.clock, accept_deletes, choice))
+            more = _run(spec, str(uuid.uuid4()), started_at, meter.clock, accept_deletes, choice, run_log=run_log)
+            done = _joined(done, more)
         result = record.result = replace(done, cost=meter.cost())
         if result.status == "partial":
             failed = [target for target in result.targets if target.error]
@@ -101,13 +104,18 @@ def rehearse(spec: PipelineSpec, *, overrides: Mapping[str, Any] | None = None, 
 
 
 def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock, accept_deletes: int | None,
-         choice: WindowChoice | None = None, *, rehearsal: bool = False) -> Result:  # fmt: skip
+         choice: WindowChoice | None = None, *, run_log: RunLog | None = None, rehearsal: bool = False) -> Result:  # fmt: skip
     choice = choice or WindowChoice(spec)
     if not spec.loads and not rehearsal:
         clock(Event(spec.name, "function"))
         value = plain_answer(spec, choice)
         return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
-    with source_of(spec, clock, choice) as (context, reading):
+
+    def keep(context: RunContext, error: FlowError) -> None:
+        if not rehearsal:
+            refuse(context, run_id, started_at, error)
+
+    with source_of(spec, clock, choice, unplanned=keep) as (context, reading):
         if isinstance(reading, NoSource):
             value = reading.value
             return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
@@ -117,22 +125,25 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock
         targets = tuple(choice.marked(outcome(loading, reading)) for loading in loadings)
         transforms: Sequence[Mapping[str, Any]] = ()
         if spec.transforms_post and not rehearsal and all(target.error is None for target in targets):
-            transforms = post.run_transforms(
-                context, targets[0], clock, lambda name: run(registry.get_pipeline(name).spec)
-            )
+            transforms = post.run_transforms(context, targets[0], clock, partial(_run_named, run_log))
     status = "dry_run" if rehearsal else _status(targets)
     return Result(spec.name, run_id, status, targets, clock.elapsed(), spec.fan_out, None, tuple(transforms),
                   window=choice.text)  # fmt: skip
 
 
-def _transforms_alone(spec: PipelineSpec, run_id: str, clock: StepClock, origin: Origin) -> Result:
+def _run_named(run_log: RunLog | None, name: str) -> Result:
+    """Run a pipeline that another one names: a run like any other, with its own lease, record and window."""
+    return run(registry.get_pipeline(name).spec, run_log=run_log)
+
+
+def _transforms_alone(
+    spec: PipelineSpec, run_id: str, clock: StepClock, origin: Origin, run_log: RunLog | None
+) -> Result:
     """The load is committed; only what follows it is done again."""
     context = open_context(spec)
     load = context.loads[0]
     parent = TargetResult(load.shape.declared.qualified, "", load.load.strategy.mode, "", run_id=origin.parent)
-    done = post.run_transforms(
-        context, parent, clock, lambda name: run(registry.get_pipeline(name).spec), first=origin.first_transform or 0
-    )
+    done = post.run_transforms(context, parent, clock, partial(_run_named, run_log), first=origin.first_transform or 0)
     return Result(spec.name, run_id, "success", (), clock.elapsed(), spec.fan_out, None, tuple(done))
 
 
@@ -151,9 +162,16 @@ def _status(targets: Sequence[TargetResult]) -> str:
 
 @contextmanager
 def source_of(
-    spec: PipelineSpec, clock: StepClock, choice: WindowChoice | None = None
+    spec: PipelineSpec,
+    clock: StepClock,
+    choice: WindowChoice | None = None,
+    *,
+    unplanned: Callable[[RunContext, FlowError], None] = lambda *_: None,
 ) -> Iterator[tuple[RunContext, Reading | NoSource]]:
-    """Resolve, call the function, plan the read; everything opened is closed at the end."""
+    """Resolve, call the function, plan the read; everything opened is closed at the end.
+
+    `unplanned` hears of a source that could not be asked or planned.
+    """
     context = open_context(spec)
     context.clock = clock
     try:
@@ -169,12 +187,13 @@ def source_of(
             tasks = parallelism(spec.engine, start=lambda: context.is_one_database or context.spark())
             reading = plan_reading(context, asked, parallelism=tasks)
             context.rows = reading.plan.estimated_rows if reading.plan else None
-        except FlowError as exc:
-            exc.facts.setdefault("step", "plan")
-            raise exc.at(spec.where) from exc
         except Exception as exc:
-            raise spark_errors.translate(exc).at(spec.where) from exc
-        yield context, reading
+            error = exc if isinstance(exc, FlowError) else spark_errors.translate(exc)
+            error.facts.setdefault("step", "plan")
+            unplanned(context, error)
+            raise error.at(spec.where) from exc
+        with starting_with(context.spark):
+            yield context, reading
     except FlowError as exc:
         reason = session.reason_of(exc)
         if reason is exc:
@@ -257,12 +276,14 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
                     finished_at=ended,
                     attempt=attempt,
                     failed_step=str(facts["step"]) if "step" in facts else None,
-                    error_summary=mask(str(getattr(error, "what", error))) if error else None,
+                    error_summary=told_of(error)[1] if error else None,
                     extras=extras,
                 )
             )
             if ended is not None and "backfill" not in told:  # old windows say nothing about the pipeline as it is now
                 run_log.record_run(spec.name, ended, error is None)
+            if ended is not None:
+                retire_now_and_then(run_log)
 
     return write
 
@@ -284,11 +305,9 @@ def run_transform(name: str) -> dict[str, Any]:
         exc.at(known.where)
         raise
     except Exception as exc:
-        from ematix_flow.foundation.errors import RunFailed
-
-        raise RunFailed(f"transform {name} raised {type(exc).__name__}: {exc}", where=known.where) from exc
+        raise post.TransformRaised(f"transform {name}", exc, where=known.where) from exc
     return {
-        "status": "success",
+        "status": "transform_success",
         "metrics": metrics if isinstance(metrics, Mapping) else {},
         "run_id": str(uuid.uuid4()),
     }

@@ -121,6 +121,4 @@ def _address(master: str) -> str:
 def _here(address: str, file: SparkConfig, reason: str, *, may_join: bool) -> Choice:
     if address.startswith("local"):
         return Choice(LOCAL, address, False, file.settings, reason, file.origin, stage=file.stage)
-    # An engine that is already running cannot take settings of a JVM's start.
-    may_join = may_join and not file.settings
     return Choice(LOCAL, may_join=may_join, settings=file.settings, origin=file.origin, stage=file.stage)

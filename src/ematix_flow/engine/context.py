@@ -65,6 +65,8 @@ class RunContext:
     """Whether the tables of the query are small, where nobody has counted their rows."""
     stream: str = ""
     """The window that is loaded, as commit tokens know it; empty for a load that has none."""
+    read_once: bool = False
+    """Whether a target of a fan-out needs the rows outside the database, so that all of them share that read."""
     clock: StepClock = field(default_factory=StepClock)
 
     def spark(self) -> SparkSession:
@@ -106,11 +108,11 @@ class RunContext:
     @property
     def is_one_database(self) -> bool:
         """Whether the rows may never leave their database, so that no engine is needed."""
-        load = self.loads[0]
-        identity = load.backend.identity
-        if len(self.loads) > 1 or identity is None or backend_for(self.source) is not load.backend:
+        backend = backend_for(self.source)
+        if backend.identity is None or any(load.backend is not backend for load in self.loads):
             return False
-        return identity(self.source) == identity(load.connection)
+        source = backend.identity(self.source)
+        return all(backend.identity(load.connection) == source for load in self.loads)
 
 
 def open_context(spec: PipelineSpec) -> RunContext:

@@ -68,9 +68,10 @@ class Meter:
             elif session["kind"] != LOCAL or "PYSPARK_GATEWAY_PORT" in os.environ:  # there the JVM is our parent
                 return None
         now = cpu_seconds(processes) or {}
-        if not all(pid in now and pid in self._before for pid in processes):
+        if not all(pid in now for pid in processes):
             return None
-        return round(max(0.0, sum(now[pid] - self._before[pid] for pid in processes)), 2)
+        # A process that was not there before is an engine that this run started.
+        return round(max(0.0, sum(now[pid] - self._before.get(pid, 0.0) for pid in processes)), 2)
 
 
 def versions() -> dict[str, str]:
@@ -109,7 +110,8 @@ def _of_this_jvm(spark: SparkSession) -> dict[str, str]:
     said = spark.sparkContext._conf.toDebugString()
     found = dict(line.split("=", 1) for line in said.splitlines() if line.startswith("spark.") and "=" in line)
     tuned = [item.name for item in tuning.settings_for(None, cores=1)]
-    return {**found, **{name: str(spark.conf.get(name)) for name in tuned}}
+    now = {name: spark.conf.get(name, None) for name in tuned}
+    return {**found, **{name: str(value) for name, value in now.items() if value is not None}}
 
 
 def _is_remote(spark: SparkSession) -> bool:

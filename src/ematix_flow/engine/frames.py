@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for, not_for_batches
 from ematix_flow.config.resolve import resolve
+from ematix_flow.engine.ask import reads_until
 from ematix_flow.engine.batch import parallelism
 from ematix_flow.engine.needs import task_needs
 from ematix_flow.engine.session import spark_session
@@ -15,11 +16,15 @@ from ematix_flow.expressions import quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_open = ExitStack()  # snapshots of frames handed to people stay open as long as the process
+_open = ExitStack()  # files and views below frames that people hold stay as long as the process
 
 
 def read(connection: Any, table_or_query: str) -> DataFrame:
-    """`read("lake", "raw.orders")` or `read("warehouse", "SELECT …")`."""
+    """Return `read("lake", "raw.orders")` or `read("warehouse", "SELECT …")` as a dataframe.
+
+    Inside a run, several tasks read a large table from one snapshot, which ends with the run. Elsewhere nobody tells when
+    the frame is no longer needed, and a snapshot that stays open keeps a database from cleaning up: there one task reads.
+    """
     declared = resolve(connection).connection
     backend = backend_for(declared)
     if backend.batch_source is None:
@@ -29,4 +34,6 @@ def read(connection: Any, table_or_query: str) -> DataFrame:
     if " " not in query.strip():
         query = "SELECT * FROM " + ".".join(quote(part, backend.dialect) for part in query.strip().split("."))
     source = backend.batch_source(declared)
-    return source.read(source.plan(query, parallelism=parallelism()), spark, _open)
+    open_until = reads_until.get()
+    tasks = parallelism() if open_until is not None else 1
+    return source.read(source.plan(query, parallelism=tasks), spark, open_until or _open)

@@ -9,10 +9,11 @@ from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.backend import Backend, SqlClient
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.declare.pipeline import DRIFT_POLICIES
 from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.declare.table_data import as_table
-from ematix_flow.foundation.errors import Unsupported
-from ematix_flow.planning.drift import plan_ddl, settle_drift
+from ematix_flow.foundation.errors import DeclarationError, Unsupported
+from ematix_flow.planning.drift import differs, plan_ddl, settle_drift, with_unique
 
 
 class Connection:
@@ -86,16 +87,32 @@ class Connection:
     def ensure_table(
         self, table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str, on_drift: str = "error"
     ) -> dict[str, Any]:
-        """Create or migrate a table; says what was done."""
+        """Create a table, or compare it with its declaration; a DriftError where it differs, unless told otherwise.
+
+        Returns `action` (created, matched or drift), the `differences`, and the `steps` that were carried out: none but
+        the creation under "error" and "warn", everything that is missing under "evolve".
+        """
         spec = as_table(table)
         shape = TargetShape(spec, spec)
+        if on_drift not in DRIFT_POLICIES:
+            raise DeclarationError(f"on_drift={on_drift!r} is not known", hint='use "error", "warn" or "evolve"')
         if self.backend.ddl is None:
             raise Unsupported(f"{self.backend.title} has no tables to create")
         planner = self.backend.ddl(self.declared)
-        plan = plan_ddl(shape, planner.inspect(shape), planner.stored_type)
-        steps, warned = settle_drift(plan, on_drift, table=spec.qualified, where=spec.where)
-        planner.apply(shape, steps)
-        return {"table": spec.qualified, "steps": [str(step) for step in steps], "drift": list(warned)}
+        state = planner.inspect(shape)
+        plan = plan_ddl(shape, state, planner.stored_type)
+        if state is None:
+            planner.apply(shape, plan.steps)
+            return _ensured(spec, "created", steps=plan.steps)
+        plan = with_unique(plan, shape, planner)
+        differences = [str(step) for step in plan.steps] + [item.text for item in plan.drift]
+        if on_drift == "evolve":
+            steps, _ = settle_drift(plan, on_drift, table=spec.qualified, where=spec.where)
+            planner.apply(shape, steps)
+            return _ensured(spec, "drift" if differences else "matched", differences, steps)
+        if differences and on_drift == "error":
+            raise differs(spec.qualified, differences, where=spec.where)
+        return _ensured(spec, "drift" if differences else "matched", differences)
 
     def close(self) -> None:
         """End the session."""
@@ -111,6 +128,17 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _ensured(
+    spec: TableSpec, action: str, differences: Sequence[str] = (), steps: Sequence[object] = ()
+) -> dict[str, Any]:
+    return {
+        "table": spec.qualified,
+        "action": action,
+        "differences": list(differences),
+        "steps": [str(step) for step in steps],
+    }
 
 
 def connect(name: Any = "default", *, url: str | None = None) -> Connection:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
+import json
 import os
 import shutil
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ematix_flow.engine import ivy
+from ematix_flow.foundation.cache import cache_home
 from ematix_flow.foundation.errors import ConfigError, FlowError, RunFailed, StorageFull
 from ematix_flow.foundation.names import did_you_mean
 
@@ -40,12 +43,14 @@ class Jar:
 def ensure(sets: Iterable[str], *, lock: Path = LOCK, on_progress: ivy.Progress | None = None) -> list[Path]:
     """The files of these jar sets, in the order of the lock; what is missing is fetched first.
 
-    `ensure(["delta"])` gives the paths for `spark.jars`. With everything in the cache it reads the files once to
-    check them, and asks nobody.
+    `ensure(["delta"])` gives the paths for `spark.jars`. A file in the cache is read and checked once, and again when
+    its size or its time of change differs.
     """
     wanted = _chosen(list(sets), among=read_lock(lock))
     folder = cache_folder()
-    missing = [jar for jar in wanted if not _is_intact(folder / jar.file_name, jar.sha256)]
+    verified = _Verified(folder)
+    missing = [jar for jar in wanted if not verified.is_intact(folder / jar.file_name, jar.sha256)]
+    verified.keep()
     if missing:
         _fetch(missing, folder=folder, on_progress=on_progress or (lambda _: None))
     return [folder / jar.file_name for jar in wanted]
@@ -70,11 +75,7 @@ def read_lock(lock: Path = LOCK) -> dict[str, tuple[Jar, ...]]:
 
 def cache_folder() -> Path:
     """Where jars are kept: EMATIX_FLOW_CACHE, else the user's cache folder."""
-    own = os.environ.get("EMATIX_FLOW_CACHE")
-    if own:
-        return Path(own).expanduser() / "jars"
-    users = os.environ.get("XDG_CACHE_HOME")
-    return (Path(users) if users else Path.home() / ".cache") / "ematix-flow" / "jars"
+    return cache_home() / "jars"
 
 
 def _parse(lock: Path) -> dict[str, Any]:
@@ -92,6 +93,41 @@ def _chosen(sets: list[str], *, among: dict[str, tuple[Jar, ...]]) -> list[Jar]:
         if name not in among:
             raise ConfigError(f"there is no jar set {name!r}", hint=did_you_mean(name, among))
     return list(dict.fromkeys(jar for name in sets for jar in among[name]))
+
+
+class _Verified:
+    """Which files of the cache were checked, by size and time of change: reading all of them takes longer than a JVM's start."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / ".verified.json"
+        self._known: dict[str, list[object]] = {}
+        self._is_changed = False
+        with contextlib.suppress(OSError, ValueError):
+            found = json.loads(self._file.read_text(encoding="utf-8"))
+            self._known = found if isinstance(found, dict) else {}
+
+    def is_intact(self, path: Path, sha256: str) -> bool:
+        try:
+            status = path.stat()
+        except OSError:
+            return False
+        stamp = [status.st_size, status.st_mtime_ns, sha256]
+        if self._known.get(path.name) == stamp:
+            return True
+        if not _is_intact(path, sha256):
+            return False
+        self._known[path.name] = stamp
+        self._is_changed = True
+        return True
+
+    def keep(self) -> None:
+        """Write what was learned; a cache that cannot be written is checked again next time."""
+        if not self._is_changed:
+            return
+        part = self._file.with_suffix(f".{os.getpid()}.part")
+        with contextlib.suppress(OSError):
+            part.write_text(json.dumps(self._known), encoding="utf-8")
+            part.replace(self._file)
 
 
 def _is_intact(path: Path, sha256: str) -> bool:

@@ -7,15 +7,12 @@ from typing import Any
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.contract.write import WriteJob
-from ematix_flow.declare.engine import DISTRIBUTED
-from ematix_flow.engine.choice import choose
 from ematix_flow.engine.context import LoadContext, RunContext
 from ematix_flow.engine.reading import LoadReading, Reading, compares_alike
 from ematix_flow.families.arrow_normalize import normalized_columns, normalizing_query
 from ematix_flow.families.frames import pairs
-from ematix_flow.families.lake.checking import can_check_here
 from ematix_flow.foundation.errors import RunFailed
-from ematix_flow.planning.lanes import DIRECT, INSIDE, LaneChoice, choose_lane, shape_obstacle, too_many_rows
+from ematix_flow.planning.lanes import INSIDE, LaneChoice, choose_lane, shape_obstacle
 
 
 def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Reading, inside: LoadReading, *,
@@ -24,27 +21,7 @@ def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Re
     if inside.query is not None:
         return LaneChoice(INSIDE, "no row leaves the database")
     plan = plan or reading.plan
-    return choose_lane(
-        force=context.spec.force_lane,
-        obstacle=_obstacle(context, target, job, reading, plan),
-        needs_spark=_needs_spark(context, target, job),
-        too_many=too_many_rows(plan.estimated_rows if plan else None),
-    )
-
-
-def _needs_spark(context: RunContext, target: LoadContext, job: WriteJob) -> str | None:
-    """Why even a few rows take Spark's tasks, None when they do not."""
-    if target.backend.dialect == "spark" and not getattr(target.sink, "publishes_without_spark", _never)(job):
-        return f"Spark publishes rows of {target.backend.title}"
-    if choose(context.spec.engine).engine == DISTRIBUTED:
-        return "the pipeline asks for another engine"
-    if target.backend.dialect == "spark" and target.load.checks and not can_check_here():
-        return "checks of files need Spark, or ematix-flow-spark[duckdb]"
-    return None
-
-
-def _never(_: WriteJob) -> bool:
-    return False
+    return choose_lane(force=context.spec.force_lane, obstacle=_obstacle(context, target, job, reading, plan))
 
 
 def _obstacle(
@@ -76,11 +53,9 @@ def _obstacle(
     return ready if isinstance(ready, str) else shape_obstacle(ready, target.load.table.columns)
 
 
-def tasks_of(
-    context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None, lane: LaneChoice
-) -> Tasks:
+def tasks_of(context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None) -> Tasks:
     """The tasks of a load that the Arrow batches of its source go through."""
-    from ematix_flow.families.arrow_lane import Flow, OwnTasks, SparkTasks
+    from ematix_flow.families.arrow_lane import Flow, SparkTasks
 
     source: Any = reading.source
     if source is None:
@@ -91,4 +66,4 @@ def tasks_of(
     if isinstance(ready, str):
         raise RunFailed(f"the load was planned for the Arrow lane: {ready}", hint="run it again")
     flow = Flow(parts, normalizing_query(table, parts.columns), ready, tuple(pairs(table.columns)))
-    return OwnTasks(flow) if lane.lane == DIRECT else SparkTasks(flow, context.spark())
+    return SparkTasks(flow, context.spark())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,15 @@ from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.registry import TransformRef, TransformSpec
 from ematix_flow.engine.context import LoadContext, RunContext
+from ematix_flow.engine.coroutines import awaited
 from ematix_flow.engine.handle import Connection, connect
+from ematix_flow.engine.plans import TransformPlan
 from ematix_flow.engine.result import Event, TargetResult
+from ematix_flow.engine.session import spark_session
+from ematix_flow.families.lake.session import starting_with
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import FlowError, RunFailed
+from ematix_flow.foundation.errors import FlowError, UserError
+from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.redact import mask
 
 
@@ -55,17 +61,35 @@ def run_transforms(
         try:
             metrics = _run_one(target, transform, about, run_named)
         except Exception as exc:
-            error = exc if isinstance(exc, FlowError) else RunFailed(f"{step} raised {type(exc).__name__}: {exc}")
+            error = exc if isinstance(exc, FlowError) else TransformRaised(step, exc)
             error.at(spec.where)
-            error.facts.setdefault("step", step)
+            # What a pipeline named here failed with says where it stood itself, which its own record keeps.
+            error.facts["step"] = step
+            error.facts.pop("run_id", None)
         _record(target, about, step, error, metrics, started)
         outcomes.append(
             {"step": step, "status": "failed" if error else "success", "error": mask(error.what) if error else None}
         )
         if error is not None and not spec.continue_on_failure_post:
             error.hint = error.hint or "the load itself is committed; correct the transform and run again"
-            raise error
+            raise error from (error.raised if isinstance(error, TransformRaised) else None)
     return outcomes
+
+
+class TransformRaised(UserError):
+    """A transform raised; callers in Python get its own exception (`own_exceptions`)."""
+
+    def __init__(self, step: str, raised: Exception, *, where: Location | None = None) -> None:
+        super().__init__(f"{step} raised {type(raised).__name__}: {raised}", raised=raised, where=where)
+
+
+@contextmanager
+def own_exceptions() -> Iterator[None]:
+    """Give a caller in Python the exception that a transform raised; the history names the step."""
+    try:
+        yield
+    except TransformRaised as error:
+        raise error.raised from error
 
 
 def label(transform: Any) -> str:
@@ -75,6 +99,16 @@ def label(transform: Any) -> str:
     if isinstance(transform, TransformRef):
         return f"ref={transform.name}"
     return str(getattr(transform, "__name__", type(transform).__name__))
+
+
+def plan_of(transform: Any) -> TransformPlan:
+    """What a transform is, in a line, before it runs."""
+    if isinstance(transform, str):
+        lines = transform.strip().splitlines() or [""]
+        return TransformPlan("sql", lines[0][:200])
+    if isinstance(transform, TransformRef):
+        return TransformPlan("transform_ref", transform.name)
+    return TransformPlan("callable" if callable(transform) else "unknown", label(transform))
 
 
 def _run_one(target: LoadContext, transform: Any, about: ParentContext, run_named: Callable[[str], Any]) -> Any:
@@ -100,9 +134,9 @@ def call_transform(known: TransformSpec, about: ParentContext | None, *, default
 
 
 def _call(function: Callable[..., Any], connection: Any, about: ParentContext | None) -> Any:
-    with connect(connection) as conn:
+    with connect(connection) as conn, starting_with(lambda: spark_session(conn.backend.jars)):
         takes = len(inspect.signature(function).parameters)
-        return function(conn, about) if takes == 2 else function(conn)
+        return awaited(function(conn, about) if takes == 2 else function(conn))
 
 
 def _record(

@@ -12,9 +12,9 @@ from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column
 from ematix_flow.engine import native_prepare
 from ematix_flow.expressions import normalized_select
-from ematix_flow.families.carry import BAD_VALUE
 from ematix_flow.families.frames import JSON_AS_IT_IS, spark_type
 from ematix_flow.families.lake.session import is_sail, on_sail, text
+from ematix_flow.families.strict import raising
 from ematix_flow.foundation.errors import PlanError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class Cast:
 def strict_cast(column: Column, given: str) -> str:
     """A cast that fails with the column's name and the value instead of bending it."""
     cast = cast_of(column, given)
-    return cast.value if cast.valid is None else _raising(column, cast.valid, cast.value)
+    return cast.value if cast.valid is None else raising(column, cast.valid, cast.value)
 
 
 def cast_of(column: Column, given: str) -> Cast:
@@ -131,20 +131,3 @@ def _json(name: str, given: str) -> Cast:
         return Cast(_document(name, given))
     said = name if given == "string" else f"CAST({name} AS STRING)"
     return Cast(said, f"try_parse_json({said}) IS NOT NULL")
-
-
-def _shown(name: str) -> str:
-    """A value in a message, with Spark's word for infinity."""
-    said = f"CAST({name} AS STRING)"
-    if on_sail():
-        said = (
-            f"CASE WHEN typeof({name}) IN ('float', 'double') THEN replace({said}, 'inf', 'Infinity') ELSE {said} END"
-        )
-    return said
-
-
-def _raising(column: Column, valid: str, value: str) -> str:
-    name = _quote(column.name)
-    label = f"{BAD_VALUE}|{column.name}|{column.type}|".replace("\\", "").replace("'", "")
-    failure = f"raise_error(concat('{label}', left({_shown(name)}, 80)))"
-    return f"CASE WHEN {name} IS NULL THEN NULL WHEN {valid} THEN {value} ELSE {failure} END"

@@ -29,6 +29,33 @@ def descendants(roots: Iterable[int]) -> list[int]:
     return [pid for root in roots for pid in _tree(root, children)[1:]]
 
 
+def memory_bytes(root: int) -> int | None:
+    """Return the resident memory of a process and its descendants; None where that cannot be seen."""
+    page, total = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0, 0
+    for pid in (root, *descendants([root])):
+        try:
+            total += int(_read(f"{_PROC}/{pid}/statm").split()[1]) * page
+        except (OSError, ValueError, IndexError):
+            continue
+    return total or None
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is suspended by a signal or a debugger, and so cannot answer; False where unknown."""
+    try:
+        return _read(f"{_PROC}/{pid}/stat").rpartition(b")")[2].split(None, 1)[0] in (b"T", b"t")
+    except (OSError, IndexError):
+        return False
+
+
+def is_running(pid: int, module: str) -> bool:
+    """Return whether a process was started as `python -m module`, or is a fork of one; False where unknown."""
+    try:
+        return f"\0-m\0{module}\0".encode() in _read(f"{_PROC}/{pid}/cmdline")
+    except OSError:
+        return False
+
+
 def _tree(root: int, children: dict[int, list[int]]) -> list[int]:
     members = [root]
     for pid in members:  # grows while it is walked

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ematix_flow.config.spark import is_secret_setting
 from ematix_flow.declare.engine import SAIL
-from ematix_flow.engine import archive, jars, peers, task_daemon
+from ematix_flow.engine import accelerators, archive, jars, peers, task_daemon
 from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.foundation.redact import MASK, mask
 
@@ -32,6 +32,11 @@ _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _HEAP_PER_BROADCAST = 128
 _USUAL_BROADCAST = 10 * 1024**2
+_HEAP_PER_HASH_TABLE = 32
+_LEAST_HASH_TABLE = 64 * 1024**2  # Spark's advisory size of a partition: it ignores anything smaller
+PARTITIONS_PER_CORE = 8
+_PARTITIONS = "spark.sql.shuffle.partitions"
+INITIAL_PARTITIONS = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
 _BRIEF = {
     "spark.sql.codegen.wholeStage": ("false", "few rows are through before code for them is compiled"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "few rows are through before code for them is compiled"),
@@ -123,7 +128,24 @@ def settings(
         options, why = [*options, _QUICK_COMPILER], f"{why}; the work ends before a second compiler pays off"
         made += _named(_BRIEF)
     made.append(Setting("spark.driver.extraJavaOptions", " ".join(options), why))
-    return with_the_users(made, choice)
+    return with_the_users([*made, *_accelerated(choice)], choice)
+
+
+def accelerator(choice: Choice) -> accelerators.Found | None:
+    """Return the accelerator on the class path of a session; None where the user names plugins of their own."""
+    if choice.is_remote or choice.engine == SAIL or "spark.plugins" in choice.settings:
+        return None
+    from importlib.metadata import version
+
+    return accelerators.find(accelerators.class_path(choice.settings), spark=version("pyspark"))
+
+
+def _accelerated(choice: Choice) -> list[Setting]:
+    found = accelerator(choice)
+    if found is None:
+        return []
+    given = found.settings(_heap(_memory()).value)
+    return [Setting(name, value, f"{found} is on the class path") for name, value in given.items()]
 
 
 def with_the_users(made: Sequence[Setting], choice: Choice) -> list[Setting]:
@@ -134,7 +156,14 @@ def with_the_users(made: Sequence[Setting], choice: Choice) -> list[Setting]:
         if separator and name in ours:
             value = f"{ours[name].value}{separator}{value}"
         ours[name] = Setting(name, value, f"{choice.origin} says so")
+    if INITIAL_PARTITIONS not in choice.settings and is_the_users(INITIAL_PARTITIONS, choice.settings):
+        ours.pop(INITIAL_PARTITIONS, None)
     return list(ours.values())
+
+
+def is_the_users(name: str, own: Mapping[str, str]) -> bool:
+    """Return whether the user decides this setting; who sets the number of partitions sets the first one too."""
+    return name in own or (name == INITIAL_PARTITIONS and _PARTITIONS in own)
 
 
 def configuration(
@@ -200,10 +229,30 @@ def _broadcast(memory: int | None) -> list[Setting]:
     return [Setting("spark.sql.autoBroadcastJoinThreshold", str(size), reason)]
 
 
+def _joins(cores: int, memory: int | None) -> list[Setting]:
+    """How large joins go, by sizes that Spark has measured when it decides."""
+    made = [
+        Setting(
+            "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold", "10MB",
+            "rows that a join would drop are left out while a table is read",
+        ),
+        Setting(
+            INITIAL_PARTITIONS, str(cores * PARTITIONS_PER_CORE),
+            f"cut finely, then joined to {cores} or to 64 MB each once their sizes are known",
+        ),
+    ]  # fmt: skip
+    size = _heap_gigabytes(memory) * _GIGABYTE // (_HEAP_PER_HASH_TABLE * cores)
+    if not os.environ.get(MEMORY_VARIABLE) and size >= _LEAST_HASH_TABLE:
+        reason = "partitions this small fit into the heap many times, and need no sorting to be joined"
+        made.append(Setting("spark.sql.adaptive.maxShuffledHashJoinLocalMapThreshold", str(size), reason))
+    return made
+
+
 def _sized(cores: int, memory: int | None) -> list[Setting]:
     return [
         *_broadcast(memory),
-        Setting("spark.sql.shuffle.partitions", str(cores), f"{cores} cores: more partitions would only wait"),
+        *_joins(cores, memory),
+        Setting(_PARTITIONS, str(cores), f"{cores} cores: more partitions would only wait"),
         Setting("spark.default.parallelism", str(cores), f"{cores} cores"),
         _heap(memory),
         Setting("spark.sql.warehouse.dir", str(Path(tempfile.gettempdir()) / "ematix-flow-warehouse"), "never used"),

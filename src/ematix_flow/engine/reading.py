@@ -105,6 +105,8 @@ def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, paralleli
         raise not_for_batches(backend, reading=True)
     context.others += (backend,)
     source = backend.batch_source(asked.connection)
+    if hasattr(source, "declare") and _casts_alone(context.spec):
+        source.declare(context.spec.loads[0].table.columns)
     query = _renamed(context, asked.query, backend.dialect)
     try:
         plan = _plan(context, backend, source, query, parallelism=parallelism)
@@ -115,6 +117,12 @@ def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, paralleli
             suggest_connection(exc, query, backend.dialect, hosts.connections)
         raise
     return Reading(backend, asked.connection, source, plan, None, asked.connection.name)
+
+
+def _casts_alone(spec: PipelineSpec) -> bool:
+    """Whether nothing looks at the source's columns before they are cast to those of the one table."""
+    compared = spec.transforms_pre or spec.transform_sql is not None or spec.incremental is not None
+    return len(spec.loads) == 1 and not compared and not spec.column_map
 
 
 def _plan(context: RunContext, backend: Backend, source: Any, query: str, *, parallelism: int) -> ReadPlan:
@@ -203,7 +211,7 @@ def _inside(
     context: RunContext, target: LoadContext, reading: Reading
 ) -> tuple[str | None, str | None, tuple[SourceColumn, ...]]:
     """An obstacle, or the query the database would run with the columns it gives."""
-    if context.spec.fan_out:
+    if context.spec.fan_out and (context.read_once or not context.is_one_database):
         return "the source is read once for several targets", None, ()
     if reading.plan is None or reading.source is None:
         return "the source is a dataframe", None, ()

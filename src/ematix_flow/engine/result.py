@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+_AT_THE_TOP = ("mode", "path", "rows_inserted", "rows_updated", "rows_unchanged", "rows_closed", "rows_deleted")
+_AFFECTED = {
+    "append": ("rows_inserted",),
+    "truncate": ("rows_inserted", "rows_deleted"),
+    "merge": ("rows_inserted", "rows_updated", "rows_unchanged", "rows_deleted"),
+    "scd2": ("rows_inserted", "rows_updated", "rows_unchanged", "rows_closed", "rows_deleted"),
+}
 _VERDICTS = ("empty", "pass", "skipped", "warn", "fail")  # the worst last
 
 
@@ -84,10 +92,20 @@ class TargetResult:
     quality: Mapping[str, Any] | None = None
     """What came of the checks; None when there are none."""
 
+    @property
+    def dry_run_rows_affected(self) -> dict[str, int]:
+        """What a rehearsal counted, by the names of the result."""
+        return {name: getattr(self, name) for name in _AFFECTED.get(self.mode, ())}
+
+    @property
+    def dry_run_error(self) -> str | None:
+        """Why a rehearsal failed."""
+        return self.error
+
 
 @dataclass(frozen=True)
-class Result(Mapping[str, Any]):
-    """The outcome of a run; also reads like a dict: `result["rows_inserted"]`, or by table for a fan-out."""
+class Result(dict[str, Any]):
+    """The outcome of a run; also a dict, `result["rows_inserted"]`, which is by table for a fan-out."""
 
     pipeline: str
     run_id: str
@@ -95,25 +113,46 @@ class Result(Mapping[str, Any]):
     targets: tuple[TargetResult, ...] = ()
     seconds: float = 0.0
     fan_out: bool = False
-    value: Mapping[str, Any] | None = None
+    value: Any = None
+    """What the function returned that did the work itself."""
     transforms: tuple[Mapping[str, Any], ...] = ()
     cost: Cost | None = None
     window: str | None = None
     """What was loaded, for a pipeline that reads by windows: `start/end`."""
 
+    def __post_init__(self) -> None:
+        self.update(self._flat())
+
+    @property
+    def is_dry_run(self) -> bool:
+        """Whether everything was rolled back."""
+        return self.status == "dry_run"
+
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Everything, ready for JSON; the counts of a single target stand at the top as well."""
         return {
             "pipeline": self.pipeline,
             "run_id": self.run_id,
             "status": self.status,
+            **({"pipeline_name": self.pipeline, "is_dry_run": True} if self.is_dry_run else {}),
+            **({name: self[name] for name in _AT_THE_TOP} if len(self.targets) == 1 and not self.fan_out else {}),
             **({"window": self.window} if self.window else {}),
             "seconds": round(self.seconds, 3),
-            "targets": [asdict(target) for target in self.targets],
+            "targets": [self._target(target) for target in self.targets],
             **({"transforms": [dict(item) for item in self.transforms]} if self.transforms else {}),
             **({"quality": checked} if (checked := self._quality()) is not None else {}),
-            **({"result": dict(self.value)} if self.value is not None else {}),
+            **({"result": _plain(self.value)} if self.value is not None else {}),
             **(self.cost.to_dict() if self.cost is not None else {}),
+        }
+
+    def _target(self, target: TargetResult) -> dict[str, Any]:
+        if not self.is_dry_run:
+            return asdict(target)
+        return {
+            **asdict(target),
+            "schema_qualified_name": target.table,
+            "dry_run_rows_affected": target.dry_run_rows_affected,
+            "dry_run_error": target.dry_run_error,
         }
 
     def _quality(self) -> dict[str, Any] | None:
@@ -125,25 +164,20 @@ class Result(Mapping[str, Any]):
         return {"verdict": verdict, "alert": any(outcome["alert"] for outcome in known.values()), "targets": known}
 
     def _flat(self) -> dict[str, Any]:
-        if self.value is not None:
+        if isinstance(self.value, Mapping):
             return dict(self.value)
         if self.fan_out:
             return {target.table: asdict(target) for target in self.targets}
         return {**asdict(self.targets[0]), "run_id": self.run_id, "status": self.status} if self.targets else {}
 
-    def __getitem__(self, key: str) -> Any:
-        return self._flat()[key]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._flat())
-
-    def __len__(self) -> int:
-        return len(self._flat())
-
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        flat = self._flat()
-        if name not in flat:
+        if name not in self:
             raise AttributeError(name)
-        return flat[name]
+        return self[name]
+
+
+def _plain(value: Any) -> Any:
+    """A function's answer as JSON has it: mappings as objects, whatever JSON has no word for as text."""
+    return json.loads(json.dumps(dict(value) if isinstance(value, Mapping) else value, default=str))

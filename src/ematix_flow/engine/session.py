@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.engine import DISTRIBUTED, SAIL, EngineWish
-from ematix_flow.engine import archive, cluster, executors, jars, profile, sail, shipping, submitted, warm
+from ematix_flow.engine import archive, cluster, executors, gateway, jars, profile, sail, shipping, submitted, warm
 from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.engine.cluster_watch import Watch, instead_of
 from ematix_flow.engine.executors import TaskNeeds, Tell
@@ -95,6 +95,10 @@ def _found_or_started(needed: Iterable[str], *, is_small: bool, engine: EngineWi
         active = _own.session  # Spark knows an active session by its thread
     if active is not None and active is not _own.session:
         return _checked(active, wanted)
+    if active is not None and not warm.is_usable(active):  # killed or hung between two runs of this process
+        warm.leave()
+        _forget()
+        active = None
     choice = choose(engine) if _own.records_classes_in is None else Choice()
     stays = _own.choice is not None and choice.same_place(_own.choice)
     if active is not None and stays and wanted <= _own.jars:
@@ -104,7 +108,7 @@ def _found_or_started(needed: Iterable[str], *, is_small: bool, engine: EngineWi
         _end(active)
     wanted |= _own.expected
     started = time.monotonic()
-    _own.session, _own.jars = _start(wanted, choice, is_brief=is_small and _own.serves_one_pipeline)
+    _own.session, _own.jars = _start(wanted, choice, is_brief=is_small and _own.serves_one_pipeline, tell=tell)
     _own.choice, _own.tuned, _own.watch = choice, {}, None
     if choice.engine == DISTRIBUTED:
         _greet(_own.session, choice, tell)
@@ -123,7 +127,7 @@ def tune(settings: Iterable[profile.Setting]) -> None:
     if _own.session is None or _own.choice is None:
         return
     for item in settings:
-        if item.name not in _own.choice.settings and _own.tuned.get(item.name) != item.value:
+        if not profile.is_the_users(item.name, _own.choice.settings) and _own.tuned.get(item.name) != item.value:
             _own.session.conf.set(item.name, item.value)
             _own.tuned[item.name] = item.value
 
@@ -136,6 +140,7 @@ def start_seconds() -> float | None:
 def stop() -> None:
     """End our session, if we started one."""
     if _own.session is not None:
+        warm.leave()
         _own.session.stop()
         cluster.leave(_own.session)
         _forget()
@@ -188,6 +193,7 @@ def recording_classes(file: Path) -> Iterator[None]:
 
 def _end(session: SparkSession) -> None:
     """Stop a session and its JVM: jars are read when a JVM starts, not when a session does."""
+    warm.leave()
     session.stop()
     cluster.leave(session)
     _end_jvm()
@@ -226,7 +232,7 @@ def _keep_quiet() -> None:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
-def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSession, set[str]]:
+def _start(wanted: set[str], choice: Choice, *, is_brief: bool, tell: Tell) -> tuple[SparkSession, set[str]]:
     from pyspark.sql import SparkSession
 
     _keep_quiet()
@@ -244,7 +250,7 @@ def _start(wanted: set[str], choice: Choice, *, is_brief: bool) -> tuple[SparkSe
             raise
     recorded = _own.records_classes_in
     if recorded is None and choice.may_join:
-        shared = warm.join(wanted)
+        shared = warm.join(wanted, choice.settings, keep=warm.keep_warm(), tell=tell)
         if shared is not None:
             return shared
     made = profile.configuration(wanted, choice=choice, records_classes_in=recorded, is_brief=is_brief)
@@ -265,7 +271,7 @@ def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
     set_environment(configuration)
     # Spark asks for pandas before its first Arrow task; the JVM takes longer to start than pandas to be imported.
     threading.Thread(target=importlib.import_module, args=("pandas",), daemon=True).start()
-    with without_secrets(configuration) as shown, _chatter_in_a_file():
+    with without_secrets(configuration) as shown, _chatter_in_a_file(), gateway.started(shown):
         builder = SparkSession.builder.appName("ematix-flow")
         for key, value in shown.items():
             builder = builder.config(key, value)

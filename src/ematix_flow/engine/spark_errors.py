@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from ematix_flow.families.carry import BAD_VALUE, unpack
+from ematix_flow.families.carry import BAD_VALUE, NO_SCALE, NO_UNIT, unpack
 from ematix_flow.families.lake.sail_errors import recognised
 from ematix_flow.families.lake.session import on_sail
+from ematix_flow.families.lost_engine import lost_engine
 from ematix_flow.foundation.errors import (
     BadValue,
     ConfigError,
@@ -21,8 +22,10 @@ from ematix_flow.foundation.errors import (
 from ematix_flow.foundation.redact import mask
 
 _RAISED = re.compile(re.escape(BAD_VALUE) + r"\|(?P<column>[^|]*)\|(?P<type>[^|]*)\|(?P<value>[^\n]*)")
-# What the server itself has to say arrives as an exception of Spark's; these are the wire's.
-_LOST = ("RetriesExceeded", "RETRIES_EXCEEDED", "_InactiveRpcError", "_MultiThreadedRendezvous")
+_OF_CONNECTORS = {
+    NO_SCALE: "set decimal.handling.mode=string in the connector, or schemas.enable=true in its JSON converter",
+    NO_UNIT: "set schemas.enable=true in the connector's JSON converter, or time.precision.mode=isostring in the connector",
+}
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NAME = re.compile(r"`([^`]+(?:`\.`[^`]+)*)`")
 _DATA_STATE = re.compile(
@@ -38,11 +41,9 @@ def translate(exc: BaseException) -> FlowError:
     carried = unpack(text)
     if carried is not None:
         return carried
-    if any(word in f"{type(exc).__name__} {text[:200]}" for word in _LOST):
-        return RunFailed(
-            "the Spark engine went away in the middle of the run",
-            hint="run it again: nothing is lost or doubled; flow engine status shows the engines that are there",
-        )
+    lost = lost_engine(exc)
+    if lost is not None:
+        return lost
     raised = _RAISED.search(text)
     if raised is not None:
         return _bad_value(raised)
@@ -80,9 +81,10 @@ def _condition(exc: BaseException) -> str:
 
 def _bad_value(found: re.Match[str]) -> FlowError:
     value = mask(found["value"].strip().split(" SQLSTATE")[0])
+    hint = next((said for mark, said in _OF_CONNECTORS.items() if value.endswith(mark)), None)
     return BadValue(
         f"column {found['column']!r}: {value!r} is not a {found['type']}; nothing was loaded",
-        hint="correct the source, or parse it with a normalizer (parse_int, parse_timestamp, …)",
+        hint=hint or "correct the source, or parse it with a normalizer (parse_int, parse_timestamp, …)",
         column=found["column"],
     )
 

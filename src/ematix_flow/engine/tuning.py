@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 
-from ematix_flow.engine.profile import Setting
+from ematix_flow.engine.profile import INITIAL_PARTITIONS, PARTITIONS_PER_CORE, Setting
 
 ROWS_PER_PARTITION = 500_000
 _MOST_PER_CORE = 100
 
 
 def settings_for(rows: int | None, *, cores: int) -> list[Setting]:
-    """What Spark is told for a run of so many rows, as far as anybody knows.
+    """Return what Spark is configured with for a run of so many rows; None where their number is not known.
 
-    >>> [(item.name, item.value) for item in settings_for(5_000_000, cores=2)]
-    [('spark.sql.shuffle.partitions', '10')]
+    >>> [item.value for item in settings_for(5_000_000, cores=2)]
+    ['10', '10']
+    >>> [item.value for item in settings_for(None, cores=2)]
+    ['2', '16']
     """
     wanted = math.ceil((rows or 0) / ROWS_PER_PARTITION)
     count = max(cores, min(wanted, cores * _MOST_PER_CORE))
     reason = f"{cores} cores: more partitions would only wait"
     if count > cores:
         reason = f"~{rows:,} rows, {ROWS_PER_PARTITION:,} or so to sort at once"
-    return [Setting("spark.sql.shuffle.partitions", str(count), reason)]
+    made = Setting("spark.sql.shuffle.partitions", str(count), reason)
+    if rows is None:
+        measured = f"rows unknown: cut finely, then joined to {cores} or to 64 MB each once their sizes are known"
+        return [made, Setting(INITIAL_PARTITIONS, str(cores * PARTITIONS_PER_CORE), measured)]
+    return [made, Setting(INITIAL_PARTITIONS, str(count), reason)]

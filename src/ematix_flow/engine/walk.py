@@ -41,7 +41,8 @@ from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, RunFailed
 from ematix_flow.foundation.redact import mask
 from ematix_flow.planning.drift import plan_ddl, settle_drift
-from ematix_flow.planning.lanes import SPARK, WITHOUT_SPARK, LaneChoice
+from ematix_flow.planning.lanes import INSIDE, SPARK, LaneChoice
+from ematix_flow.planning.paths import CROSS_DB, PathChoice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -85,8 +86,10 @@ class Walk:
 
     def load(self, reading: Reading) -> list[Loading]:
         """Every target of the run; a failing one stops the run unless the pipeline says otherwise."""
-        planned = [self._plan(target, reading) for target in self.context.loads]
-        loadings = [self._attempt(item, lambda loading: self._open(loading, reading)) for item in planned]
+        loadings = self._planned(reading)
+        for loading in loadings:
+            if loading.error is None:
+                self._attempt(loading, lambda item: self._open(item, reading))
         alive = [item for item in loadings if item.error is None]
         with watching() as self._progress:
             frame = self._shared_frame(reading, alive)
@@ -109,6 +112,8 @@ class Walk:
         loading.error = error
         if loading.opening is not None:
             loading.target.sink.settle(loading.job, loading.opening, None, mask(error.what))
+        elif not self.rehearsal:
+            loading.target.sink.refused(loading.job, mask(error.what))
         if not (self.context.spec.fan_out and self.context.spec.continue_on_failure):
             raise error from cause
 
@@ -116,22 +121,38 @@ class Walk:
         self.step = step
         self.clock(Event(self.context.spec.name, step, text, **more))
 
-    def _plan(self, target: LoadContext, reading: Reading) -> Loading:
-        inside = choose(self.context, target, reading)
+    def _planned(self, reading: Reading) -> list[Loading]:
+        """Every target with its path; the rows stay in the database for all targets of a fan-out, or for none."""
+        loadings = [self._unplanned(target) for target in self.context.loads]
+        for loading in loadings:
+            self._attempt(loading, lambda item: self._plan(item, reading))
+        if len({item.inside.query is None for item in loadings if item.error is None}) > 1:
+            self.context.read_once = True
+            for loading in loadings:
+                if loading.error is None:
+                    self._attempt(loading, lambda item: self._plan(item, reading))
+        return loadings
+
+    def _unplanned(self, target: LoadContext) -> Loading:
         run_id = str(uuid.uuid4()) if self.context.spec.fan_out else self.run_id
+        inside = LoadReading(PathChoice(CROSS_DB, "not planned yet"))
         planned = job_of(self.context.spec, target, inside, run_id=run_id, started_at=self.started_at)
         job = replace(planned, accept_deletes=self.accept_deletes, rehearsal=self.rehearsal)
         if self.context.stream:  # a window has a token of its own: it is loaded once, whenever and by whomever
             table = target.load.table.qualified
             job = replace(job, writer=f"{job.pipeline}::{table}@{self.context.stream}", once=True)
-        lane = lane_of(self.context, target, job, reading, inside)
-        return Loading(target, job, inside, lane, started=time.monotonic())
+        return Loading(target, job, inside, LaneChoice(SPARK, "not planned yet"), started=time.monotonic())
+
+    def _plan(self, loading: Loading, reading: Reading) -> None:
+        loading.inside = choose(self.context, loading.target, reading)
+        loading.job = replace(loading.job, path=loading.inside.choice.path)
+        loading.lane = lane_of(self.context, loading.target, loading.job, reading, loading.inside)
 
     def _open(self, loading: Loading, reading: Reading) -> None:
         """Bring the table to its shape, then take the token and the watermark."""
         target, spec = loading.target, self.context.spec
         self._say("ensure", target.load.table.qualified)
-        if target.backend.dialect == "spark" and loading.lane.lane not in WITHOUT_SPARK:
+        if target.backend.dialect == "spark" and loading.lane.lane != INSIDE:
             self.context.spark()
         plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)
         steps, warned = settle_drift(
@@ -256,13 +277,21 @@ class Walk:
 
         with ticking(self._progress, tell):
             if loading.lane.lane != SPARK:
-                tasks = tasks_of(self.context, loading.target, reading, loading.plan, loading.lane)
+                tasks = tasks_of(self.context, loading.target, reading, loading.plan)
                 sink: Any = loading.target.sink
                 staged: Stage = sink.stage_arrow(loading.job, tasks)
                 return staged
             if frame is None:
                 raise RunFailed("the source was not read")
             return loading.target.sink.stage(loading.job, prepared_frame(self.context, loading.target, frame, mark))
+
+
+def refuse(context: RunContext, run_id: str, started_at: datetime, error: FlowError) -> None:
+    """Keep in the history of every target that the run failed before it could be planned."""
+    inside = LoadReading(PathChoice(CROSS_DB, "not planned"))
+    for target in context.loads:
+        own = str(uuid.uuid4()) if context.spec.fan_out else run_id
+        target.sink.refused(job_of(context.spec, target, inside, run_id=own, started_at=started_at), mask(error.what))
 
 
 def job_of(
@@ -277,6 +306,7 @@ def job_of(
         strategy=target.load.strategy,
         started_at=started_at,
         path=inside.choice.path,
+        mode=target.load.mode,
         incremental=spec.incremental,
         max_delete_fraction=target.load.max_delete_fraction,
         write_options=target.load.write_options,

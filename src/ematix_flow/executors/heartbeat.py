@@ -32,6 +32,11 @@ class HeartbeatThread(threading.Thread):
         self._ended = threading.Event()
         self.lost = False
 
+    def start(self) -> None:
+        """Begin to beat; once is enough."""
+        if self.ident is None:
+            super().start()
+
     def run(self) -> None:
         """Beat until somebody says stop, or the claim is somebody else's."""
         while not self._ended.wait(self._interval):

@@ -160,8 +160,9 @@ def _metadata(spec: DispatchSpec, labels: Mapping[str, str]) -> dict[str, Any]:
     """Labels to select by, which cannot hold every name; annotations, which can."""
     word = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.pipeline_name)[:_LONGEST].strip("-._")
     told = {"ematix-flow/pipeline": spec.pipeline_name, "ematix-flow/run-id": spec.run_id}
+    own = {"ematix-flow/pipeline": word, "ematix-flow/claim-token-short": spec.claim_token[:8].strip("-._")}
     return {
-        "labels": {**_OURS, **({"ematix-flow/pipeline": word} if word else {}), **labels},
+        "labels": {**_OURS, **{name: text for name, text in own.items() if text}, **labels},
         "annotations": {name: text for name, text in told.items() if text},
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ematix_flow.foundation.errors import FlowError
 
@@ -25,11 +25,14 @@ class DispatchSpec:
     """A lease that is already held; without one the worker claims its own."""
     lease_seconds: int = 300
     run_log_url: str = ""
-    alerter_urls: Sequence[str] = ()
+    alerter_urls: Sequence[str] = field(default_factory=list)
     metrics_url: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     run_id: str = ""
     """The requested run in the run log; without one the worker begins a run of its own."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "alerter_urls", list(self.alerter_urls))
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,7 @@ class DispatchHandle:
     run_id: str = ""
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Starts workers and ends them."""
 

@@ -184,5 +184,5 @@ def _unknown(said: str, *, has_scheme: bool) -> ConfigError:
     if not said:
         return ConfigError("the executor has an empty address", hint=every)
     near = nearest("k8s" if said == "kubernetes" else said, EXAMPLES)
-    what = f"no executor has the address {mask(said)}://" if has_scheme else f"{mask(said)!r} has no scheme://"
+    what = f"unknown executor address {mask(said)}://" if has_scheme else f"{mask(said)!r} has no scheme://"
     return ConfigError(what, hint=f"did you mean {EXAMPLES[near]}?" if near else every)

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import secrets
-import sys
 
 
 def attempt_number() -> int:
-    """Spark's number of this attempt, or one that was drawn where nobody numbers tasks; no other of the load has it."""
-    if "pyspark" in sys.modules:  # a load without Spark does not import it for this
-        from pyspark import TaskContext
+    """Return Spark's number of this attempt, or outside of a task a random one that no other attempt has."""
+    from pyspark import TaskContext
 
-        context = TaskContext.get()
-        if context is not None:
-            return int(context.taskAttemptId())
-    return secrets.randbits(62)
+    context = TaskContext.get()
+    return int(context.taskAttemptId()) if context is not None else secrets.randbits(62)

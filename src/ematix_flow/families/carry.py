@@ -13,6 +13,8 @@ from ematix_flow.foundation.errors import FlowError, RunFailed
 
 _MARK = "FLOW_ERROR "
 BAD_VALUE = "FLOW_BAD_VALUE"
+NO_UNIT, NO_SCALE = " (a number without its unit)", " (bytes in base64 without their scale?)"
+"""What is put behind a value of a change whose meaning its message does not tell."""
 _CARRIED = re.compile(re.escape(_MARK) + r"(\{.*?\})(?=\s*$|\s*\n)", re.MULTILINE)
 _T = TypeVar("_T")
 

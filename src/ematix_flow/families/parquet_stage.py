@@ -15,6 +15,7 @@ from typing import Any
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import ColumnType
+from ematix_flow.families.arrow_tasks import in_tasks
 from ematix_flow.families.attempt import attempt_number
 from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_schema, pairs
@@ -47,7 +48,7 @@ def write_stage(tasks: Tasks, job: WriteJob, *, owner: str) -> Stage:
     try:
         attempts, rows = _make(folder / "attempts"), _make(folder / "rows")
         work = staging(_writer(str(attempts), columns), translate)
-        outcome = tasks.mapInArrow(work, "file STRING, rows BIGINT").collect()
+        outcome = in_tasks(tasks, work, "file STRING, rows BIGINT").collect()
         for row in outcome:
             if row["rows"]:
                 _adopt(attempts / row["file"], rows)

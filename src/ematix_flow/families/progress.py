@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import sys
 import tempfile
 import threading
 import time
@@ -115,8 +114,6 @@ def _write(file: str, rows: int, size: int) -> None:
 
 
 def _task() -> str:
-    if "pyspark" not in sys.modules:  # a load without Spark does not import it for this
-        return _own_task()
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -35,6 +35,7 @@ FlowError                       exit  retry
 ├── Brake                           7     the load would delete too much
 ├── StorageFull                     1  ✓
 ├── RunFailed                       1  ✓  anything else that ends a run, and nobody knows whether it heals
+│   └── UserError                   1  ✓  the user's own function raised
 └── PartialFailure                  8  ✓  some targets of a fan-out failed
 """
 
@@ -57,6 +58,16 @@ class FlowError(Exception):
         self.hint = hint
         self.facts = facts
 
+    @property
+    def kind(self) -> str:
+        """The class that events, alerts and JSON name."""
+        return type(self).__name__
+
+    @property
+    def message(self) -> str:
+        """What they say about it, without secrets."""
+        return mask(self.what)
+
     def at(self, where: Location | None) -> FlowError:
         """This error with a place, unless it already knows one."""
         self.where = self.where or where
@@ -74,8 +85,8 @@ class FlowError(Exception):
         """The same as one JSON-ready object; facts that are objects of their own stay out."""
         plain = {key: mask(str(value)) for key, value in self.facts.items() if isinstance(value, (str, int, float))}
         return {
-            "error": type(self).__name__,
-            "message": mask(self.what),
+            "error": self.kind,
+            "message": self.message,
             "where": str(self.where) if self.where else None,
             "hint": self.hint,
             "retryable": self.retryable,
@@ -258,6 +269,33 @@ class RunFailed(FlowError, ValueError):
     """Anything else that ends a run."""
 
     retryable = True
+
+
+class UserError(RunFailed):
+    """The user's own code raised: `raised` is its exception, which events, alerts and JSON name."""
+
+    def __init__(
+        self, what: str, *, raised: BaseException, where: Location | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(what, where=where, hint=hint)
+        self.raised = raised
+
+    @property
+    def kind(self) -> str:
+        """The class of the user's exception."""
+        return type(self.raised).__name__
+
+    @property
+    def message(self) -> str:
+        """What the user's exception says."""
+        return mask(str(self.raised)) or self.kind
+
+
+def told_of(error: BaseException) -> tuple[str, str]:
+    """The class and the message of any error, as events, alerts and records have them; without secrets."""
+    if isinstance(error, FlowError):
+        return error.kind, error.message
+    return type(error).__name__, mask(str(error))
 
 
 class PartialFailure(FlowError):

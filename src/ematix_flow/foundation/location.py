@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
@@ -17,11 +18,21 @@ class Location:
 
     file: str
     line: int
+    in_function: bool = field(default=False, compare=False, repr=False)
+    """Whether a function ran the line: code that declares anew at every call, as a factory or a test does."""
 
     @property
     def text(self) -> str:
         """The source line itself, stripped; empty when the file cannot be read."""
         return linecache.getline(self.file, self.line).strip()
+
+    def stamp(self) -> tuple[int, int] | None:
+        """When the file was last written and how long it is, None where it cannot be asked."""
+        try:
+            found = os.stat(self.file)
+        except OSError:
+            return None
+        return found.st_mtime_ns, found.st_size
 
     def __str__(self) -> str:
         try:
@@ -29,6 +40,39 @@ class Location:
         except ValueError:  # another drive on Windows
             shown = self.file
         return f"{self.file if shown.startswith('..') else shown}:{self.line}"
+
+
+class Places:
+    """Where names were declared, so that two declarations of one name are told from one that was run again."""
+
+    def __init__(self, *, functions_redeclare: bool = False) -> None:
+        self._known: dict[str, tuple[Location | None, tuple[int, int] | None]] = {}
+        self._functions_redeclare = functions_redeclare
+
+    def take(self, name: str, where: Location | None) -> Location | None:
+        """Note where a name is declared; the other place that declares it already, None when there is none.
+
+        A cell, the same line, a file that was edited since, and where it is allowed a function may declare a name again.
+        """
+        stamp = where.stamp() if where else None
+        known, then = self._known.get(name, (where, stamp))
+        may_redeclare = then != stamp or (self._functions_redeclare and where is not None and where.in_function)
+        if name in self._known and not _is_again(known, where, may_redeclare=may_redeclare):
+            return known or Location("<unknown>", 0)
+        self._known[name] = (where, stamp)
+        return None
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._known.clear()
+
+
+def _is_again(one: Location | None, other: Location | None, *, may_redeclare: bool) -> bool:
+    if one is None or other is None:
+        return False
+    if "ipykernel" in one.file or one.file.startswith("<"):
+        return True
+    return one.file == other.file and (one.line == other.line or may_redeclare)
 
 
 def is_ours(filename: str) -> bool:
@@ -43,7 +87,8 @@ def caller() -> Location | None:
         filename = frame.f_code.co_filename
         ours = is_ours(filename) or str(frame.f_globals.get("__name__", "")).startswith("ematix_flow.")
         if not ours and not filename.startswith("<frozen"):
-            return Location(filename, frame.f_lineno)
+            # The bodies of modules and classes are not optimized code; those of functions are.
+            return Location(filename, frame.f_lineno, bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED))
         next_frame = frame.f_back
         if next_frame is None:
             return None

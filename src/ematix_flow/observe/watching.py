@@ -5,17 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import FlowError, LeaseHeld, RunCancelled
-from ematix_flow.foundation.redact import mask
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, RunCancelled, told_of
 from ematix_flow.observe import tracing
 from ematix_flow.observe.alerts.dispatch import Alerts
-from ematix_flow.observe.alerts.event import AlertEvent
+from ematix_flow.observe.alerts.event import FAILED, GAVE_UP, AlertEvent
 from ematix_flow.observe.alerts.sources import failure_of, is_told, recovery_of, refusal, refused_checks
 from ematix_flow.observe.isolation import Complaints
 from ematix_flow.observe.lineage.declared import Lineage, SourceText, lineage_of
@@ -138,7 +137,10 @@ class Watch:
         command = f"flow runs show {record.run_id[:8]}{option}" if option else ""
         if record.status != "succeeded":
             attempts = self.spec.retry.max_attempts
-            yield failure_of(record, max_attempts=attempts, gave_up=self.gave_up, command=command)
+            failed = failure_of(record, max_attempts=attempts, gave_up=self.gave_up, command=command)
+            if failed.kind == GAVE_UP:  # the last attempt is a failure as well
+                yield replace(failed, kind=FAILED)
+            yield failed
             return
         refused = refused_checks(record)
         if is_told(record):
@@ -149,8 +151,9 @@ class Watch:
         facts = error.facts if isinstance(error, FlowError) else {}
         extras = {key: value for key, value in result.items() if key != "pipeline"}
         if error is not None:
-            kind = {"error": type(error).__name__, "message": mask(str(error)), "where": str(self.spec.where or "")}
-            extras["error"] = error.to_dict() if isinstance(error, FlowError) else kind
+            kind, message = told_of(error)
+            plain = {"error": kind, "message": message, "where": str(self.spec.where or "")}
+            extras["error"] = error.to_dict() if isinstance(error, FlowError) else plain
         return RunRecord(
             run_id=str(result.get("run_id") or facts.get("run_id") or self.run_id),
             pipeline=self.spec.name,
@@ -159,7 +162,7 @@ class Watch:
             finished_at=now(),
             attempt=self.attempt,
             failed_step=str(facts["step"]) if "step" in facts else None,
-            error_summary=mask(str(getattr(error, "what", None) or error)) if error is not None else None,
+            error_summary=told_of(error)[1] if error is not None else None,
             extras=extras,
         )
 

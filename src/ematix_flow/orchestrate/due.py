@@ -30,6 +30,8 @@ class Job:
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     trigger: TriggerOp | None = None
     """Successes of others that fire this one."""
+    slot: str | None = None
+    """A slot that is due by itself, whatever the clock shows."""
 
 
 @dataclass(frozen=True)
@@ -119,6 +121,8 @@ def _decide(job: Job, known: Known, unsettled: set[str], *, now: datetime, inter
 
 def _new_slot(job: Job, known: Known, *, now: datetime, interval: float) -> str | None:
     """The slot that is due and was never fired."""
+    if job.slot is not None:
+        return job.slot if job.slot != known.fired.get(job.name) else None
     if job.trigger is not None:
         before = known.triggered.get(job.name)
         since = from_text(before.partition(":")[2]) if before else None

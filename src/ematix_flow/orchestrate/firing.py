@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.foundation.errors import LeaseHeld
-from ematix_flow.foundation.redact import mask
+from ematix_flow.foundation.errors import LeaseHeld, told_of
 from ematix_flow.orchestrate.due import Job, Skip
 from ematix_flow.orchestrate.lost import WORKER_GONE, lost_runs
 from ematix_flow.orchestrate.queueing import Queueing
@@ -115,9 +114,9 @@ class Firing:
         except LeaseHeld as error:
             self.result.skipped.append(SkippedEvent(name, error.what))
         except Exception as error:
-            said = mask(str(getattr(error, "what", error)))
+            kind, said = told_of(error)
             gave_up = gives_up(self._policies[name], record.attempt, error)
-            self._tell_failed(name, said, type(error).__name__, AttemptState(record.attempt, self.now, gave_up))
+            self._tell_failed(name, said, kind, AttemptState(record.attempt, self.now, gave_up))
         else:
             self.result.fired.append(FiredEvent(name, done))
 

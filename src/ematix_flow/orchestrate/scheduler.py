@@ -165,7 +165,8 @@ class Scheduler:
 
     def _wait(self, seconds: float) -> None:
         """Until the next multiple of the interval on the clock, so that slots fire on time; less when a worker ends."""
-        until = time.monotonic() + seconds - self.clock().timestamp() % seconds
+        rest = self.clock().timestamp() % seconds if seconds else 0.0  # without an interval: look again at once
+        until = time.monotonic() + seconds - rest
         while time.monotonic() < until and not self._stopping.wait(1 / _LOOKS_A_SECOND):
             if self._workers.has_news():
                 return

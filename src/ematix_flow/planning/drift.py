@@ -102,6 +102,23 @@ def settle_drift(
     raise _drift_error(table, list(plan.drift), where, 'declare what is there, or set on_drift="warn" or "evolve"')
 
 
+def with_unique(plan: DdlPlan, shape: TargetShape, planner: object) -> DdlPlan:
+    """The plan with UNIQUE constraints that were dropped or added outside, where the system has such."""
+    ask = getattr(planner, "unique_groups", None)
+    if ask is None:
+        return plan
+    there, declared = {frozenset(group) for group in ask(shape)}, {frozenset(group) for group in shape.table.unique}
+    found = [f"+ UNIQUE ({', '.join(sorted(group))}) is declared and missing" for group in declared - there]
+    found += [f"- UNIQUE ({', '.join(sorted(group))}) is in the table and not declared" for group in there - declared]
+    return DdlPlan(plan.steps, plan.drift + tuple(Difference(text, harmless=True) for text in sorted(found)))
+
+
+def differs(table: str, differences: list[str], *, where: Location | None) -> DriftError:
+    """The error of a table that is not as declared, where nothing may be changed."""
+    found = [Difference(text) for text in differences]
+    return _drift_error(table, found, where, 'change it with on_drift="evolve", or declare what is there')
+
+
 def _drift_error(table: str, drift: list[Difference], where: Location | None, hint: str) -> DriftError:
     lines = "\n".join(f"    {item.text}" for item in drift)
     return DriftError(f"{table} differs from its declaration:\n{lines}", where=where, hint=hint, differences=len(drift))

@@ -11,11 +11,8 @@ from ematix_flow.families.arrow_shape import converts
 from ematix_flow.foundation.errors import PlanError
 
 ARROW = "arrow"
-DIRECT = "direct"
 SPARK = "spark"
 INSIDE = "database"
-WITHOUT_SPARK = (DIRECT, INSIDE)
-DIRECT_ROWS = 5_000_000
 SMALL_ROWS = 200_000
 
 
@@ -27,30 +24,15 @@ class LaneChoice:
     reason: str
 
 
-def choose_lane(
-    *, force: str | None, obstacle: str | None, needs_spark: str | None, too_many: str | None
-) -> LaneChoice:
-    """Arrow wherever nothing stands in its way, and in this process where few rows are not worth a start of Spark."""
+def choose_lane(*, force: str | None, obstacle: str | None) -> LaneChoice:
+    """Choose Arrow unless something needs Spark's rows; raise PlanError where the forced lane is not possible."""
     if force == SPARK:
         return LaneChoice(SPARK, "forced")
-    refused = obstacle or (needs_spark if force == DIRECT else None)
-    if force is not None and refused is not None:
-        raise PlanError(f'force_lane="{force}" is not possible: {refused}', hint="remove force_lane")
+    if obstacle is not None and force is not None:
+        raise PlanError(f'force_lane="{force}" is not possible: {obstacle}', hint="remove force_lane")
     if obstacle is not None:
         return LaneChoice(SPARK, obstacle)
-    if force is not None:
-        return LaneChoice(force, "forced")
-    reason = needs_spark or too_many
-    if reason is None:
-        return LaneChoice(DIRECT, "read, cast and written here, part by part: Spark is not started for so few rows")
-    return LaneChoice(ARROW, f"read, cast and written row by row; {reason}")
-
-
-def too_many_rows(estimated: int | None) -> str | None:
-    """Why a load is not for one process, None when it is."""
-    if estimated is None:
-        return "nobody knows how many rows"
-    return f"more than {DIRECT_ROWS:,} rows" if estimated > DIRECT_ROWS else None
+    return LaneChoice(ARROW, "forced" if force is not None else "read, cast and written row by row, in Spark's tasks")
 
 
 def is_small(estimated: int) -> bool:

@@ -43,3 +43,9 @@ class InMemoryRunHistory(InMemoryRunLog):
         """Forget every run."""
         with self._transaction() as sql:
             sql.run("DELETE FROM $run_records")
+
+    def __len__(self) -> int:
+        return self.list_runs(limit=1)[1]
+
+    def __bool__(self) -> bool:  # an empty one is there all the same
+        return True

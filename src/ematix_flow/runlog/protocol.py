@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from ematix_flow.foundation.errors import LeaseLost, UnknownName
 from ematix_flow.runlog.agenda import CRON, Action, Interval, Pause, Slot
@@ -46,6 +46,7 @@ class ExpiredClaim:
     expires_at: datetime
 
 
+@runtime_checkable
 class RunHistoryStore(Protocol):
     """The history of runs, and what people ask for."""
 
@@ -56,6 +57,9 @@ class RunHistoryStore(Protocol):
         self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[list[RunRecord], int]:
         """Runs, the newest first, and how many there are in all."""
+
+    def retire_runs(self, before: datetime) -> int:
+        """Remove runs that began before a moment and have ended, except the newest of each pipeline; return how many."""
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """The run of that id, or of the one id that begins so."""
@@ -76,6 +80,7 @@ class RunHistoryStore(Protocol):
         """Take what was asked for; True for exactly one caller."""
 
 
+@runtime_checkable
 class RunLog(RunHistoryStore, Protocol):
     """A place that remembers runs and grants the right to run."""
 

@@ -75,13 +75,13 @@ class RunRecord:
             "finished_at": to_text(self.finished_at) if self.finished_at else None,
             "duration_ms": self.duration_ms,
             "error_summary": self.error_summary,
+            "failed_step": self.failed_step,
         }
 
     def to_detail_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
         return {
             **self.to_summary_dict(),
-            "failed_step": self.failed_step,
             "failed_watermark": self.failed_watermark,
             "extras": dict(self.extras),
         }

@@ -177,6 +177,6 @@ def _creates(params: Mapping[str, str]) -> bool:
 def _unknown(scheme: str) -> ConfigError:
     near = nearest(scheme, _OPENERS)
     return ConfigError(
-        f"no run log has the address {scheme}://",
+        f"unknown run log address {scheme}://",
         hint=(f"did you mean {near}://? " if near else "") + f"known are {', '.join(sorted(_OPENERS))}",
     )

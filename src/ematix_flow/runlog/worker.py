@@ -7,8 +7,11 @@ import socket
 from functools import lru_cache
 from pathlib import Path
 
+from ematix_flow.runlog.records import RunRecord
+
 # The process namespace a Linux kernel starts with.
 _FIRST_NAMESPACE = "pid:[4026531836]"
+DIED = "died"
 _START_TIME_FIELD = 19  # counted behind the program's name, which may itself contain blanks and brackets
 
 
@@ -80,3 +83,11 @@ def _stat(pid: int) -> list[str]:
     except OSError:
         return []
     return text.rpartition(")")[2].split()
+
+
+def shown_status(record: RunRecord) -> str:
+    """The status, except that a run whose process has ended without a word is not running."""
+    worker = record.extras.get("worker")
+    if record.status == "running" and isinstance(worker, str) and is_dead(worker):
+        return DIED
+    return record.status

@@ -35,6 +35,7 @@ def test_a_size_that_is_none_is_a_usage_error(flow: Any, project: Path, words: t
     assert flow("cluster", "start", *words).code == 2
 
 
+@pytest.mark.full
 def test_doctor_says_which_engine_was_chosen_and_by_whom(
     flow: Any, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

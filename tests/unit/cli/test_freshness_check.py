@@ -95,6 +95,6 @@ def test_a_breach_is_told_once_and_so_is_its_end(flow: Any, late: Path) -> None:
     assert (first.code, second.code) == (1, 1)
     succeed(late, "orders")
     third, fourth = flow(*words), flow(*words)
-    assert "[ALERT] orders works again" in third.err
+    assert "[ALERT] orders recovered" in third.err
     assert "[ALERT]" not in fourth.err
     assert (third.code, fourth.code) == (0, 0)

@@ -161,5 +161,5 @@ def test_a_run_goes_on_without_history_when_the_run_log_cannot_be_opened(flow: A
 def test_a_run_log_address_that_can_never_work_is_an_error(flow: Any, shop: Path) -> None:
     answer = flow("run", "people", "--run-log", "ftp://host/prefix")
     assert answer.code == 5
-    assert "no run log has the address ftp://" in answer.err
+    assert "unknown run log address ftp://" in answer.err
     assert answer.out == ""

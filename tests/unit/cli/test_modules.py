@@ -139,3 +139,14 @@ def test_an_empty_module_is_no_failure(flow: Any, project: Path) -> None:
     assert "declares no pipelines" in answer.err
     assert flow("status").code == 0
     assert flow("run", "--all").code == 2
+
+
+def test_a_module_of_the_same_name_in_another_folder_is_another_module(
+    flow: Any, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    declaration = "from ematix_flow import ematix\n@ematix.transform(name={!r})\ndef one(conn):\n    pass\n"
+    for folder in ("first", "second"):
+        (project / folder).mkdir()
+        (project / folder / "loads.py").write_text(declaration.format(f"of_the_{folder}"))
+        monkeypatch.chdir(project / folder)
+        assert names(flow, "--module", "loads") == [f"of_the_{folder}"]

@@ -10,7 +10,7 @@ from ematix_flow import Annotated, BigInt, ObjectStoreLocalConnection, ematix, p
 from ematix_flow.cli import report
 from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.engine.result import Result, TargetResult
+from ematix_flow.engine.result import Cost, Result, TargetResult
 
 
 @pytest.fixture
@@ -36,9 +36,9 @@ def target(mode: str = "append", **more: object) -> TargetResult:
 
 
 def test_an_append_tells_rows_in_and_inserted_and_the_format_of_its_files(spec: PipelineSpec) -> None:
-    result = Result("load_orders", "r1", "success", (target(rows_inserted=4000),), 1.94)
+    result = Result("load_orders", "r1", "success", (target(rows_inserted=4000, lane="arrow"),), 1.94)
     (line,) = report.lines(result, spec, width=14)
-    assert " ".join(line.split()) == "load_orders append csv → duckdb 4,000 rows in 4,000 inserted 1.9 s"
+    assert " ".join(line.split()) == "load_orders append csv → duckdb 4,000 rows in 4,000 inserted arrow lane 1.9 s"
 
 
 def test_a_load_that_took_long_tells_its_pace_and_a_short_one_only_with_verbose(spec: PipelineSpec) -> None:
@@ -61,6 +61,13 @@ def test_a_merge_tells_updates_and_scd2_tells_closings_even_when_there_are_none(
     assert report.counts(target("merge", rows_inserted=3)) == "3 inserted, 0 updated"
     assert report.counts(target("merge", rows_deleted=2)) == "0 inserted, 0 updated, 2 deleted"
     assert report.counts(target("scd2", rows_inserted=12, rows_unchanged=488)) == "12 inserted, 0 closed, 488 unchanged"
+
+
+def test_a_load_inside_the_database_names_no_lane(spec: PipelineSpec) -> None:
+    inside = target("merge", path="same_db", lane="database")
+    (line,) = report.lines(Result("load_orders", "r1", "success", (inside,), 1.0), spec)
+    assert "(inside DuckDB)" in line
+    assert "lane" not in line
 
 
 def test_a_load_inside_the_database_says_so_by_its_name() -> None:
@@ -90,3 +97,22 @@ def test_a_function_that_did_the_work_itself_has_a_line_too(spec: PipelineSpec) 
 def test_the_summary_counts_and_leaves_out_what_did_not_happen() -> None:
     assert report.summary(succeeded=3, failed=0, skipped=0, engine_seconds=3.14) == "3 ok · engine started in 3.1 s"
     assert report.summary(succeeded=1, failed=2, skipped=1, engine_seconds=None) == "1 ok · 2 failed · 1 skipped"
+
+
+@pytest.mark.parametrize(
+    ("session", "seconds", "told"),
+    [
+        ({"kind": "local", "engine": "local[2]"}, 3.14, "1 ok · engine started in 3.1 s (Spark, local[2])"),
+        ({"kind": "local", "engine": "sail"}, 0.5, "1 ok · engine started in 0.5 s (sail)"),
+        ({"kind": "cluster", "engine": "spark://host:7077"}, None, "1 ok · engine (Spark, spark://host:7077)"),
+        ({"kind": "warm", "engine": "warm", "pid": 4711}, 0.2, "1 ok · warm engine 4711"),
+        (None, None, "1 ok"),
+    ],
+)
+def test_the_summary_names_the_engine_of_the_runs(
+    session: dict[str, object] | None, seconds: float | None, told: str
+) -> None:
+    result = Result("load_orders", "r1", "success", (target(),), 1.0, cost=Cost(session=session))
+    inside = Result("daily", "r2", "success", (target(),), 1.0, cost=Cost())
+    found = report.session_of([inside, result])
+    assert report.summary(succeeded=1, failed=0, skipped=0, engine_seconds=seconds, session=found) == told

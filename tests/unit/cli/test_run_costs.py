@@ -90,7 +90,7 @@ def test_show_tells_steps_with_their_share_and_what_was_moved(flow: Any, log: An
         (
             {"plan": 0.5, "start": 3.1, "stage": 1.0, "publish": 0.4},
             {},
-            "most of the time went into starting Spark: 62 %; `flow engine start` keeps a Spark ready that runs join",
+            "most of the time went into starting Spark: 62 %; EMATIX_FLOW_KEEP_WARM=1 leaves an engine running that later runs join",
         ),
         (
             {"plan": 0.5, "stage": 1.0, "publish": 8.5},
@@ -164,7 +164,7 @@ def test_bytes_of_several_targets_are_added_only_when_they_were_measured_alike(f
 def test_a_warm_engine_is_named_with_its_process(flow: Any, log: Any) -> None:
     session = {"kind": "warm", "engine": "warm", "pid": 4711, "how": "joined", "seconds": 0.4}
     log("aaaa1111", extras({"start": 0.4, "stage": 0.2}, session=session))
-    assert told(flow, "aaaa")["engine"] == "engine 4711, kept by flow engine start"
+    assert told(flow, "aaaa")["engine"] == "engine 4711, kept for the next commands"
     assert told(flow, "aaaa")["why"] == "most of the time went into joining the engine: 67 %"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -74,3 +75,31 @@ def test_a_reader_that_leaves_early_gets_no_traceback(shop: Path) -> None:
     assert child.wait(timeout=60) == 141
     assert b"Traceback" not in err
     assert b"BrokenPipe" not in err
+
+
+COUNT_OPENS = (
+    "import json, sys\n"
+    "opened = []\n"
+    "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
+    "from ematix_flow.cli import main\n"
+    "code = main(sys.argv[1:])\n"
+    "files = [name.rpartition('/')[2] for name in opened if name.endswith('.toml')]\n"
+    "counts = {name: files.count(name) for name in ('.ematix-flow.toml', 'connections.toml')}\n"
+    "print(json.dumps({'code': code, 'opened': counts}), file=sys.stderr)\n"
+)
+
+
+@pytest.mark.parametrize("words", [("run", "people"), ("preview", "people"), ("connections", "list")], ids=" ".join)
+def test_a_command_opens_each_configuration_file_once(shop: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
+    home = tmp_path / "someones-home"
+    (home / ".ematix-flow").mkdir(parents=True)
+    (home / ".ematix-flow" / "connections.toml").write_text('[connections.other]\nurl = "sqlite:///other.db"\n')
+    (shop / ".ematix-flow.toml").write_text("[engine]\nkeep_warm = false\n")
+    for file in (home / ".ematix-flow" / "connections.toml", shop / ".ematix-flow.toml"):
+        os.utime(file, (1_700_000_000, 1_700_000_000))
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT_OPENS, *words], capture_output=True, text=True, cwd=shop,
+        env={**os.environ, "HOME": str(home)}, check=False,
+    )  # fmt: skip
+    found = json.loads(done.stderr.splitlines()[-1])
+    assert found == {"code": 0, "opened": {".ematix-flow.toml": 1, "connections.toml": 1}}

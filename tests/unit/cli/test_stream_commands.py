@@ -246,7 +246,11 @@ def test_a_letter_is_shown_with_what_is_in_it(flow: Any, letters: Path) -> None:
 
 
 def test_letters_are_parked_and_purged(flow: Any, letters: Path) -> None:
-    assert flow("dlq", "park", "2ab", "--json").document == {"pipeline": "events", "parked": 1}
+    assert flow("dlq", "list", "--stream", "events", "--json").document["pipeline"] == "events"
+    assert flow("dlq", "show", "events", "1ab", "--json").document == flow("dlq", "show", "1ab", "--json").document
+    assert flow("dlq", "purge", "events", "--older-than", "36500d").out == "events  0 purged\n"
+    assert flow("dlq", "purge", "nobody", "--all").code == 2
+    assert flow("dlq", "park", "events", "2ab", "--json").document == {"pipeline": "events", "parked": 1}
     assert flow("dlq", "list", "--status", "parked", "--json").document["records"][0]["id"].startswith("2ab")
     assert flow("dlq", "purge", "--older-than", "36500d").out == "events  0 purged\n"
     assert flow("dlq", "purge", "0ab").out == "events  1 purged\n"

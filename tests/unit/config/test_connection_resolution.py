@@ -83,7 +83,7 @@ def test_the_default_connection_comes_from_the_plain_variable(monkeypatch: pytes
     assert resolve("default").origin == "env EMATIX_FLOW_DSN"
     monkeypatch.setenv("EMATIX_FLOW_DSN_DEFAULT", "postgres://db/named")
     assert _database("default") == "named"
-    assert config.resolve_dsn() == "postgresql://db/named"
+    assert config.resolve_dsn() == "postgres://db/named"
 
 
 def test_a_name_with_a_dash_has_a_variable_that_a_shell_can_export(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,5 +297,5 @@ def test_nothing_configured_is_an_empty_list() -> None:
 def test_a_dsn_is_filled_in_for_use(monkeypatch: pytest.MonkeyPatch, project_toml: Path) -> None:
     monkeypatch.setenv("WAREHOUSE_PASSWORD", "p@ss/word")
     project_toml.write_text('[connections.w]\nurl = "postgres://ana:${WAREHOUSE_PASSWORD}@db/wh"\n')
-    assert config.resolve_dsn("w") == "postgresql://ana:p%40ss%2Fword@db/wh"
+    assert config.resolve_dsn("w") == "postgres://ana:p%40ss%2Fword@db/wh"
     assert "p@ss/word" not in redact.mask("server said p@ss/word")

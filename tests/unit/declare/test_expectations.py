@@ -182,7 +182,7 @@ def test_lengths_of_time_are_read_and_shown() -> None:
         "2d",
         "36h",
     ]
-    for wrong in ("", "1", "1w", "-1h", "1.5h", -1, timedelta(seconds=-1), float("inf"), True, None, "999999999999d"):
+    for wrong in ("", "1.5", "1w", "-1h", "1.5h", -1, timedelta(seconds=-1), float("inf"), True, None, "999999999999d"):
         with pytest.raises(ValueError, match="length of time"):
             parse_duration(wrong)  # type: ignore[arg-type]
 

@@ -99,7 +99,6 @@ def test_an_unknown_mode_is_not_implemented_and_names_the_nearest() -> None:
         ({"mode": "merge", "event_timestamp_column": "updated_at"}, "event_timestamp_column goes with mode='scd2'"),
         ({"mode": "scd2", "ttl": "soon"}, "ttl takes a timedelta or seconds"),
         ({"mode": "scd2", "event_timestamp_column": "name"}, "must be a date or timestamp"),
-        ({"mode": "scd2", "event_timestamp_column": "updated"}, "does not declare"),
         ({"mode": "append", "handle_deletes": "hard"}, "handle_deletes goes with merge and scd2"),
         ({"mode": "truncate", "handle_deletes": "soft"}, "handle_deletes goes with merge and scd2"),
         ({"mode": "merge", "handle_deletes": "gently"}, 'use "hard" or "soft"'),

@@ -215,8 +215,8 @@ def test_a_database_is_no_source_of_a_stream(connection: Any) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"source": ...}, "exactly one of source= and sources="),
-        ({"sources": TWO}, "exactly one of source= and sources="),
+        ({"source": ...}, "give source= or sources="),
+        ({"sources": TWO}, "give source= or sources="),
         ({"source_query": ...}, "source= needs source_query="),
         ({"source_query": " "}, "a source's query is the name"),
         ({"source_query": 5}, "a source's query is the name"),
@@ -322,12 +322,13 @@ def test_windows_joins_and_change_data_are_accepted_with_what_they_need() -> Non
         ({"join": JOIN, "cdc": CDC(), "state_store": STATE}, "join= excludes cdc="),
         ({"window": SESSION}, "a session window needs state_store="),
         ({"window": TUMBLING, "state_store": STATE}, "a tumbling window takes no state_store="),
-        ({"join": JOIN, "state_store": STATE}, "names the source 'orders', and no source"),
+        ({"join": JOIN, "state_store": STATE}, "names the source 'orders' as its left_source, and no source"),
         ({"target": LAKE, "target_prefix": "a", "cdc": CDC()}, "which brokers and folders of files cannot do"),
         ({"target": KAFKA, "target_topic": "a", "cdc": CDC()}, "which brokers and folders of files cannot do"),
         ({"target": DELTA, "target_table": ("a", "b"), "cdc": CDC()}, "needs the table's key"),
         ({"cdc": CDC(), "transform_sql": "SELECT * FROM source"}, "would see envelopes, and not rows"),
         ({"cdc": CDC(), "mode": "append"}, "which mode='append' does not"),
+        ({"cdc": CDC(), "on_drift": "evolve"}, "does not add columns of changes"),
     ],
 )
 def test_parts_that_do_not_go_together_are_refused(given: dict[str, Any], said: str) -> None:

@@ -204,7 +204,7 @@ def test_an_envelope_of_ones_own_says_its_fields() -> None:
         ({"soft_delete_column": "deleted_at"}, "soft_delete_column goes with"),
         ({"schema_evolution": "evolve"}, "schema_evolution does not take"),
         ({"out_of_order_tolerance_ms": -1}, "out_of_order_tolerance_ms must be at least 0"),
-        ({"op_map": {"INSERT": "create"}}, "op_map maps 'INSERT' to 'create'"),
+        ({"op_map": {"INSERT": "insert"}}, "op_map maps 'INSERT' to 'insert'"),
         ({"op_map": ["c"]}, "op_map is a mapping"),
     ],
 )

@@ -96,7 +96,7 @@ def test_a_cluster_without_an_address_is_refused_with_a_next_step() -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ("http://a:1", "is no address of a cluster"),
+        ("http://a:1", "is no address of a Spark cluster"),
         ("spark://a", "has no port"),
         ("spark://[::1", "is no address of a cluster"),
         ("spark://", "is no address of a cluster"),

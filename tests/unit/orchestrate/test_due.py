@@ -104,7 +104,7 @@ def test_successes_of_others_fire_a_job_once_each_time() -> None:
 def test_a_thousand_jobs_are_decided_in_well_under_a_second() -> None:
     jobs = [Job(f"j{n}", HOURLY, depends_on=(f"j{n - 1}",) if n else ()) for n in range(1000)]
     known = Known(succeeded={job.name: NOW - timedelta(hours=1) for job in jobs})
-    started = time.perf_counter()
+    started = time.process_time()
     decisions = told(*jobs, known=known)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     assert [type(item) for item in decisions] == [Fire, *[Skip] * 999]

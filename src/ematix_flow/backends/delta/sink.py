@@ -20,7 +20,7 @@ from ematix_flow.families.lake.append import append, truncate, whole_rows
 from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed
 from ematix_flow.families.lake.changes import changes
-from ematix_flow.families.lake.checks import Facts, gather, gathering, refuse_broken
+from ematix_flow.families.lake.checks import Facts, gathering, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
 from ematix_flow.families.lake.merge import merge
@@ -81,18 +81,14 @@ class DeltaSink(LakeSink):
         self.place.meet(frame.sparkSession)
         with recognising(), exactly(frame.sparkSession):
             self._lay_out(job)
-            if job.batch is None:
-                watched(frame).write.mode("overwrite").parquet(uri(path / _ROWS))
-                facts = gather(self._staged(job), job)
-            else:
-                facts = self._stage_once(job, watched(frame), path)
+            facts = self._stage_once(job, watched(frame), path)
         facts.write(path / FACTS)
         return Stage("", facts.rows, str(path))
 
     def _stage_once(self, job: WriteJob, frame: DataFrame, path: LakePath) -> Facts:
-        """A micro-batch is counted while it is written; where nothing has to be compared, as whole rows of the table,
-        so that its files become the table's."""
-        counted, facts = gathering(frame, job)
+        """Count the rows while they are written; where nothing has to be compared, write whole rows of the table, so
+        that the files become the table's."""
+        counted, facts = gathering(frame, job, lambda: self._staged(job))
         is_plain = isinstance(job.strategy, Append) and not job.write_options.get("partition_by")
         rows = whole_rows(counted, Words(job)) if is_plain else counted
         rows.write.mode("overwrite").parquet(uri(path / _ROWS))

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.duckdb.errors import translate
 from ematix_flow.families.parquet_stage import scratch_dir
+from ematix_flow.families.sql.in_memory import file_of, is_in_memory
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, Unreachable, Unsupported
+from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, Unreachable
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import DuckDBConnection
 
-MEMORY = ":memory:"
 LOCK_SECONDS = 8.0
 MEMORY_LIMIT = "1GB"
 MOST_THREADS = 4
@@ -55,13 +55,15 @@ class DuckdbSession(SqlSession):
 
 def connect(connection: DuckDBConnection) -> DuckdbSession:
     """A session for people: the file is made when it is not there, its folder is not."""
-    path = connection.resolved().path
-    return _session(MEMORY if path == MEMORY else str(database_path(connection)))
+    return _session(str(database_path(connection)))
 
 
 def connect_source(connection: DuckDBConnection) -> DuckdbSession:
     """A session that only reads, within bounded memory; the database must be there."""
     path = database_path(connection)
+    if not path.exists() and is_in_memory(connection.resolved().path):
+        with connect_target(connection) as session:  # it is there from the start, and empty
+            session.execute("SELECT 1")
     if not path.exists():
         raise ConnectionFailed(
             f"there is no DuckDB database at {path}", hint=f"check path= of connection {connection.name!r}"
@@ -82,15 +84,9 @@ def connect_target(connection: DuckDBConnection) -> DuckdbSession:
 
 
 def database_path(connection: DuckDBConnection) -> Path:
-    """The file of a connection; one in memory has none that a pipeline could share."""
+    """The file of a connection; for one in memory a file that goes with this process."""
     path = connection.resolved().path
-    if path == MEMORY or path.startswith(":memory:"):
-        raise Unsupported(
-            f"connection {connection.name!r} is {path}, and a pipeline opens its database more than once: "
-            "every time it would find another, empty one",
-            hint='give it a file: path="data/shop.duckdb"',
-        )
-    return Path(os.path.realpath(path))
+    return file_of("duckdb", connection.name) if is_in_memory(path) else Path(os.path.realpath(path))
 
 
 def catalog_name(path: Path) -> str:
@@ -100,8 +96,7 @@ def catalog_name(path: Path) -> str:
 
 def identity(connection: DuckDBConnection) -> tuple[str, ...]:
     """The real path: the same means the same database."""
-    path = connection.resolved().path
-    return ("duckdb", path if path == MEMORY else os.path.realpath(path))
+    return ("duckdb", str(database_path(connection)))
 
 
 def _session(path: str, *, read_only: bool = False) -> DuckdbSession:

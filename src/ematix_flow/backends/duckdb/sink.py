@@ -36,6 +36,10 @@ class DuckdbSink(SqlSink):
     def connect(self) -> SqlSession:
         return connect_target(self._connection)
 
+    def has_database(self) -> bool:
+        """Return whether the file is there."""
+        return database_path(self._connection).exists()
+
     def ddl(self) -> DuckdbDdl:
         return DuckdbDdl(self._connection)
 

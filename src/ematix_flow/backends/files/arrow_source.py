@@ -95,6 +95,12 @@ def _plain(query: str, locate: Locate, layout_of: LayoutOf) -> _Plain | str:
     return _Plain(layout, stored, tuple(zip(shown, chosen or whole, strict=True)))
 
 
+def chosen_columns(query: str) -> Any | None:
+    """Return the tree of a query that only takes columns of one table, None when it does more than that."""
+    found = linear(query, "spark")
+    return found.tree if found is not None and _chosen(found.tree) is not None else None
+
+
 def _chosen(tree: Any) -> list[str] | None:
     """Names of the columns a query takes, an empty list for all of them, None when it does more than that."""
     from sqlglot import exp

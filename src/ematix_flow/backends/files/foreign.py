@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.files.codec import EMPTY, SPARK_FORMATS
-from ematix_flow.backends.files.inference import typed
+from ematix_flow.backends.files.headers import plain_header
+from ematix_flow.backends.files.inference import kinds_of, typed
+from ematix_flow.backends.files.known_types import Stamp, keep, recall
 from ematix_flow.backends.files.native import refuse_foreign
 from ematix_flow.declare.endpoints import CSV_READ_OPTIONS, JSON_READ_OPTIONS, check_read_options
 from ematix_flow.families.lake.place import LakePath, uri
@@ -25,19 +27,38 @@ def check_options(file_format: str, options: Mapping[str, Any]) -> None:
     check_read_options(f"{file_format} read options", options, known)
 
 
-def read_foreign(file_format: str, path: LakePath, options: Mapping[str, Any]) -> DataFrame:
-    """The rows of a file or folder."""
+_SAMPLED = "raise schema_infer_max_records, or leave it out: then all rows are looked at"
+_CHANGED = "the file changed while it was read: run it again"
+
+
+def read_foreign(file_format: str, path: LakePath, options: Mapping[str, Any], stamp: Stamp) -> DataFrame:
+    """Return the rows of a file or folder; types found in the same files before, which `stamp` names, need no pass."""
     refuse_foreign(file_format, path)
     if file_format == "csv":
-        return typed(_texts(uri(path), options), options.get("schema_infer_max_records"))
+        return _inferred(read_texts(path, options), options, stamp)
     if file_format == "json_lines":
         return _json(path, options)
     return active().read.format(SPARK_FORMATS[file_format]).option("mergeSchema", "true").load(uri(path))
 
 
-def _texts(where: str, options: Mapping[str, Any]) -> DataFrame:
-    """The columns of CSV files as texts."""
-    raw = active().read.format("csv").options(**csv_options(options)).load(where)
+def _inferred(frame: DataFrame, options: Mapping[str, Any], stamp: Stamp) -> DataFrame:
+    limit = options.get("schema_infer_max_records")
+    kinds = recall(stamp, options, frame.columns)
+    if kinds is not None:
+        return typed(frame, kinds, hint=_SAMPLED if limit else _CHANGED)
+    kinds = kinds_of(frame, limit)
+    keep(stamp, options, kinds)
+    return typed(frame, kinds, hint=_SAMPLED if limit else None)
+
+
+def read_texts(path: LakePath, options: Mapping[str, Any]) -> DataFrame:
+    """Return the columns of CSV files as texts."""
+    refuse_foreign("csv", path)
+    reader = active().read.format("csv").options(**csv_options(options))
+    names = plain_header(path, options)
+    if names is not None:  # else Spark reads the header, by a job of its own
+        reader = reader.schema(", ".join(f"{quote(name)} STRING" for name in names))
+    raw = reader.load(uri(path))
     return raw.selectExpr(*(cleaned(name, options.get("null_regex")) for name in raw.columns))
 
 

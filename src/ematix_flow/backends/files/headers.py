@@ -4,13 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+from ematix_flow.families.lake.place import LakePath
 from ematix_flow.families.lake.session import active
 
 _AT_ONCE = 8
+_LONGEST_HEADER = 65_536
 _MOST_LINES = 1_000
 """Comments and empty lines that may stand before a header."""
+
+
+def plain_header(path: LakePath, options: Mapping[str, Any]) -> list[str] | None:
+    """Return the column names of one plain file of this machine; None where only Spark's own parser can tell them."""
+    if not isinstance(path, Path) or path.suffix not in (".csv", ".tsv", ".txt") or not path.is_file():
+        return None
+    if not options.get("has_header", True) or options.get("terminator") or options.get("comment"):
+        return None
+    with path.open("rb") as file:
+        line = file.readline(_LONGEST_HEADER)
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        text = line.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError:
+        return None
+    special = {str(options.get("quote") or '"'), str(options.get("escape") or '"'), "\r", "\ufeff", "\0"}
+    names = text.split(str(options.get("delimiter") or ","))
+    distinct = {name.casefold() for name in names}
+    plain = not any(sign in text for sign in special) and all(name.strip() == name and name for name in names)
+    return names if plain and len(distinct) == len(names) else None
 
 
 def by_header(files: Sequence[str], options: Mapping[str, Any]) -> list[list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.families.carry import refusing_sql
@@ -12,10 +13,10 @@ if TYPE_CHECKING:
 
 # The first type that every value of a column has. Digits with a leading zero are names, not numbers: 01234 is a ZIP code.
 _INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
-_NUMBER = r"^[+-]?(([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|Inf(inity)?)$"
+NUMBER = r"^[+-]?(([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|Inf(inity)?)$"
 _DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?$"
-_ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
+ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _PARTS = r"^[+-]?([0-9]*)\\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?$"
 _UNLIKE_DIGITS = r"[eE].*$|[^0-9]"
 _FEW_DIGITS = 15  # so many survive in every double
@@ -37,26 +38,25 @@ _SURVIVES = (
     f"length({_digits('{0}')}) <= {_FEW_DIGITS} AND ({_digits('{0}')} = '' OR abs({_DOUBLE}) BETWEEN 1E-300 AND 1E300)"
 )
 _EXACT = f"({_SURVIVES} OR {_digits('{0}')} = {_digits(f'CAST({_DOUBLE} AS STRING)')})"
-_IS_NUMBER = f"{{0}} RLIKE '{_NUMBER}' AND NOT {{0}} RLIKE '^[+-]?0[0-9]'"
+_ISNUMBER = f"{{0}} RLIKE '{NUMBER}' AND NOT {{0}} RLIKE '^[+-]?0[0-9]'"
 _EXPONENT = f"IF({_part(3)} = '', 0, coalesce(try_cast({_part(3)} AS INT), 9999))"
 _WHOLE = f"greatest(0, length(trim(LEADING '0' FROM {_part(1)})) + {_EXPONENT})"
 _SCALE = f"greatest(0, length(trim(TRAILING '0' FROM {_part(2)})) - {_EXPONENT})"
 _CANDIDATES: tuple[tuple[str, str], ...] = (
     ("BIGINT", f"{{0}} RLIKE '{_INTEGER}' AND try_cast({{0}} AS BIGINT) IS NOT NULL"),
-    ("DOUBLE", f"{_IS_NUMBER} AND {_EXACT}"),
-    ("DECIMAL", f"{_IS_NUMBER} AND {{0}} RLIKE '{_PARTS}'"),
+    ("DOUBLE", f"{_ISNUMBER} AND {_EXACT}"),
+    ("DECIMAL", f"{_ISNUMBER} AND {{0}} RLIKE '{_PARTS}'"),
     ("BOOLEAN", "lower({0}) IN ('true', 'false')"),
     ("DATE", f"{{0}} RLIKE '{_DAY}' AND try_cast({{0}} AS DATE) IS NOT NULL"),
     ("TIMESTAMP_NTZ", f"{{0}} RLIKE '{_MOMENT}' AND try_cast({{0}} AS TIMESTAMP_NTZ) IS NOT NULL"),
-    ("TIMESTAMP", f"{{0}} RLIKE '{_ZONED}' AND try_cast({{0}} AS TIMESTAMP) IS NOT NULL"),
+    ("TIMESTAMP", f"{{0}} RLIKE '{ZONED}' AND try_cast({{0}} AS TIMESTAMP) IS NOT NULL"),
 )
 _TESTS = dict(_CANDIDATES)
 
 
-def typed(frame: DataFrame, limit: int | None) -> DataFrame:
-    """The columns in the types their values have; one pass over all rows, or over the first `limit`."""
-    kinds = kinds_of(frame, limit)
-    return frame.selectExpr(*(_cast(name, kind, sampled=bool(limit)) for name, kind in kinds.items()))
+def typed(frame: DataFrame, kinds: Mapping[str, str], *, hint: str | None) -> DataFrame:
+    """Return the columns in these types; with a hint, a value that is not exactly of its type ends the read with it."""
+    return frame.selectExpr(*(_cast(name, kind, hint) for name, kind in kinds.items()))
 
 
 def wrong_value(name: str, kind: str) -> str | None:
@@ -76,17 +76,17 @@ def read_value(name: str, kind: str, *, unless: str) -> str:
     return f"CASE WHEN {unless} THEN NULL ELSE CAST({quote(name)} AS {kind}) END AS {quote(name)}"
 
 
-def _cast(name: str, kind: str, *, sampled: bool) -> str:
-    """A value that the sample did not foretell is refused, because a cast might bend it."""
+def _cast(name: str, kind: str, hint: str | None) -> str:
+    """A value that was not foretold is refused, because a cast might bend it."""
     column = quote(name)
     cast, test = f"CAST({column} AS {kind})", _test(kind)
-    if not sampled or test is None:
+    if hint is None or test is None:
         return f"{cast} AS {column}"
     refused = refusing_sql(
         column,
         before=f"column {name!r}: ",
         after=f" is not a {kind}, as the first rows are",
-        hint="raise schema_infer_max_records, or leave it out: then all rows are looked at",
+        hint=hint,
     )
     return f"CASE WHEN {column} IS NULL OR ({test.replace('{0}', column)}) THEN {cast} ELSE {refused} END AS {column}"
 

@@ -14,13 +14,13 @@ from ematix_flow.backends.files.layout import Layout, Layouts, note_layout, note
 from ematix_flow.backends.files.marks import Instead, Marks
 from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob
-from ematix_flow.declare.strategy import Append, Truncate
+from ematix_flow.declare.strategy import Truncate
 from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.append import append, truncate
 from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed, image, new_row
 from ematix_flow.families.lake.checking import newest_in_files
-from ematix_flow.families.lake.checks import Facts, gather, gathering, refuse_broken
+from ematix_flow.families.lake.checks import Facts, gathering, refuse_broken
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.errors import recognising, translating
 from ematix_flow.families.lake.place import (
@@ -101,13 +101,6 @@ class FilesSink(LakeSink):
             return "Spark writes the columns that only the files have"
         return None
 
-    def publishes_without_spark(self, job: WriteJob) -> bool:
-        """Whole batches are published as they are, unless older ones must be written anew."""
-        table = job.shape.table
-        layout = self._layouts.read((table.schema, table.name)) or Layout(self._format, table.columns)
-        is_plain = _is_final(job) and isinstance(job.strategy, (Append, Truncate)) and self._format == "parquet"
-        return is_plain and self.place.is_local and not outdated(layout, self._folder(job))
-
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """The batch as it will be published, one file per task."""
         folder, layout = local(self.stage_folder(job)), self._layout(job)
@@ -122,16 +115,16 @@ class FilesSink(LakeSink):
         folder, layout = self.stage_folder(job), self._layout(job)
         self.place.meet(frame.sparkSession)
         with recognising(), exactly(frame.sparkSession):
-            # A micro-batch is counted while it is written: its stage need not be read again.
-            counted, told = gathering(watched(frame), job) if job.batch is not None else (watched(frame), None)
+            # Rows are counted while they are written: the stage need not be read again.
+            counted, facts = gathering(watched(frame), job, lambda: self._staged(job, layout))
             if _is_final(job):
                 rows = counted.alias("s").selectExpr(*image(Words(job), new_row(Words(job))))
                 write_files(rows, layout, folder / "batch", job.write_options)
             else:
                 counted.write.mode("overwrite").parquet(uri(folder / "rows"))
-            facts = told() if told is not None else gather(self._staged(job, layout), job)
-        facts.write(folder / FACTS)
-        return Stage("", facts.rows, str(folder))
+            found = facts()
+        found.write(folder / FACTS)
+        return Stage("", found.rows, str(folder))
 
     def _staged(self, job: WriteJob, layout: Layout) -> DataFrame:
         folder = self.stage_folder(job)

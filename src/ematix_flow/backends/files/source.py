@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.arrow_source import PlainRead, plain_plan, plain_read
+from ematix_flow.backends.files.arrow_source import PlainRead, chosen_columns, plain_plan, plain_read
 from ematix_flow.backends.files.batches import read_table
-from ematix_flow.backends.files.foreign import check_options, read_foreign
+from ematix_flow.backends.files.declared import as_declared, can_declare
+from ematix_flow.backends.files.foreign import check_options, read_foreign, read_texts
+from ematix_flow.backends.files.known_types import Stamp
 from ematix_flow.backends.files.layout import Layout, Layouts
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.declare.connections.lakes import format_from_path
+from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.place import LakePath, Place, explained
 from ematix_flow.families.lake.s3.path import S3Path
-from ematix_flow.families.lake.sql_source import LakeSource
+from ematix_flow.families.lake.session import quote
+from ematix_flow.families.lake.sql_source import LakeSource, names_of
 from ematix_flow.families.sql.linear import clean
 from ematix_flow.foundation.errors import RunFailed
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
 
     from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
@@ -37,9 +41,34 @@ class FilesSource(LakeSource):
         self._format = resolved.format
         self._options = dict(read_options or {})
         self._layouts = Layouts(self._place)
-        self._opened: dict[LakePath, tuple[frozenset[tuple[str, Any, int]], DataFrame]] = {}
+        self._opened: dict[LakePath, tuple[Stamp, DataFrame]] = {}
+        self._declared: Mapping[str, Column] = {}
         self.what = f"a folder or file of {self._format}"
         check_options(self._format, self._options)
+
+    def declare(self, columns: Sequence[Column]) -> None:
+        """Take the types of CSV columns from their declaration, wherever a query only selects them."""
+        if self._format == "csv" and can_declare(columns):
+            self._declared = {column.name: column for column in columns}
+
+    def _run(self, query: str, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        path = self._selected_from(query) if self._declared else None
+        if path is None:
+            return super()._run(query, spark, open_until)
+        frame = self._over(query, spark, open_until, lambda found: read_texts(found, self._options))
+        names: list[str] = frame.columns
+        if len(set(names)) < len(names):  # which the plan refuses
+            return frame
+        known = self._declared
+        return frame.selectExpr(*(as_declared(known[name]) if name in known else quote(name) for name in names))
+
+    def _selected_from(self, query: str) -> LakePath | None:
+        """The foreign file that a query takes whole columns from, None when it does more than that."""
+        from sqlglot import exp
+
+        tree = chosen_columns(query)
+        path = self.locate(names_of(tree.find(exp.Table))) if tree is not None else None
+        return path if path is not None and self._layout(path) is None else None
 
     def find(self, path: LakePath) -> LakePath | None:
         """`raw.events` is the folder raw/events, or the file raw/events.csv (or .csv.gz, .tsv …)."""
@@ -88,7 +117,7 @@ class FilesSource(LakeSource):
         stamp = _stamp(path)
         known = self._opened.get(path)
         if known is None or known[0] != stamp:
-            known = (stamp, read_foreign(self._format, path, self._options))
+            known = (stamp, read_foreign(self._format, path, self._options, stamp))
             self._opened[path] = known
         return known[1]
 
@@ -117,10 +146,12 @@ def _called(path: LakePath) -> list[LakePath]:
     return sorted(item for item in path.parent.glob("*") if item.is_file() and item.name.split(".")[0] == path.name)
 
 
-def _stamp(path: LakePath) -> frozenset[tuple[str, Any, int]]:
-    """What is there now: names, times and sizes."""
+def _stamp(path: LakePath) -> Stamp:
+    """What is there now: names, times and sizes; in a bucket, where two may have the same names, its address too."""
     if isinstance(path, S3Path):
-        return frozenset((item.key, item.tag, item.size) for item in path.bucket.listed(path.key))
+        return frozenset((f"{path.bucket.endpoint}/{path.bucket.name}/{item.key}", item.tag, item.size)
+                         for item in path.bucket.listed(path.key))  # fmt: skip
     with explained(path):
         files = [path] if path.is_file() else [item for item in path.rglob("*") if item.is_file()]
-        return frozenset((str(item), item.stat().st_mtime_ns, item.stat().st_size) for item in files)
+        known = [(str(item.absolute()), item.stat()) for item in files]
+        return frozenset((name, about.st_mtime_ns, about.st_ctime_ns, about.st_size) for name, about in known)

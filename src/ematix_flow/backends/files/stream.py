@@ -32,7 +32,7 @@ from ematix_flow.families.lake.place import LakePath, Place
 from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.families.lake.session import active, exactly
 from ematix_flow.families.messages.decode import SOURCE
-from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingTable, PlanError, RunFailed
+from ematix_flow.foundation.errors import ConfigError, MissingTable, PlanError, RunFailed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -277,11 +277,6 @@ def _gone(path: LakePath, names: Sequence[str]) -> PlanError:
 
 def _check_options(file_format: str, read: StreamRead) -> None:
     check_options(file_format, _read_options(read))
-    if "batch_size" in _read_options(read):
-        raise DeclarationError(
-            f"{read.stream}: json_read_options has batch_size, which says nothing in a stream",
-            hint="leave it out; max_rows_per_batch= bounds a micro-batch",
-        )
 
 
 def _read_options(read: StreamRead | _Reading) -> Mapping[str, Any]:

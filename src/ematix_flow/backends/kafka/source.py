@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import KafkaConnection
 
 EARLIEST, LATEST = "earliest", "latest"
-_LOSS = ("failOnDataLoss", "OffsetOutOfRange", "data may have been lost")
-"""What Spark's connector and Kafka's client say of messages that are gone."""
+MAX_ROWS = 250_000
+"""Messages of a micro-batch where the stream does not say: the first one from `earliest` would be the whole topic."""
+_LOSS = ("[KAFKA_DATA_LOSS", "consumer.OffsetOutOfRangeException", "data may have been lost")
+"""What Spark's connector and Kafka's client say of messages that are gone; none of it can be the name of a topic."""
 _FROM_THE_BEGINNING = -2  # as Spark's connector writes it
 _ABSENT = {"message_id": "CAST(NULL AS STRING)"}  # Kafka knows a message by its offset
 
@@ -57,8 +59,7 @@ class KafkaSource:
             # Others among them are for the engine, or for other sources.
             **{key: str(value) for key, value in read.options.items() if key.startswith("kafka.")},
         }
-        if read.max_rows is not None:
-            options["maxOffsetsPerTrigger"] = str(read.max_rows)
+        options["maxOffsetsPerTrigger"] = str(read.max_rows if read.max_rows is not None else MAX_ROWS)
         loaded = spark.readStream.format("kafka").options(**options).load()
         return loaded.selectExpr(
             *(f"CAST({_ABSENT.get(column, f'`{column}`')} AS {kind}) AS `{column}`" for column, kind in ENVELOPE)

@@ -60,6 +60,7 @@ class MySqlDialect(SqlDialect):
 
     name = "mysql"
     changes_roll_back = False
+    current_schema = "DATABASE()"
 
     def __init__(self, collation: Callable[[], str] = _portable_collation) -> None:
         self._ask_collation = collation
@@ -141,6 +142,11 @@ class MySqlDialect(SqlDialect):
         if column.type.kind in (*_TEXTS, "jsonb"):
             left, right = self._bytes(left, column.type), self._bytes(right, column.type)
         return f"NOT ({left} <=> {right})"
+
+    def either(self, condition: str, one: str, other: str, column: Column) -> str:
+        if column.type.kind in (*_TEXTS, "jsonb", "uuid"):  # two columns may have two collations, which do not mix
+            one, other = (f"CONVERT({value} USING utf8mb4) COLLATE utf8mb4_bin" for value in (one, other))
+        return super().either(condition, one, other, column)
 
     def _bytes(self, expression: str, column_type: ColumnType) -> str:
         """A text as bytes: no collation makes two of them equal, no blank at the end is lost."""

@@ -16,6 +16,7 @@ from ematix_flow.contract.lane import Tasks
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, ColumnType
+from ematix_flow.families.arrow_tasks import in_tasks
 from ematix_flow.families.attempt import attempt_number
 from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import pairs
@@ -67,7 +68,7 @@ class MySqlSink(SqlSink):
             self._create_stage(session, job, relation)
             from_files = bool(session.scalar("SELECT @@GLOBAL.local_infile"))
         work = _writer(access(self._connection), relation, pairs(columns), from_files=from_files)
-        outcome = tasks.mapInArrow(staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        outcome = in_tasks(tasks, staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
             # A task that Spark gave up may still live: from now on it finds no table of its name.

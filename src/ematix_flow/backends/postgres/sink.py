@@ -6,28 +6,33 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.postgres import replacing
 from ematix_flow.backends.postgres.ddl import PostgresDdl
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.errors import translate
+from ematix_flow.backends.postgres.replacing import ATTEMPT, sealed_name, stage_name
 from ematix_flow.backends.postgres.session import connect, dsn
 from ematix_flow.contract.lane import Tasks
-from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.contract.write import Counts, Stage, WriteJob
 from ematix_flow.declare.types import Column, ColumnType
+from ematix_flow.families.arrow_tasks import in_tasks
 from ematix_flow.families.attempt import attempt_number
-from ematix_flow.families.carry import staging
+from ematix_flow.families.carry import staging, unpack
 from ematix_flow.families.frames import arrow_type, pairs
 from ematix_flow.families.small_arrow import repeated, row_batch
+from ematix_flow.families.sql.held import HeldSession
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
+from ematix_flow.families.sql.statements import Writing
 from ematix_flow.foundation import fault
+from ematix_flow.foundation.errors import NullViolation, TextTooLong
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from ematix_flow.declare.connections import PostgresConnection
 
-_ATTEMPT = "_flow_attempt"
-_SEALED = "_sealed"
+_REFUSED = (NullViolation, TextTooLong)
 
 
 class PostgresSink(SqlSink):
@@ -37,23 +42,30 @@ class PostgresSink(SqlSink):
 
     def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
+        self._held: HeldSession | None = None
 
     def connect(self) -> SqlSession:
-        return connect(self._connection)
+        return self._held.lent() if self._held is not None else connect(self._connection)
+
+    def hold(self) -> None:
+        self._held = HeldSession(lambda: connect(self._connection), reset="DISCARD ALL")
+
+    def release(self) -> None:
+        if self._held is not None:
+            self._held.close()
 
     def ddl(self) -> PostgresDdl:
         return PostgresDdl(self._connection)
 
-    def _stage_name(self, run_id: str) -> str:
-        return f"stage_{run_id.replace('-', '')}"
+    def _relation(self, name: str) -> str:
+        return self.dialect.relation(self.dialect.meta_schema, name)
 
     def _create_stage(self, job: WriteJob) -> str:
-        name = self._stage_name(job.run_id)
-        relation = self.dialect.relation(self.dialect.meta_schema, name)
+        relation = self._relation(stage_name(job.run_id))
         columns = [
             f"{self.dialect.quote(column.name)} {self._stage_type(column)}" for column in job.shape.declared.columns
         ]
-        columns.append(f"{_ATTEMPT} bigint")
+        columns.append(f"{ATTEMPT} bigint")
         with self.connect() as session:
             session.execute(f"CREATE UNLOGGED TABLE {relation} ({', '.join(columns)})")
         return relation
@@ -72,33 +84,57 @@ class PostgresSink(SqlSink):
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
         """COPY from every task; only rows of attempts that Spark counts are ever read."""
+        with self.connect() as session:
+            replaces = replacing.create(session, self._writing(job, stage_name(job.run_id)))
+        if replaces:
+            try:
+                return self._filled(job, tasks, replaces=True)
+            except Exception as exc:
+                if not isinstance(unpack(str(exc)), _REFUSED):
+                    raise
+                with self.connect() as session:  # a stage without the table's own rules says which rows break them
+                    self.drop_stage(session, job.run_id)
         self._create_stage(job)
+        return self._filled(job, tasks)
+
+    def _writing(self, job: WriteJob, name: str) -> Writing:
+        return Writing(self.dialect, job, self._relation(name))
+
+    def _filled(self, job: WriteJob, tasks: Tasks, *, replaces: bool = False) -> Stage:
         columns = pairs(job.shape.declared.columns)
-        work = _writer(dsn(self._connection), self.dialect.meta_schema, self._stage_name(job.run_id), columns)
-        outcome = tasks.mapInArrow(staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        work = _writer(dsn(self._connection), self.dialect.meta_schema, stage_name(job.run_id), columns)
+        outcome = in_tasks(tasks, staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
             relation = self._seal(session, job.run_id)
             if int(session.scalar(f"SELECT COUNT(*) FROM {relation}")) != rows:
                 winners = ", ".join(str(row["attempt"]) for row in outcome) or "-1"
-                session.execute(f"DELETE FROM {relation} WHERE {_ATTEMPT} NOT IN ({winners})")
+                session.execute(f"DELETE FROM {relation} WHERE {ATTEMPT} NOT IN ({winners})")
+            if replaces:
+                replacing.add_key(session, self._writing(job, sealed_name(job.run_id)))
             session.execute(f"ANALYZE {relation}")
         return Stage(relation, rows)
+
+    def _replace(self, session: SqlSession, writing: Writing, staged: int) -> Counts:
+        """The stage takes the table's place where it can, and fills it where not."""
+        deleted = replacing.replace_table(session, writing)
+        if deleted is None:
+            return super()._replace(session, writing, staged)
+        return Counts(read=staged, inserted=staged, deleted=deleted)
 
     def _seal(self, session: SqlSession, run_id: str) -> str:
         """Nobody writes here any more: a task that Spark gave up may still live, and finds no table of its name.
 
         One that is in the middle of its COPY would hold the table until its end, so its connection is ended.
         """
-        name = self._stage_name(run_id)
-        relation = self.dialect.relation(self.dialect.meta_schema, name)
+        relation, sealed = self._relation(stage_name(run_id)), sealed_name(run_id)
         session.execute(
             "SELECT pg_terminate_backend(a.pid) FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid "
             f"WHERE l.relation = to_regclass({self.dialect.text_literal(relation)}) AND l.mode = 'RowExclusiveLock' "
             "AND a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()"
         )
-        session.execute(f"ALTER TABLE {relation} RENAME TO {self.dialect.quote(name + _SEALED)}")
-        return self.dialect.relation(self.dialect.meta_schema, name + _SEALED)
+        session.execute(f"ALTER TABLE {relation} RENAME TO {self.dialect.quote(sealed)}")
+        return self._relation(sealed)
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:
         """Fill the stage inside the database."""
@@ -110,8 +146,7 @@ class PostgresSink(SqlSink):
         return Stage(relation, rows)
 
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
-        names = [self._stage_name(run_id), self._stage_name(run_id) + _SEALED]
-        relations = ", ".join(self.dialect.relation(self.dialect.meta_schema, name) for name in names)
+        relations = ", ".join(self._relation(name) for name in (stage_name(run_id), sealed_name(run_id)))
         session.execute(f"DROP TABLE IF EXISTS {relations}")
 
 
@@ -167,7 +202,7 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
         arrays.append(array)
     arrays.append(repeated(attempt, pa.int64(), batch.num_rows))
     names = [name for name, _ in columns]
-    return pa.RecordBatch.from_arrays(arrays, names=[*names, _ATTEMPT])
+    return pa.RecordBatch.from_arrays(arrays, names=[*names, ATTEMPT])
 
 
 def _sixteen_bytes(texts: Any) -> Any:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import PostgresConnection
 
 PAGES_PER_SPLIT = 4096  # 32 MB: below that, a second connection costs more than it saves
+_FEW_PAGES = 64
 _DIALECT = PostgresDialect()
 _UNBOUNDED_NUMERIC = Numeric(38, 18)
 
@@ -94,8 +95,19 @@ def _describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
 
 
 def _estimate(session: SqlSession, query: str) -> int | None:
+    """How many rows PostgreSQL expects; a small table that it has never counted is counted here, and not guessed at."""
     plan = session.scalar(f"EXPLAIN (FORMAT JSON) {query}")
-    return int(plan[0]["Plan"]["Plan Rows"]) if isinstance(plan, list) else None
+    if not isinstance(plan, list):
+        return None
+    expected, parsed = int(plan[0]["Plan"]["Plan Rows"]), linear(query, "postgres")
+    pages = _pages(session, parsed) if parsed is not None else None
+    if parsed is None or pages is None or pages > _FEW_PAGES:
+        return expected
+    relation = _DIALECT.relation(parsed.schema, parsed.table)
+    is_counted = session.scalar(
+        f"SELECT reltuples >= 0 FROM pg_class WHERE oid = to_regclass({_DIALECT.text_literal(relation)})"
+    )
+    return expected if is_counted else min(expected, int(session.scalar(f"SELECT COUNT(*) FROM {relation}")))
 
 
 def _parts(session: SqlSession, query: str, parallelism: int) -> tuple[tuple[str, ...], str]:

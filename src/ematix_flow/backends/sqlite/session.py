@@ -17,13 +17,13 @@ from urllib.parse import quote
 
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.expressions.sqlite_functions import register
+from ematix_flow.families.sql.in_memory import file_of, is_in_memory
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, Unsupported
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import SQLiteConnection
 
-MEMORY = ":memory:"
 BUSY_SECONDS = 10
 OLDEST = (3, 35, 0)
 DECIMAL_ORDER = "flow_decimal_order"
@@ -31,8 +31,7 @@ DECIMAL_ORDER = "flow_decimal_order"
 
 def connect(connection: SQLiteConnection) -> SqlSession:
     """A session for people: the file is made when it is not there, its folder is not."""
-    path = connection.resolved().path
-    return _open(MEMORY if path == MEMORY else _uri(database_path(connection), "rwc"))
+    return _open(_uri(database_path(connection), "rwc"))
 
 
 def connect_source(connection: SQLiteConnection) -> SqlSession:
@@ -60,9 +59,11 @@ def connect_file(path: Path) -> SqlSession:
 
 
 def database_path(connection: SQLiteConnection) -> Path:
-    """The file of a connection; one in memory has none that a pipeline could share."""
+    """The file of a connection; for one in memory a file that goes with this process."""
     path = connection.resolved().path
-    if path == MEMORY or path.startswith("file:"):
+    if is_in_memory(path):
+        return file_of("sqlite", connection.name)
+    if path.startswith("file:"):
         raise Unsupported(
             f"connection {connection.name!r} is {path}, and a pipeline opens its database more than once: "
             "every time it would find another, empty one",
@@ -74,6 +75,9 @@ def database_path(connection: SQLiteConnection) -> Path:
 def source_uri(connection: SQLiteConnection) -> str:
     """How drivers open a source: never making the file, and read-only where the file is."""
     path = database_path(connection)
+    if not path.exists() and is_in_memory(connection.resolved().path):
+        with connect_target(connection) as session:  # it is there from the start, and empty
+            session.execute("SELECT 1")
     if not path.exists():
         raise ConnectionFailed(
             f"there is no SQLite database at {path}", hint=f"check path= of connection {connection.name!r}"
@@ -89,8 +93,7 @@ def require_adbc() -> None:
 
 def identity(connection: SQLiteConnection) -> tuple[str, ...]:
     """The real path: the same means the same database."""
-    path = connection.resolved().path
-    return ("sqlite", path if path == MEMORY else os.path.realpath(path))
+    return ("sqlite", str(database_path(connection)))
 
 
 def _uri(path: Path, mode: str) -> str:

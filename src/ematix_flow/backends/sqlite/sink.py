@@ -48,6 +48,10 @@ class SqliteSink(SqlSink):
     def connect(self) -> SqlSession:
         return connect_target(self._connection)
 
+    def has_database(self) -> bool:
+        """Return whether the file is there."""
+        return database_path(self._connection).exists()
+
     def ddl(self) -> SqliteDdl:
         return SqliteDdl(self._connection)
 

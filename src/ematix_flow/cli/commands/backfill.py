@@ -129,11 +129,13 @@ def _show(planned: Plan, output: Output) -> int:
 
 def _crew(planned: Plan, loaded: Loaded, choice: RunLogChoice, parallel: int) -> Crew | None:
     """Several workers, where they may work side by side."""
+    from ematix_flow.engine.warm.policy import own_engine
     from ematix_flow.orchestrate.backfill_crew import Crew
 
     count = min(parallel, len(planned.windows))
     if count < 2 or not planned.manner.side_by_side:
         return None
+    own_engine()  # the workers are processes of their own: they share one engine, which ends with this command
     return Crew(_arguments(planned, loaded), {"EMATIX_FLOW_RUN_LOG_URL": choice.address}, count)
 
 

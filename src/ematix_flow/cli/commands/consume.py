@@ -34,6 +34,8 @@ if TYPE_CHECKING:
               help="the wait before the first restart, then twice as long each time  [default: 1000]")  # fmt: skip
 @click.option("--max-backoff-ms", type=click.IntRange(min=1), metavar="MS",
               help="the longest wait before a restart  [default: 60000]")  # fmt: skip
+@click.option("--reset-backoff-after-secs", type=click.FloatRange(min=0), metavar="SECONDS",
+              help="begin to count restarts anew after so long without an error, else 300")  # fmt: skip
 @click.option("--max-restarts", type=click.IntRange(min=0), metavar="N",
               help="give up after so many restarts in a row  [default: never]")  # fmt: skip
 @run_log_options
@@ -87,6 +89,7 @@ def _restarts(declared: Restarts, said: Mapping[str, Any]) -> Restarts:
         "initial_backoff_ms": said["initial_backoff_ms"],
         "max_backoff_ms": said["max_backoff_ms"],
         "most": said["max_restarts"],
+        "reset_after_secs": said["reset_backoff_after_secs"],
     }
     made = replace(declared, **{name: value for name, value in given.items() if value is not None})
     if made.max_backoff_ms < made.initial_backoff_ms:

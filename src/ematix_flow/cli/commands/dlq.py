@@ -27,6 +27,7 @@ _HERE = "ematix_flow.cli.commands.dlq"
 _HEADER = ("ID", "STAGE", "TARGET", "STATUS", "TRIES", "FAILED", "POSITION", "ERROR")
 _STATUSES = ("pending", "leased", "parked")
 _SHORT_ID = 12
+_ID = re.compile(r"[0-9a-f]{1,64}")
 _SHORT_ERROR = 70
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
@@ -56,14 +57,15 @@ def group() -> None:
 @click.option("--status", type=click.Choice(_STATUSES), help="only these")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="at most so many")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="leave out the newest so many")
+@_stream_option
 @stream_options
 @click.pass_obj
-def list_command(output: Output, name: str | None, status: str | None, limit: int, offset: int, module: str | None,
-                 config: str | None) -> None:  # fmt: skip
+def list_command(output: Output, name: str | None, status: str | None, limit: int, offset: int, stream: str | None,
+                 module: str | None, config: str | None) -> None:  # fmt: skip
     """The dead letters of a stream, the newest first."""
     from ematix_flow.engine.streams import desk
 
-    spec = chosen(name, module, config)
+    spec = chosen(stream or name, module, config)
     letters = desk.listed(spec, status, limit=limit, offset=offset)
     told = desk.stats(spec)
     if output.json:
@@ -76,14 +78,20 @@ def list_command(output: Output, name: str | None, status: str | None, limit: in
 
 
 @click.command("show", cls=FlowCommand)
-@click.argument("letter", metavar="ID")
+@click.argument("letters", metavar="[NAME] ID", nargs=-1, required=True)
 @_stream_option
 @stream_options
 @click.pass_obj
-def show_command(output: Output, letter: str, stream: str | None, module: str | None, config: str | None) -> None:
+def show_command(
+    output: Output, letters: tuple[str, ...], stream: str | None, module: str | None, config: str | None
+) -> None:
     """Everything about one message; the first letters of its id are enough."""
     from ematix_flow.engine.streams import desk
 
+    stream, letters = _named(letters, stream)
+    if len(letters) != 1:
+        raise click.UsageError("name one message by its id", ctx=click.get_current_context(silent=True))
+    (letter,) = letters
     spec = chosen(stream, module, config)
     found = desk.found(spec, letter)
     if found is None:
@@ -96,7 +104,7 @@ def show_command(output: Output, letter: str, stream: str | None, module: str | 
 
 
 @click.command("replay", cls=FlowCommand)
-@click.argument("letters", metavar="[ID...]", nargs=-1)
+@click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
 @click.option("--first", type=click.IntRange(min=1), metavar="N", help="the oldest so many")
 @click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
@@ -115,6 +123,7 @@ def replay_command(output: Output, letters: tuple[str, ...], everything: bool, f
     """
     from ematix_flow.engine.streams import desk
 
+    stream, letters = _named(letters, stream)
     selection = _selection(letters, everything=everything, first=first)
     spec = chosen(stream, module, config)
     run_log = run_log_choice.for_writing(output)
@@ -135,7 +144,7 @@ def replay_command(output: Output, letters: tuple[str, ...], everything: bool, f
 
 
 @click.command("park", cls=FlowCommand)
-@click.argument("letters", metavar="[ID...]", nargs=-1)
+@click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
 @_stream_option
 @stream_options
@@ -145,13 +154,14 @@ def park_command(output: Output, letters: tuple[str, ...], everything: bool, str
     """Keep messages, and leave them out of `replay --all`; by its id a parked one can still be replayed."""
     from ematix_flow.engine.streams import desk
 
+    stream, letters = _named(letters, stream)
     selection = _selection(letters, everything=everything)
     spec = chosen(stream, module, config)
     _conclude(output, spec.name, "parked", desk.parked(spec, selection))
 
 
 @click.command("purge", cls=FlowCommand)
-@click.argument("letters", metavar="[ID...]", nargs=-1)
+@click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
 @click.option("--older-than", metavar="SPAN", help="those that failed longer ago than 30d, 12h, 90m")
 @_stream_option
@@ -163,9 +173,17 @@ def purge_command(output: Output, letters: tuple[str, ...], everything: bool, ol
     from ematix_flow.engine.streams import desk
 
     span = _span(older_than) if older_than is not None else None
+    stream, letters = _named(letters, stream)
     selection = _selection(letters, everything=everything, older_than=span)
     spec = chosen(stream, module, config)
     _conclude(output, spec.name, "purged", desk.purged(spec, selection))
+
+
+def _named(letters: tuple[str, ...], stream: str | None) -> tuple[str | None, tuple[str, ...]]:
+    """Return the stream and the ids: `replay NAME ID` is `replay ID --stream NAME`, as ids are numbers in hexadecimal."""
+    if stream is None and letters and _ID.fullmatch(letters[0]) is None:
+        return letters[0], letters[1:]
+    return stream, letters
 
 
 def _selection(letters: tuple[str, ...], *, everything: bool, first: int | None = None,

@@ -59,7 +59,12 @@ def _settings(output: Output) -> int:
 
     choice = choose()
     chosen = profile.Setting("engine", choice.shown, choice.reason)
-    found = [chosen, *profile.settings(jars.read_lock(), choice=choice)]
+    accelerator = profile.accelerator(choice)
+    native = profile.Setting("accelerator", "none", "none is on the class path: Comet, Gluten and RAPIDS are known")
+    if accelerator is not None:
+        used = "none" if accelerator.obstacle else accelerator.accelerator.title
+        native = profile.Setting("accelerator", used, f"{accelerator}: {accelerator.obstacle or 'it fits this Spark'}")
+    found = [chosen, native, *profile.settings(jars.read_lock(), choice=choice)]
     if output.json:
         output.document([{**asdict(item), "value": item.shown} for item in found])
     else:

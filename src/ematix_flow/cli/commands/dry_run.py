@@ -38,6 +38,8 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
         width=report.widest([spec.name for spec in specs]),
         loads=False,
     )
+    if not output.json:
+        output.data("DRY RUN: everything is rolled back")
     outcome = walk(specs, attempt=runner.attempt, skip=runner.skipped)
     if output.json:
         output.document(outcome.to_dict())

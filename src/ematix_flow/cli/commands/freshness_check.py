@@ -14,7 +14,7 @@ from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.moments import local
 from ematix_flow.cli.output import Output
-from ematix_flow.cli.watchers import RECENT, WatchWishes
+from ematix_flow.cli.watchers import WatchWishes
 
 if TYPE_CHECKING:
     from ematix_flow.orchestrate.freshness import FreshnessState
@@ -54,7 +54,7 @@ def command(output: Output, module: str | None, wishes: WatchWishes, run_log_cho
 
 def _tell(states: Sequence[FreshnessState], wishes: WatchWishes, output: Output, choice: RunLogChoice) -> None:
     """Let alerters and the metrics sink know; what they cannot hear changes no answer."""
-    from ematix_flow.observe.alerts.outages import from_history
+    from ematix_flow.observe.alerts.outages import known_in
     from ematix_flow.observe.alerts.settings import wanted_alerters
     from ematix_flow.observe.metrics.sinks import Sink
     from ematix_flow.observe.settings import Wishes, observers
@@ -65,7 +65,7 @@ def _tell(states: Sequence[FreshnessState], wishes: WatchWishes, output: Output,
     if states and wanted_alerters(wishes.alerters, warn=lambda _: None):
         run_log = choice.for_writing(output)
     if run_log is not None:
-        known = outages_ended(states, run_log, from_history(run_log.list_runs(limit=RECENT)[0]))
+        known = outages_ended(states, run_log, known_in(run_log))
     said = Wishes(wishes.alerters, wishes.metrics, wishes.traces, wishes.lineage)
     watching = observers(said, warn=output.warn, known=known, run_log_option=choice.option)
     try:

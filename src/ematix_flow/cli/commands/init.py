@@ -16,21 +16,28 @@ _CONTENTS = (
     ("data/", "a small shop to play with"),
     ("README.md", "what to try"),
 )
+_DEPLOYMENT = (
+    ("Dockerfile", "an image with Java, Spark and the pipelines"),
+    ("flow.service", "a systemd unit that runs the scheduler"),
+    (".github/workflows/flow.yml", "checks at every push, and a load every hour"),
+)
 
 
 @click.command("init", cls=FlowCommand)
 @click.argument("path", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="overwrite files that are already there")
+@click.option("--deploy", is_flag=True, help="add a Dockerfile, a systemd unit and a GitHub workflow")
 @click.pass_obj
-def command(output: Output, path: Path, force: bool) -> None:
+def command(output: Output, path: Path, force: bool, deploy: bool) -> None:
     """Write a project that runs: tables, pipelines, connections and a small shop to play with."""
     from ematix_flow.cli.starter import scaffold_project
 
-    written = scaffold_project(path, force=force)
+    written = scaffold_project(path, force=force, deploy=deploy)
     here = "" if path.resolve() == Path.cwd() else f"cd {shlex.quote(str(path))} && "
     following = f"{here}flow run --module pipelines --all"
     if output.json:
         output.document({"path": str(path), "files": [str(one) for one in written], "next": following})
         return
-    output.table([(f"  {path / name}{'/' if name.endswith('/') else ''}", text) for name, text in _CONTENTS])
+    listed = (*_CONTENTS, *(_DEPLOYMENT if deploy else ()))
+    output.table([(f"  {path / name}{'/' if name.endswith('/') else ''}", text) for name, text in listed])
     output.talk(f"next: {following}")

@@ -11,10 +11,10 @@ from ematix_flow.cli.flags import run_log_options
 from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.output import Output
-from ematix_flow.cli.vital import DIED, shown_status
 from ematix_flow.foundation.errors import UnknownName
 from ematix_flow.observe.logs import CAPTURE_VARIABLE, log_file, read_run_logs
 from ematix_flow.runlog.records import FINISHED
+from ematix_flow.runlog.worker import DIED, shown_status
 
 if TYPE_CHECKING:
     from ematix_flow.runlog.protocol import RunLog

@@ -109,12 +109,14 @@ def _at_once(worker: Worker, run_log: RunLog | None, watchers: Watchers, options
 
 def _conclude(outcome: Outcome, output: Output, *, engine_seconds: float | None, history: str) -> None:
     if output.json:
-        output.document(outcome.to_dict())
+        alone = outcome.results[0].to_dict() if len(outcome.results) == 1 and not outcome.failed else {}
+        output.document({**alone, **outcome.to_dict()})
         return
     told = report.summary(
         succeeded=len(outcome.results),
         failed=len(outcome.failed),
         skipped=len(outcome.skipped),
         engine_seconds=engine_seconds,
+        session=report.session_of(outcome.results),
     )
     output.talk(f"{told} · history: {history}" if history else told)

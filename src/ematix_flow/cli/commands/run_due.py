@@ -61,6 +61,8 @@ def command(output: Output, moment: datetime | None, interval: float, parallel: 
         firing = Firing(jobs, run_log, work, now=now, interval=interval,
                         say=output.talk, parallel=parallel)  # fmt: skip
         result = firing.go()
+        for event in result.skipped:
+            watchers.hear("skipped", event.name)
     finally:
         watchers.close()
         run_log.close()

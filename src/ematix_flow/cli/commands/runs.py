@@ -9,13 +9,13 @@ from ematix_flow.cli.commands.runs_compare import run_of
 from ematix_flow.cli.cost_lines import fact_lines, target_lines
 from ematix_flow.cli.explain import explanation
 from ematix_flow.cli.figures import Figures, targets_of
-from ematix_flow.cli.flags import run_log_options
+from ematix_flow.cli.flags import run_log_options, unwatched_options
 from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
 from ematix_flow.cli.moments import duration, local
 from ematix_flow.cli.output import Output
-from ematix_flow.cli.vital import DIED, shown_status
 from ematix_flow.runlog.records import STATUSES, RunRecord
+from ematix_flow.runlog.worker import DIED, shown_status
 
 _HERE = "ematix_flow.cli.commands.runs"
 _HEADER = ("RUN", "PIPELINE", "STATUS", "STARTED", "TOOK", "ROWS")
@@ -48,6 +48,7 @@ def group(ctx: click.Context) -> None:
 @click.option("--status", type=click.Choice(STATUSES), help="only runs with this status")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="at most so many")
 @click.option("--offset", type=click.IntRange(min=0), default=0, help="leave out the newest so many")
+@unwatched_options
 @run_log_options
 @click.pass_obj
 def list_command(output: Output, pipeline: str | None, status: str | None, limit: int, offset: int,

@@ -16,8 +16,8 @@ from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.moments import duration, local
 from ematix_flow.cli.output import Output
-from ematix_flow.cli.vital import shown_status
 from ematix_flow.orchestrate import wishes
+from ematix_flow.runlog.worker import shown_status
 
 if TYPE_CHECKING:
     from ematix_flow.runlog.records import RunRecord

@@ -39,7 +39,7 @@ _HANDED_ON = "EMATIX_FLOW_METRICS_URL"
               "spark-submit://<master>")  # fmt: skip
 @click.option("--max-concurrent", type=click.IntRange(min=1), default=lambda: os.cpu_count() or 2, metavar="N",
               help="runs at the same time  [default: the cores of this machine]")  # fmt: skip
-@click.option("--poll-interval", type=click.FloatRange(min=0.1), default=10.0, show_default=True, metavar="SECONDS",
+@click.option("--poll-interval", type=click.FloatRange(min=0), default=10.0, show_default=True, metavar="SECONDS",
               help="how often to look at the clock")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS",
               help="how long ago a schedule may have fired")  # fmt: skip
@@ -61,12 +61,15 @@ def command(output: Output, /, executor_url: str, module: str | None, wishes: Wa
     inprocess:// are finished first.
     """
     loaded = modules.load(module)
+    from ematix_flow.engine.warm.policy import own_engine
     from ematix_flow.executors.urls import executor_from_url
     from ematix_flow.orchestrate.jobs import declared_jobs
     from ematix_flow.orchestrate.scheduler import Scheduler, Settings
     from ematix_flow.runlog.urls import from_url
 
     jobs, executor = declared_jobs(), executor_from_url(executor_url)
+    if executor_url.startswith("subprocess"):
+        own_engine()  # every run is a process of its own: they share one engine, which ends with this scheduler
     _check(run_log_choice, executor_url)
     run_log = from_url(run_log_choice.address)
     watchers = Watchers(wishes, output, run_log, run_log_choice.option)

@@ -14,6 +14,12 @@ TEMPLATES = {
     "README.md": "README.md.txt",
     ".gitignore": "gitignore.txt",
 }
+DEPLOYMENT = {
+    "Dockerfile": "Dockerfile.txt",
+    "flow.service": "flow.service.txt",
+    ".github/workflows/flow.yml": "workflow.yml.txt",
+}
+"""A container, a systemd unit and a GitHub workflow, for those who ask."""
 DATA = "data"
 
 
@@ -23,16 +29,17 @@ class AlreadyThere(FlowError, FileExistsError):
     exit_code = 2
 
 
-def scaffold_project(target_dir: Path, *, force: bool = False) -> list[Path]:
+def scaffold_project(target_dir: Path, *, force: bool = False, deploy: bool = False) -> list[Path]:
     """Write the project into the folder; gives its files back. An AlreadyThere when one exists, unless `force`."""
-    found = [name for name in (*TEMPLATES, DATA) if (target_dir / name).exists()]
+    templates = {**TEMPLATES, **(DEPLOYMENT if deploy else {})}
+    found = [name for name in (*templates, DATA) if (target_dir / name).exists()]
     if found and not force:
         raise AlreadyThere(
             f"{target_dir} already has {', '.join(found)}", hint="choose another folder, or pass --force to overwrite"
         )
     try:
         target_dir.mkdir(parents=True, exist_ok=True)
-        written = [_write(target_dir / name, template) for name, template in TEMPLATES.items()]
+        written = [_write(target_dir / name, template) for name, template in templates.items()]
         return [*written, *make_shop(target_dir / DATA)]
     except OSError as error:
         raise PermissionDenied(
@@ -41,5 +48,6 @@ def scaffold_project(target_dir: Path, *, force: bool = False) -> list[Path]:
 
 
 def _write(path: Path, template: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text((files(__package__) / "templates" / template).read_text(encoding="utf-8"), encoding="utf-8")
     return path

@@ -87,7 +87,7 @@ class KafkaConnection(BrokerConnection):
         self._together("tls_cert_path", "tls_key_path")
         used = [fields[0] for fields in _LOGINS.values() if getattr(self, fields[0])]
         if len(used) > 1:
-            self._wrong(used[1], f"excludes {used[0]}", hint="a Kafka connection logs in one way; remove the other")
+            self._wrong(used[1], f"excludes {used[0]}", hint="a Kafka connection logs in by at most one of them")
 
 
 @dataclass(frozen=True)

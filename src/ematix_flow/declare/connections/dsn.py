@@ -182,6 +182,6 @@ def _unknown_scheme(scheme: str) -> ConfigError:
         return ConfigError("the text is not a URL: it has no scheme://", hint=f"{_SHAPE}; {known}")
     near = nearest(scheme, SCHEMES)
     return ConfigError(
-        f"no connection kind has the URL scheme {scheme!r}",
+        f"unknown URL scheme {scheme!r}: no connection kind has it",
         hint=(f"did you mean {near!r}? " if near else "") + known,
     )

@@ -130,7 +130,8 @@ def stream_from(options: StreamOptions, where: Location | None) -> StreamSpec:
 def said_sources(options: StreamOptions) -> tuple[Source, ...]:
     """The sources as they were said, whichever keywords were used."""
     if (options.source is None) == (options.sources is None):
-        raise DeclarationError("give exactly one of source= and sources=", keyword="source")
+        both = options.source is not None
+        raise DeclarationError(f"give source= or sources={', not both' if both else ''}", keyword="source")
     if options.sources is None:
         return (_single_source(options),)
     if options.source_query is not None:

@@ -243,6 +243,14 @@ class Join(Part):
             self._wrong("min_delta_ms", "must be smaller than max_delta_ms")
 
 
+_LONG_OPERATIONS = {"create": "c", "update": "u", "delete": "d", "read": "r"}
+
+
+def _short(operation: object) -> object:
+    """An operation by its letter, also where its whole word is written."""
+    return _LONG_OPERATIONS.get(operation, operation) if isinstance(operation, str) else operation
+
+
 @dataclass(frozen=True)
 class CDC(Part):
     """Messages are changes of rows, to be applied to the target: Debezium's, Maxwell's, or of a shape of one's own."""
@@ -258,9 +266,13 @@ class CDC(Part):
     soft_delete_column: str | None = None
     schema_evolution: str = "skip"
     out_of_order_tolerance_ms: int = 5000
+    source_tables: Sequence[str] | None = None
+    """The tables of the source whose rows go into the one target; None for one table, whatever its name."""
 
     def _check(self) -> None:
         self._choice("envelope", ENVELOPES)
+        if self.source_tables is not None:
+            self._names("source_tables")
         self._choice("delete_mode", ("hard", "soft"))
         self._choice("schema_evolution", ("skip", "fail"))
         self._whole("out_of_order_tolerance_ms", least=0)
@@ -271,19 +283,19 @@ class CDC(Part):
         if self.op_map is not None:
             self._check_operations(self.op_map)
         if self.envelope == "custom":
-            for field in ("op_field", "after_field", "key_field", "op_map"):
-                if not getattr(self, field):
-                    self._wrong(field, 'is required with envelope="custom"')
+            missing = [name for name in ("op_field", "after_field", "key_field", "op_map") if not getattr(self, name)]
+            if missing:
+                verb = "is" if len(missing) == 1 else "are"
+                self._wrong(", ".join(missing), f'{verb} required with envelope="custom"')
 
     def _check_operations(self, said: Mapping[str, str]) -> None:
         if not isinstance(said, Mapping):
             self._wrong("op_map", 'is a mapping, for example {"INSERT": "c"}')
         for word, operation in said.items():
-            if not isinstance(word, str) or operation not in OPERATIONS:
-                self._wrong(
-                    "op_map", f"maps {word!r} to {operation!r}", hint=f"an operation is one of {', '.join(OPERATIONS)}"
-                )
-        object.__setattr__(self, "op_map", dict(said))
+            if not isinstance(word, str) or _short(operation) not in OPERATIONS:
+                known = ", ".join(f"{short} ({long})" for long, short in _LONG_OPERATIONS.items())
+                self._wrong("op_map", f"maps {word!r} to {operation!r}", hint=f"an operation is one of {known}")
+        object.__setattr__(self, "op_map", {word: _short(operation) for word, operation in said.items()})
 
 
 @dataclass(frozen=True, repr=False)

@@ -22,6 +22,7 @@ READ_FORMATS = {"csv_read_options": "csv", "json_read_options": "json_lines"}
 """The options of a source that say how its files are read, and the format each is for."""
 QUEUES = ("rabbitmq", "pubsub")
 """Brokers without offsets, which are told about every message."""
+WAREHOUSES = ("snowflake", "bigquery", "redshift")
 REGISTRIES = ("schema_registry", "glue_schema_registry")
 NOT_TABLES = (*BROKERS, *REGISTRIES)
 
@@ -92,6 +93,12 @@ def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> 
         raise DeclarationError(f"a target has one place, not {' and '.join(given)}", keyword=_keyword(given[1]))
     if kind in REGISTRIES:
         raise DeclarationError(f"a {kind} connection is no target", keyword="target")
+    if kind in WAREHOUSES:
+        raise DeclarationError(
+            f"a stream does not write to {kind}",
+            hint=f"it writes to {', '.join(sorted(set(PLACE_OF) - set(WAREHOUSES)))}",
+            keyword="target",
+        )
     if not given:
         if wanted == KEY_PREFIX:  # the stream is in the connection, and any key will do
             return

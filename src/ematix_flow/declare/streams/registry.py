@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
-from ematix_flow.foundation.location import Location
+from ematix_flow.foundation.location import Places
 from ematix_flow.foundation.names import did_you_mean
 
 
@@ -19,15 +19,16 @@ class DeclaredStream(Protocol):
 
 
 _streams: dict[str, DeclaredStream] = {}
+_places = Places()
 
 
 def register(stream: DeclaredStream) -> None:
-    """Remember a stream; the same name twice is refused unless it is the same line (a cell or module run again)."""
+    """Remember a stream; the same name from another line is refused, unless its file was edited in between."""
     spec = stream.spec
-    known = _streams.get(spec.name)
-    if known is not None and not _same_line(known.spec.where, spec.where):
+    other = _places.take(spec.name, spec.where)
+    if other is not None:
         raise DeclarationError(
-            f"a stream {spec.name!r} is already declared at {known.spec.where}",
+            f"a stream {spec.name!r} is already declared at {other}",
             where=spec.where,
             hint="pass another name=",
         )
@@ -56,10 +57,4 @@ def get(name: str) -> StreamSpec:
 def clear() -> None:
     """Forget everything; for tests."""
     _streams.clear()
-
-
-def _same_line(one: Location | None, other: Location | None) -> bool:
-    if one is None or other is None:
-        return False
-    in_a_cell = "ipykernel" in one.file or one.file.startswith("<")
-    return (one.file, one.line) == (other.file, other.line) or in_a_cell
+    _places.clear()

@@ -261,10 +261,11 @@ def _check_join(options: StreamOptions, sources: Sequence[Source]) -> None:
     if options.transform_sql is not None:
         raise DeclarationError("join= and transform_sql= do not go together", keyword="join")
     queries = [source.query for source in sources]
-    for side in (join.left_source, join.right_source):
+    for end in ("left_source", "right_source"):
+        side = getattr(join, end)
         if queries.count(side) != 1:
             raise DeclarationError(
-                f"join= names the source {side!r}, and {queries.count(side) or 'no'} source has that query",
+                f"join= names the source {side!r} as its {end}, and {queries.count(side) or 'no'} source has that query",
                 hint=did_you_mean(side, set(queries)),
                 keyword="join",
             )
@@ -296,6 +297,13 @@ def _check_cdc(options: StreamOptions, targets: Sequence[StreamTarget]) -> None:
         if kind in DELTA and target.load is None and not target.primary_key:
             raise DeclarationError(
                 "cdc= into Delta needs the table's key", hint='add target_primary_key=["id"]', keyword="cdc"
+            )
+        if options.on_drift == "evolve" and target.load is None:
+            raise DeclarationError(
+                'on_drift="evolve" does not add columns of changes to a table that is not declared',
+                hint="add the column to the table, and the stream takes it from then on; or declare the table as a class, "
+                "whose new columns are added",
+                keyword="on_drift",
             )
 
 

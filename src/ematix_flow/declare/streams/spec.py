@@ -64,6 +64,8 @@ class Restarts:
     max_backoff_ms: int = 60_000
     most: int | None = None
     """Restarts in a row before the stream gives up; None for any number."""
+    reset_after_secs: float = 300.0
+    """A stream that worked this long begins to count its restarts anew."""
 
 
 @dataclass(frozen=True)

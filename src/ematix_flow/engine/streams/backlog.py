@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ematix_flow.families.lake.place import LakePath, make_folder, remove, rename, safe_name, uri
@@ -25,13 +25,17 @@ class Backlog:
     """Below the stream's folder: behind/<target>/<batch>."""
 
     root: LakePath
+    _known: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False)
+    """What waits, by target, as far as it was asked for: nobody else writes here, and a bucket is slow to list."""
 
     def _folder(self, target: TargetWriter) -> LakePath:
         return self.root / safe_name(target.name)
 
     def waiting(self, target: TargetWriter) -> list[int]:
         """The micro-batches that the target missed, the oldest first."""
-        return _numbers(self._folder(target))
+        if target.name not in self._known:
+            self._known[target.name] = _numbers(self._folder(target))
+        return list(self._known[target.name])
 
     def read(self, target: TargetWriter, number: int) -> DataFrame:
         """The rows of a micro-batch that was missed."""
@@ -40,10 +44,12 @@ class Backlog:
     def done(self, target: TargetWriter, number: int) -> None:
         """The target has it now."""
         remove(self._folder(target) / str(number))
+        self._known.pop(target.name, None)
 
     def add(self, target: TargetWriter, number: int, rows: DataFrame, error: FlowError) -> None:
         """Keep a micro-batch for a target that failed; the stream goes on without it."""
         folder = self._folder(target)
+        self._known.pop(target.name, None)
         make_folder(folder)
         kept, part = folder / str(number), folder / f".{number}"
         _log.warning("%s could not take batch %d, which is kept for later: %s", target.name, number, mask(error.what))
@@ -55,6 +61,7 @@ class Backlog:
 
     def adopt(self, targets: Sequence[str]) -> None:
         """Give folders that an earlier version named the names they have now."""
+        self._known.clear()
         for target, former in former_names(targets).items():
             folder = self.root / safe_name(target)
             for number in _numbers(self.root / former):

@@ -90,10 +90,14 @@ class BrokerTargetWriter:
             )
         if dead is None:
             return Fitted(self._encoded(rows), rows)
-        if self.payload in FALLIBLE:
-            judged = marked(rows, self._encoded, open_until)
-            rows = dead.split(judged, WRONG, stage=STAGE, target=self.name) if judged is not None else rows
-        return Fitted(self._light_enough(rows, open_until, dead), rows)
+        messages = self._weighed(rows, open_until)
+        if self.payload in FALLIBLE and (judged := marked(rows, messages, self._encoded)) is not None:
+            rows = dead.split(judged, WRONG, stage=STAGE, target=self.name)
+            messages = self._weighed(rows, open_until)
+        heavy = messages.where(f"{WRONG} IS NOT NULL").selectExpr(f"{_WHOLE}.*", WRONG)
+        if self._most_bytes is not None:
+            dead.set_aside(heavy, WRONG, stage=STAGE, target=self.name)
+        return Fitted(messages.where(f"{WRONG} IS NULL").drop(WRONG, _WHOLE), rows)
 
     def _encoded(self, rows: DataFrame, *, also: Sequence[str] = ()) -> DataFrame:
         """The messages of rows, with some of their columns as they are."""
@@ -107,19 +111,17 @@ class BrokerTargetWriter:
         )  # fmt: skip
         return messages.withColumnsRenamed({"_flow_topic": "topic", "_flow_partition": "partition"})
 
-    def _light_enough(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters) -> DataFrame:
-        """The messages that are not larger than the broker takes; the rows of the others are set aside."""
-        if self._most_bytes is None:
-            return self._encoded(rows)
-        weight = f"{_LENGTH.format('key')} + {_LENGTH.format('value')} + {_HEADERS}"
-        most = text(f" bytes, and {self.name} takes {self._most_bytes}")
-        test = f"CASE WHEN {weight} > {self._most_bytes} THEN concat('the message has ', {weight}, {most}) END"
+    def _weighed(self, rows: DataFrame, open_until: ExitStack) -> DataFrame:
+        """Return the messages, made once, with their rows, and with what is wrong with those that the broker does not take."""
+        test = "CAST(NULL AS STRING)"
+        if self._most_bytes is not None:
+            weight = f"{_LENGTH.format('key')} + {_LENGTH.format('value')} + {_HEADERS}"
+            most = text(f" bytes, and {self.name} takes {self._most_bytes}")
+            test = f"CASE WHEN {weight} > {self._most_bytes} THEN concat('the message has ', {weight}, {most}) END"
         whole = rows.selectExpr("*", f"struct({', '.join(map(quote, rows.columns))}) AS {_WHOLE}")
         judged = self._encoded(whole, also=(_WHOLE,)).selectExpr("*", f"{test} AS {WRONG}").persist()
         open_until.callback(judged.unpersist)
-        heavy = judged.where(f"{WRONG} IS NOT NULL").selectExpr(f"{_WHOLE}.*", WRONG)
-        dead.split(heavy, WRONG, stage=STAGE, target=self.name)
-        return judged.where(f"{WRONG} IS NULL").drop(WRONG, _WHOLE)
+        return judged
 
     @cached_property
     def _most_bytes(self) -> int | None:

@@ -17,20 +17,21 @@ from ematix_flow.engine.streams.envelopes import (
     as_object,
     envelope_of,
     found_at,
-    kinds,
     member,
     milliseconds,
     operation,
     shown,
 )
-from ematix_flow.engine.streams.images import CHANGE
+from ematix_flow.engine.streams.images import CHANGE, UNAVAILABLE_COLUMNS
 from ematix_flow.engine.streams.tables import HIDDEN
-from ematix_flow.families.carry import refusing_sql
+from ematix_flow.engine.streams.values import IS_UNAVAILABLE, decoded, kinds_of_schema
 from ematix_flow.families.frames import JSON_AS_IT_IS
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.messages.decode import ERROR, EVENT_TS, RAW
 from ematix_flow.families.messages.json_rows import text_of
+from ematix_flow.families.messages.reading import KINDS
 from ematix_flow.families.messages.widening import distinct_names
+from ematix_flow.foundation.errors import BadValue, PlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -41,7 +42,20 @@ CREATES, UPDATES, DELETES = "cdc_creates_total", "cdc_updates_total", "cdc_delet
 SKIPPED = "cdc_skipped_total"
 _COUNTED = {CREATE: CREATES, READ: CREATES, UPDATE: UPDATES, DELETE: DELETES}
 _SAID, _WRONG, _IMAGE, _WORD = "_flow_said", "_flow_wrong", "_flow_image", "_flow_word"
+_TABLE = "_flow_table"
 _OWN = (CHANGE, HIDDEN, RAW, EVENT_TS, ERROR, _IMAGE)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """One look at a micro-batch."""
+
+    changes: int
+    wrong: str | None
+    """What is wrong with one of the messages that are no changes."""
+    tables: Sequence[str]
+    unavailable: list[str]
+    """Columns whose value a message leaves out."""
 
 
 @dataclass
@@ -57,6 +71,8 @@ class Changes:
     _counted: tuple[int, Mapping[str, int]] = field(default=(-1, {}), init=False)
     _names: list[str] = field(default_factory=list, init=False)
     _strange: set[str] = field(default_factory=set, init=False)
+    _tables: set[str] = field(default_factory=set, init=False)
+    """The source's tables that changes were of."""
 
     def __post_init__(self) -> None:
         if self.spec.cdc is None:
@@ -70,20 +86,51 @@ class Changes:
         open_until: ExitStack,
         dead: DeadLetters | None,
         staged: Callable[[], None],
-    ) -> DataFrame:
-        """The changes among the messages: a column for everything that rows have, and one that says what happened."""
+    ) -> DataFrame | None:
+        """Return the changes among the messages: a column for everything that rows have, and one that says what happened;
+        None where there are none. Raise BadValue at the first message that is no change, unless such are set aside."""
+        from pyspark.sql import functions as f
+
         (rows,) = given
         told = self._told(rows).persist()
         open_until.callback(told.unpersist)
-        self._count(number, told)
+        seen = self._count(number, told)
         if dead is not None:
             told = dead.split(told, _WRONG, stage=STAGE)
-        else:
-            told = told.where(f"CASE WHEN {_WRONG} IS NULL THEN true ELSE {_refusal()} END").drop(_WRONG)
-        kept = [name for name in (CHANGE, RAW, HIDDEN) if name in told.columns]
+        elif seen.wrong is not None:
+            raise BadValue(seen.wrong, hint=_HINT)
+        if not seen.changes:
+            staged()
+            return None
+        self._refuse_other_tables(seen.tables)
+        kept = [name for name in (RAW, HIDDEN) if name in told.columns]
         names = distinct_names(self._names, _OWN)
         made = [f"{member(_IMAGE, name)} AS {quote(column)}" for name, column in zip(self._names, names, strict=True)]
-        return told.where(f"{CHANGE} IS NOT NULL").selectExpr(*made, *kept)
+        changes = told.where(f"{CHANGE} IS NOT NULL").selectExpr(*made, CHANGE, *kept)
+        if not seen.unavailable:
+            return changes
+        return changes.withColumn(CHANGE, f.col(CHANGE).alias(CHANGE, metadata={UNAVAILABLE_COLUMNS: seen.unavailable}))
+
+    def _refuse_other_tables(self, found: Sequence[str]) -> None:
+        """Rows of two source tables may have one key, and would overwrite each other."""
+        allowed = self.spec.cdc.source_tables if self.spec.cdc is not None else None
+        self._tables.update(found)
+        if allowed is not None:
+            others = sorted(self._tables - set(allowed))
+            if others:
+                raise PlanError(
+                    f"{self.spec.name} got changes of {shown(others)}, which source_tables= does not name",
+                    hint="add the table to source_tables=, or read only the topics of those that it names",
+                    where=self.spec.where,
+                )
+        elif len(self._tables) > 1:
+            raise PlanError(
+                f"{self.spec.name} got changes of several source tables ({shown(sorted(self._tables))}) for one target: rows of "
+                "the same key would overwrite each other",
+                hint="declare one stream for each; or, where their keys never meet, name them: "
+                f"CDC(source_tables={sorted(self._tables)!r})",
+                where=self.spec.where,
+            )
 
     def pass_by(self, number: int) -> None:
         """Nothing is remembered."""
@@ -96,19 +143,23 @@ class Changes:
             said = rows.selectExpr("*", f"{self._written(rows)} AS {_SAID}")
         kept = [quote(name) for name in (RAW, HIDDEN) if name in rows.columns]
         key = "CAST(_source.key AS STRING)" if HIDDEN in rows.columns else "CAST(NULL AS STRING)"
-        whole = said.selectExpr(*kept, _SAID, f"{as_object(_SAID)} AS whole", f"try_validate_utf8({key}) AS key_text")
-        event = whole.selectExpr(*kept, "key_text", *self._unwrapped(has_bytes=RAW in rows.columns))
+        kinds = KINDS if KINDS in rows.columns else "CAST(NULL AS MAP<STRING, STRING>)"
+        whole = said.selectExpr(
+            *kept, _SAID, f"{as_object(_SAID)} AS whole", f"try_validate_utf8({key}) AS key_text", f"{kinds} AS kinds"
+        )
+        event = whole.selectExpr(*kept, "kinds", "key_text", *self._unwrapped(has_bytes=RAW in rows.columns))
         parts = event.selectExpr(
-            *kept, "is_empty", "event", "schema_text",
+            *kept, "is_empty", "event",
             f"{found_at('event', self.envelope.operation)} AS {_WORD}",
             f"{self._at(self.envelope.after)} AS after_text", f"{self._at(self.envelope.before)} AS before_text",
             f"{milliseconds(self._at(self.envelope.moment))} AS ms", f"{self.envelope.position} AS position",
-            f"coalesce({self._at(self.envelope.key)}, key_text) AS key_text",
+            f"coalesce({self._at(self.envelope.key)}, key_text) AS key_text", f"{self.envelope.table} AS {_TABLE}",
+            f"CASE WHEN schema_text IS NOT NULL THEN {kinds_of_schema('schema_text')} ELSE kinds END AS kinds",
         )  # fmt: skip
         named = parts.selectExpr(
-            "* EXCEPT (after_text, before_text)", f"{as_object('after_text')} AS after",
-            f"{as_object('before_text')} AS before", f"{self._row_text()} AS row_text",
-            f"{operation(_WORD, self.envelope.words)} AS op", f"{_key_object()} AS `key`",
+            "* EXCEPT (after_text, before_text)", f"{decoded(as_object('after_text'), 'kinds')} AS after",
+            f"{decoded(as_object('before_text'), 'kinds')} AS before", f"{self._row_text()} AS row_text",
+            f"{operation(_WORD, self.envelope.words)} AS op", f"{decoded(_key_object(), 'kinds')} AS `key`",
         )  # fmt: skip
         return self._judged(named, kept)
 
@@ -119,7 +170,7 @@ class Changes:
 
     def _written(self, rows: DataFrame) -> str:
         """What was decoded by a schema, as the JSON that it would be."""
-        own = ", ".join(quote(name) for name in rows.columns if name not in (HIDDEN, RAW, EVENT_TS))
+        own = ", ".join(quote(name) for name in rows.columns if name not in (HIDDEN, RAW, EVENT_TS, KINDS))
         options = ", ".join(f"{text(name)}, {text(value)}" for name, value in JSON_AS_IT_IS.items())
         made = f"to_json(struct({own}), map({options}))"
         return f"CASE WHEN {RAW} IS NOT NULL THEN {made} END" if RAW in rows.columns else made
@@ -145,13 +196,12 @@ class Changes:
         wrong = (
             "CASE WHEN is_empty THEN NULL "
             "WHEN event IS NULL THEN 'the message is no change: it is not a JSON object' "
-            f"WHEN {_WORD} IS NULL THEN {text(f'the message is no change: it has no {path!r}')} "
+            f"WHEN {_WORD} IS NULL THEN concat({text(f'the message is no change: it has no {path!r}')}, {_RESEMBLES}) "
             f"WHEN op IS NULL OR op = '{DELETE}' THEN NULL "
             f"WHEN after IS NULL THEN {text(f'the message is no change: it has no row in {after!r}')} END"
         )
         change = (
-            "struct(op, ms, position, "
-            f"CASE WHEN schema_text IS NOT NULL THEN {kinds('schema_text')} END AS kinds, before, `key`, "
+            "struct(op, ms, position, kinds, before, `key`, "
             "CASE WHEN `key` IS NULL THEN key_text END AS scalar, row_text)"
         )
         image = f"CASE WHEN op = '{DELETE}' THEN coalesce(after, before) ELSE after END"
@@ -160,17 +210,22 @@ class Changes:
         strange = f"CASE WHEN NOT is_empty AND {_WRONG} IS NULL AND op IS NULL THEN {_WORD} END"
         return judged.selectExpr(
             *kept, _WRONG, f"CASE WHEN {good} THEN {change} END AS {CHANGE}", f"CASE WHEN {good} THEN {image} END AS {_IMAGE}",
-            f"{strange} AS {_WORD}",
+            f"{strange} AS {_WORD}", f"CASE WHEN {good} THEN {_TABLE} END AS {_TABLE}",
         )  # fmt: skip
 
-    def _count(self, number: int, told: DataFrame) -> None:
+    def _count(self, number: int, told: DataFrame) -> _Seen:
         """One look at the micro-batch; a try that comes again is counted once."""
         sums = [f"count_if({CHANGE}.op = '{one}') AS `{one}`" for one in _COUNTED]
+        left_out = f"map_filter({_IMAGE}, (name, value) -> value IN {IS_UNAVAILABLE})"
         facts: Any = told.selectExpr(
             *sums,
             f"count_if({CHANGE} IS NULL AND {_WRONG} IS NULL) AS skipped",
             f"array_distinct(flatten(collect_set(map_keys({_IMAGE})))) AS names",
             f"slice(collect_set({_WORD}), 1, 20) AS words",
+            f"count({CHANGE}) AS changes",
+            f"first({_WRONG}, true) AS wrong",
+            f"slice(array_sort(collect_set({_TABLE})), 1, 20) AS tables",
+            f"array_distinct(flatten(collect_set(map_keys({left_out})))) AS unavailable",
         ).collect()[0]
         found = dict.fromkeys((CREATES, UPDATES, DELETES, SKIPPED), 0)
         for one, name in _COUNTED.items():
@@ -182,6 +237,7 @@ class Changes:
         self._counted = (number, found)
         self._names += sorted(name for name in facts["names"] if name not in self._names)
         self._warn(set(facts["words"]) - self._strange)
+        return _Seen(int(facts["changes"]), facts["wrong"], facts["tables"], sorted(facts["unavailable"]))
 
     def _warn(self, new: set[str]) -> None:
         self._strange |= new
@@ -198,11 +254,11 @@ def _key_object() -> str:
     return f"CASE WHEN map_contains_key({whole}, 'schema') THEN coalesce({inner}, {whole}) ELSE {whole} END"
 
 
-def _refusal() -> str:
-    return refusing_sql(
-        _WRONG,
-        before="",
-        after="",
-        most=1000,
-        hint='is cdc= right about the envelope? Or say transform_on_error="dlq" to set such messages aside',
-    )
+_HINT = 'is cdc= right about the envelope? Or say transform_on_error="dlq" to set such messages aside'
+_RESEMBLES = (
+    "CASE WHEN map_contains_key(event, 'op') AND map_contains_key(event, 'source') THEN ' (it looks like Debezium\\'s)' "
+    "WHEN map_contains_key(event, 'type') AND map_contains_key(event, 'data') THEN ' (it looks like Maxwell\\'s)' "
+    "WHEN map_contains_key(event, '__op') OR map_contains_key(event, '__deleted') THEN "
+    "' (it was flattened by ExtractNewRecordState, a transform to be left out of the connector)' ELSE '' END"
+)
+"""SQL over the map `event`: whose envelope it is instead."""

@@ -16,6 +16,7 @@ from ematix_flow.contract.write import Opening, Stage, WriteJob
 from ematix_flow.declare.types import BigInt, Column
 from ematix_flow.engine.statement_words import bad_row
 from ematix_flow.engine.streams.fitting import WRONG, fitted
+from ematix_flow.engine.streams.row_numbers import ROW, with_row_numbers
 from ematix_flow.engine.streams.tables import HIDDEN, TableWriter
 from ematix_flow.families.sql.narrowing import narrowed
 from ematix_flow.families.sql.sink import SqlSink
@@ -23,8 +24,6 @@ from ematix_flow.foundation.errors import DataError, FlowError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-ROW = "_flow_row"
 
 
 class Trial(Protocol):
@@ -50,21 +49,21 @@ class Culling:
 
     def marked(self, number: int, rows: DataFrame) -> DataFrame | None:
         """The rows, with what the table says to those that it refuses; None when it refuses none by itself."""
-        numbered = self._kept(rows.selectExpr("*", f"monotonically_increasing_id() AS {ROW}"))
+        all_rows = with_row_numbers(rows)
         refused: dict[int, str] = {}
         while True:
-            found = self._found(number, numbered.join(as_frame(numbered, refused), ROW, "left_anti"))
+            found = self._found(number, all_rows.join(as_frame(all_rows, refused), ROW, "left_anti"))
             refused |= found
             # Behind a row that goes, an earlier one of its key comes to light, which nobody has tried yet.
             if not found or not self.table.keys:
                 break
-        return numbered.join(as_frame(numbered, refused), ROW, "left").drop(ROW) if refused else None
+        return all_rows.join(as_frame(all_rows, refused), ROW, "left").drop(ROW) if refused else None
 
     def _found(self, number: int, rows: DataFrame) -> dict[int, str]:
         job = self.table.rehearsal(number)
         declared = job.shape.declared
         with_row = replace(declared, columns=(*declared.columns, Column(BigInt(), False, False, ROW)))
-        frame = self._kept(fitted(self.last(rows).drop("_raw", HIDDEN), with_row, self.open_until))
+        frame = fitted(self.last(rows).drop("_raw", HIDDEN), with_row, self.open_until).localCheckpoint(eager=True)
         ids = sorted(int(row[0]) for row in frame.select(ROW).collect())
         trial = self._trial(job, replace(job, shape=replace(job.shape, declared=with_row)), frame)
         try:
@@ -72,21 +71,16 @@ class Culling:
         finally:
             trial.close()
 
-    def _trial(self, job: WriteJob, numbered: WriteJob, frame: DataFrame) -> Trial:
+    def _trial(self, job: WriteJob, with_row: WriteJob, frame: DataFrame) -> Trial:
         sink = self.table.sink
         if isinstance(sink, SqlSink):
             opening = sink.begin(job)
             try:
-                return OneStage(sink, job, opening, sink.stage(numbered, frame))
+                return OneStage(sink, job, opening, sink.stage(with_row, frame))
             except Exception as exc:
                 if bad_row(exc) is None:
                     raise
         return ManyStages(self.table, job, frame)  # it cannot be asked about a part of a stage, or not even be staged
-
-    def _kept(self, rows: DataFrame) -> DataFrame:
-        kept = rows.persist()
-        self.open_until.callback(kept.unpersist)
-        return kept
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Protocol
@@ -14,6 +14,7 @@ from ematix_flow.engine.fingerprint import stream_fingerprint
 from ematix_flow.engine.streams.decoding import line_of, payload_of
 from ematix_flow.engine.streams.taken import Having, is_done, still_open
 from ematix_flow.families.lake.session import quote, text
+from ematix_flow.families.observed import heard
 from ematix_flow.foundation.errors import Brake
 
 if TYPE_CHECKING:
@@ -70,6 +71,17 @@ class Graveyard(Protocol):
 
 
 @dataclass
+class _Aside:
+    """Rows that were set aside in one step."""
+
+    records: DataFrame
+    target: str | None
+    counted: Callable[[], int | None]
+    """How many there are, without a job: asked after the good rows beside them were read. None where nobody counted."""
+    is_kept: bool = False
+
+
+@dataclass
 class DeadLetters:
     """The bad rows of the micro-batch at work."""
 
@@ -78,21 +90,28 @@ class DeadLetters:
     """None where bad rows are only counted."""
     letters: int = field(default=0, init=False)
     """Of the micro-batch at work, so far."""
-    _aside: list[DataFrame] = field(default_factory=list, init=False)
-    _kept: int = field(default=0, init=False)
-    """How many of these are kept already."""
+    _aside: list[_Aside] = field(default_factory=list, init=False)
     _decoded: list[DataFrame] = field(default_factory=list, init=False)
     """Of every source."""
     _total: int | None = field(default=None, init=False)
+    _has_failed: bool = field(default=False, init=False)
+    """Whether what was counted while rows were read may not be all."""
 
     def begin(self) -> None:
         """A micro-batch, or a new try of one."""
-        self._aside, self._decoded, self._total, self._kept, self.letters = [], [], None, 0, 0
+        self._aside, self._decoded, self._total, self.letters, self._has_failed = [], [], None, 0, False
 
-    def aside(self, rows: DataFrame, *, stage: str) -> DataFrame:
-        """The rows of a source without those that say what is wrong with them."""
+    def doubt_counts(self) -> None:
+        """Look for bad rows anew: the first action over the rows, which counts them, has failed or not read them all."""
+        self._has_failed = True
+
+    def decoded(self, rows: DataFrame, counted: Callable[[], int | None]) -> DataFrame:
+        """Return the rows of a source without those that say what is wrong with them, which `counted` counts."""
         self._decoded.append(rows)
-        return self.split(rows, "_error", stage=stage) if "_error" in rows.columns else rows
+        if "_error" not in rows.columns:
+            return rows
+        self._aside.append(_Aside(self._bad(rows, "_error", "decode", None), None, counted))
+        return rows.where("_error IS NULL").drop("_error")
 
     def apart(self) -> DeadLetters:
         """For rows of another micro-batch, which do not count against the one at work."""
@@ -110,11 +129,30 @@ class DeadLetters:
             self._total = sum(rows.count() for rows in self._decoded)
         return self._total
 
-    def split(self, rows: DataFrame, column: str, *, stage: str, target: str | None = None) -> DataFrame:
-        """The rows without a fault, which is in this column; the others are kept before anything is published."""
-        name = quote(column)
-        self._aside.append(self._records(rows.where(f"{name} IS NOT NULL"), column, stage, target))
-        return rows.where(f"{name} IS NULL").drop(column)
+    def split(
+        self, rows: DataFrame, column: str, *, stage: str, target: str | None = None, hidden: Sequence[str] = ()
+    ) -> DataFrame:
+        """Return the rows without a fault, which is in this column; the others are kept before anything is published.
+
+        They are counted while the good ones are read. `hidden` columns are no part of a letter.
+        """
+        from pyspark.sql import Observation
+        from pyspark.sql import functions as f
+
+        name, watch = quote(column), Observation()
+        self._aside.append(
+            _Aside(self._bad(rows.drop(*hidden), column, stage, target), target, lambda: heard(watch).get("bad"))
+        )
+        watched = rows.observe(watch, f.count(f.col(name)).alias("bad"))
+        return watched.where(f"{name} IS NULL").drop(column)
+
+    def set_aside(self, rows: DataFrame, column: str, *, stage: str, target: str | None = None) -> None:
+        """Keep rows all of which have a fault, which is in this column, and on which something failed."""
+        self.doubt_counts()
+        self._aside.append(_Aside(self._bad(rows, column, stage, target), target, lambda: None))
+
+    def _bad(self, rows: DataFrame, column: str, stage: str, target: str | None) -> DataFrame:
+        return self._records(rows.where(f"{quote(column)} IS NOT NULL"), column, stage, target)
 
     def _records(self, rows: DataFrame, error: str, stage: str, target: str | None) -> DataFrame:
         said = "CAST(NULL AS STRING)" if target is None else text(target)
@@ -144,7 +182,7 @@ class DeadLetters:
         return line_of(self.spec) if stage == "decode" else payload_of(self.spec)
 
     def settle(self, number: int, having: Having | None = None, *, target: str | None = None) -> int:
-        """Keep what was set aside and is not kept yet, before anything is published without it; how many letters.
+        """Keep what was set aside and is not kept yet, before anything is published without it; return how many letters.
 
         `having` says that the micro-batch may be done again. What an earlier try kept of it and this one does not find is
         forgotten first, unless it is of a target that has the micro-batch from that try. Both happen before any other
@@ -152,16 +190,39 @@ class DeadLetters:
         """
         if having is not None and is_done(having):
             return 0
-        fresh, self._kept = self._aside[self._kept :], len(self._aside)
-        records = still_open(_distinct(fresh), having or {}) if fresh else None
+        fresh = self._fresh(self._aside)
+        records = still_open(_distinct(fresh), having or {}) if fresh and not _union(fresh).isEmpty() else None
+        if self.store is not None and having is not None:
+            self.store.forget(number, having, target)
+        return self._keep(number, records)
+
+    def settle_read(self, number: int, target: str | None) -> int:
+        """Keep what was set aside on the way to a target, or for all, before it publishes; return how many letters.
+
+        The good rows were read: where no row was bad, that is known, and nothing is run for it.
+        """
+        of_target = [item for item in self._aside if item.target in (None, target)]
+        counts = [(item, None if self._has_failed else item.counted()) for item in of_target if not item.is_kept]
+        self._fresh([item for item, count in counts if count == 0])
+        found = self._fresh([item for item, count in counts if count != 0])
+        if not found or (not any(count for _, count in counts) and _union(found).isEmpty()):
+            return 0
+        return self._keep(number, _distinct(found))
+
+    def _fresh(self, parts: Sequence[_Aside]) -> list[DataFrame]:
+        """The records that are not kept yet, which they are from now on."""
+        fresh = [item for item in parts if not item.is_kept]
+        for item in fresh:
+            item.is_kept = True
+        return [item.records for item in fresh]
+
+    def _keep(self, number: int, records: DataFrame | None) -> int:
         letters = records.count() if records is not None else 0
-        if letters:
-            self._brake(number)
+        if records is None or not letters:
+            return 0
+        self._brake(number)
         if self.store is not None:
-            if having is not None:
-                self.store.forget(number, having, target)
-            if records is not None and letters:
-                self.store.bury(number, records.drop(_PLACE).selectExpr("*", f"CAST({number} AS BIGINT) AS batch"))
+            self.store.bury(number, records.drop(_PLACE).selectExpr("*", f"CAST({number} AS BIGINT) AS batch"))
         self.letters += letters
         return letters
 
@@ -169,7 +230,8 @@ class DeadLetters:
         most = self.spec.bad_rows.max_fraction
         if most is None or not self._decoded:
             return
-        bad, total = _distinct(self._aside).select(_PLACE).distinct().count(), self.total()
+        every = [item.records for item in self._aside]
+        bad, total = _distinct(every).select(_PLACE).distinct().count(), self.total()
         if bad > most * total:
             raise Brake(
                 f"{bad} of {total} messages of batch {number} are bad, more than max_bad_fraction={most:g} allows; "
@@ -200,5 +262,9 @@ def _described(rows: DataFrame, error: str) -> DataFrame:
     return made.selectExpr("*", f"nullif({number}, 1) AS number").selectExpr("*", "CAST(number AS STRING) AS copy")
 
 
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.unionByName(other), frames)
+
+
 def _distinct(frames: Sequence[DataFrame]) -> DataFrame:
-    return reduce(lambda one, other: one.unionByName(other), frames).dropDuplicates(["id"])
+    return _union(frames).dropDuplicates(["id"])

@@ -21,6 +21,7 @@ from ematix_flow.families.messages.decode import (
     SOURCE,
     TOMBSTONE,
     Decoding,
+    Forgetful,
     decode,
     learn,
 )
@@ -78,7 +79,8 @@ class Decoder:
         from pyspark.sql import functions as f
 
         self._watch = Observation()
-        self._given = rows.observe(self._watch, f.count(f.lit(1)).alias("rows"))
+        bad = f.count(f.col(ERROR)) if ERROR in rows.columns else f.lit(0)
+        self._given = rows.observe(self._watch, f.count(f.lit(1)).alias("rows"), bad.alias("bad"))
         return self._given
 
     def _read(self, frame: DataFrame, how: Decoding) -> DataFrame:
@@ -108,6 +110,10 @@ class Decoder:
             return False
         heard = self._heard("unlearned")
         return bool(heard) if heard is not None else not self._rows.where(f"{ERROR} LIKE '{NOT_LEARNED}%'").isEmpty()
+
+    def bad(self) -> int | None:
+        """Return how many messages could not be decoded, asked after they were read; None where nobody counted."""
+        return self._heard("bad")
 
     def leave(self) -> None:
         """Nobody reads the rows of this micro-batch, nor asks about them."""
@@ -217,7 +223,9 @@ def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder, num
         return LakeDecoder(how, cast(LakeSource, source), spec.bad_rows.policy != FAIL)
     connection = resolve(spec.sources[number].connection).connection
     registry = registry_of(connection, find=lambda name: resolve(name).connection)
-    how = Decoding(read_as, spec.fields, registry, learned)
+    # Changes have the columns of their table, and an earlier version kept other types for them.
+    known = learned if spec.cdc is None else Forgetful()
+    how = Decoding(read_as, spec.fields, registry, known, of_connect=spec.cdc is not None and read_as == "avro")
     return Decoder(how, skips_tombstones=spec.cdc is not None)
 
 

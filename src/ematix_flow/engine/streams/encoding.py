@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.engine.streams.culling import ROW, as_frame, refusal_of, refused_rows, up_to
+from ematix_flow.engine.streams.culling import as_frame, refusal_of, refused_rows, up_to
+from ematix_flow.engine.streams.row_numbers import ROW, with_row_numbers
 from ematix_flow.foundation.errors import FlowError
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ FALLIBLE = ("protobuf",)
 class Encoding:
     """A try is to write the messages of some rows to nowhere."""
 
-    numbered: DataFrame
+    rows: DataFrame
     encode: Callable[[DataFrame], DataFrame]
     most_tries: int = 400
 
     def __call__(self, last: int, without: Collection[int]) -> FlowError | None:
-        some = self.numbered.where(up_to(ROW, last, without)).drop(ROW)
+        some = self.rows.where(up_to(ROW, last, without)).drop(ROW)
         try:
             self.encode(some).write.format("noop").mode("overwrite").save()
         except Exception as exc:
@@ -37,10 +37,18 @@ class Encoding:
         """Nothing was left anywhere."""
 
 
-def marked(rows: DataFrame, encode: Callable[[DataFrame], DataFrame], open_until: ExitStack) -> DataFrame | None:
-    """The rows, with what is wrong with those that no message can be made of; None when all can be encoded."""
-    numbered = rows.selectExpr("*", f"monotonically_increasing_id() AS {ROW}").persist()
-    open_until.callback(numbered.unpersist)
-    ids = sorted(int(row[0]) for row in numbered.select(ROW).collect())
-    refused = refused_rows(ids, Encoding(numbered, encode))
-    return numbered.join(as_frame(numbered, refused), ROW, "left").drop(ROW) if refused else None
+def marked(rows: DataFrame, messages: DataFrame, encode: Callable[[DataFrame], DataFrame]) -> DataFrame | None:
+    """Return the rows with what is wrong with those that no message can be made of; None where all `messages` are made.
+
+    `messages` are persisted by the caller, who sends them: where nothing is wrong they are made once, and not looked into.
+    """
+    try:
+        messages.count()
+    except Exception as exc:
+        refusal_of(exc)
+    else:
+        return None
+    all_rows = with_row_numbers(rows)
+    ids = sorted(int(row[0]) for row in all_rows.select(ROW).collect())
+    refused = refused_rows(ids, Encoding(all_rows, encode))
+    return all_rows.join(as_frame(all_rows, refused), ROW, "left").drop(ROW) if refused else None

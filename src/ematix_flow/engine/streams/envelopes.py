@@ -9,17 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ematix_flow.contract.changes import CREATE, DELETE, READ, UPDATE
+from ematix_flow.contract.changes import CREATE, DELETE, ORIGIN_LENGTH, ORIGIN_MARK, READ, UPDATE
 from ematix_flow.declare.streams.parts import CDC
 from ematix_flow.families.lake.session import text
 
 _SAME = {word: word for word in (CREATE, UPDATE, DELETE, READ)}
 _MAXWELL = {"insert": CREATE, "update": UPDATE, "delete": DELETE, "bootstrap-insert": READ}
 _OBJECT = "'MAP<STRING, STRING>'"
-_SCHEMA = (
-    "'fields ARRAY<STRUCT<field: STRING, fields: ARRAY<STRUCT<field: STRING, type: STRING, name: STRING, "
-    "parameters: MAP<STRING, STRING>>>>>'"
-)
 # Below the first bound a moment is in seconds, below the next in milliseconds, then in microseconds, then in nanoseconds.
 _SECONDS, _MILLIS, _MICROS = "100000000000", "100000000000000", "100000000000000000"
 
@@ -35,7 +31,9 @@ class Envelope:
     key: str | None
     words: Mapping[str, str]
     position: str = "CAST(NULL AS STRING)"
-    """SQL over the map `event`: where the change stands in the source's log, as a text that sorts."""
+    """SQL over the map `event`: where the change stands in the source's log, as a text that sorts behind its origin."""
+    table: str = "CAST(NULL AS STRING)"
+    """SQL over the map `event`: the table in which the row changed."""
     is_wrapped: bool = False
     """Whether the message may lie in the `payload` of one with a `schema`, as Kafka Connect writes it."""
 
@@ -51,6 +49,7 @@ def envelope_of(cdc: CDC) -> Envelope:
         key=cdc.key_field or usual.key,
         words={**usual.words, **(cdc.op_map or {})},
         position=usual.position,
+        table=usual.table,
         is_wrapped=usual.is_wrapped,
     )
 
@@ -93,19 +92,15 @@ def operation(said: str, words: Mapping[str, str]) -> str:
     return f"CASE {said} {cases} END"
 
 
-def kinds(schema: str) -> str:
-    """What Connect's schema says about the columns of a row: `name|scale|precision` by column."""
-    parts = f"from_json({schema}, {_SCHEMA}).fields"
-    rows = f"filter({parts}, part -> part.field IN ('after', 'before') AND part.fields IS NOT NULL)"
-    told = (
-        "concat_ws('|', coalesce(one.name, one.type), coalesce(try_element_at(one.parameters, 'scale'), ''), "
-        "coalesce(try_element_at(one.parameters, 'connect.decimal.precision'), ''))"
-    )
-    return f"map_from_entries(transform(get({rows}, 0).fields, one -> struct(one.field, {told})))"
-
-
 def _padded(said: str, length: int) -> str:
     return f"lpad({said}, {length}, '0')"
+
+
+def _placed(names: Sequence[str], cases: str) -> str:
+    """A place behind its origin: a log is told by its names, among them the server that wrote it."""
+    known = ", ".join(f"coalesce({name}, '')" for name in names)
+    origin = f"left(sha2(concat_ws('|', {known}), 256), {ORIGIN_LENGTH})"
+    return f"concat({origin}, '{ORIGIN_MARK}', {cases})"
 
 
 def _debezium_position() -> str:
@@ -115,21 +110,39 @@ def _debezium_position() -> str:
     number = f"regexp_extract({file}, '([0-9]+)$', 1)"
     change = [member(source, name) for name in ("commit_lsn", "change_lsn", "event_serial_no")]
     scn = member(source, "scn")
-    return (
+    origin = [*(member(source, name) for name in ("connector", "name", "server_id")), _without_number(file)]
+    return _placed(
+        origin,
         f"CASE WHEN {lsn} RLIKE '^[0-9]+$' THEN {_padded(lsn, 20)} "
         f"WHEN {file} RLIKE '[0-9]$' AND {pos} IS NOT NULL THEN "
         f"concat_ws(':', {_padded(number, 12)}, {_padded(pos, 20)}, {_padded(f'coalesce({row}, 0)', 10)}) "
         f"WHEN {change[1]} IS NOT NULL THEN "
         f"concat_ws('/', coalesce({change[0]}, ''), {change[1]}, {_padded(f'coalesce({change[2]}, 0)', 10)}) "
-        f"WHEN {scn} RLIKE '^[0-9]+$' THEN {_padded(scn, 24)} END"
+        f"WHEN {scn} RLIKE '^[0-9]+$' THEN {_padded(scn, 24)} END",
     )
+
+
+def _without_number(file: str) -> str:
+    return f"regexp_replace({file}, '[0-9]+(:[0-9]+)?$', '')"
 
 
 def _maxwell_position() -> str:
     """`master.000006:800911`, which is there with `output_binlog_position`."""
     said = member("event", "position")
     file, place = (f"regexp_extract({said}, '([0-9]+):([0-9]+)$', {group})" for group in (1, 2))
-    return f"CASE WHEN {said} RLIKE '[0-9]+:[0-9]+$' THEN concat_ws(':', {_padded(file, 12)}, {_padded(place, 20)}) END"
+    return _placed(
+        [member("event", "server_id"), _without_number(said)],
+        f"CASE WHEN {said} RLIKE '[0-9]+:[0-9]+$' THEN concat_ws(':', {_padded(file, 12)}, {_padded(place, 20)}) END",
+    )
+
+
+def _debezium_table() -> str:
+    source = as_object(member("event", "source"))
+    return f"nullif(concat_ws('.', {', '.join(member(source, name) for name in ('db', 'schema', 'table'))}), '')"
+
+
+def _maxwell_table() -> str:
+    return f"nullif(concat_ws('.', {member('event', 'database')}, {member('event', 'table')}), '')"
 
 
 def shown(words: Sequence[str]) -> str:
@@ -138,7 +151,11 @@ def shown(words: Sequence[str]) -> str:
 
 
 _USUAL = {
-    "debezium": Envelope("op", "before", "after", "source.ts_ms", None, _SAME, _debezium_position(), is_wrapped=True),
-    "maxwell": Envelope("type", "old", "data", "ts", None, {**_SAME, **_MAXWELL}, _maxwell_position()),
+    "debezium": Envelope(
+        "op", "before", "after", "source.ts_ms", None, _SAME, _debezium_position(), _debezium_table(), is_wrapped=True
+    ),
+    "maxwell": Envelope(
+        "type", "old", "data", "ts", None, {**_SAME, **_MAXWELL}, _maxwell_position(), _maxwell_table()
+    ),
     "custom": Envelope("op", None, "after", None, None, _SAME),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,13 @@ def fitted(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFram
     return prepare(_completed(rows, table), table, (), open_until)
 
 
-def judged(rows: DataFrame, table: TableSpec, open_until: ExitStack, *, told: str = "true") -> DataFrame:
+def judged(
+    rows: DataFrame, table: TableSpec, open_until: ExitStack, *, told: Callable[[str], str] = lambda name: "true"
+) -> DataFrame:
     """The same rows with a column that says what keeps each from being written; NULL when nothing does.
 
-    Normalizers are not tried row by row: they never fail by themselves. Where rows are not `told`, which is SQL, nothing but
-    their key has to be there.
+    Normalizers are not tried row by row: they never fail by themselves. A value may be missing where its column, by its name,
+    is not `told`, which is SQL; a key may not.
     """
     rows = _completed(rows, table)
     given = dict(rows.dtypes)
@@ -34,7 +37,7 @@ def judged(rows: DataFrame, table: TableSpec, open_until: ExitStack, *, told: st
     for column in table.columns:
         if column.normalizers:
             continue
-        tests += _tests(column, cast_of(column, given[column.name]), told)
+        tests += _tests(column, cast_of(column, given[column.name]), told(column.name))
     wrong = f"CASE {' '.join(tests)} END" if tests else "CAST(NULL AS STRING)"
     return rows.selectExpr("*", f"{wrong} AS {WRONG}")
 

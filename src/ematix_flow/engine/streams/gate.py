@@ -17,12 +17,15 @@ class Gate:
     def __init__(self) -> None:
         self._working = threading.Lock()
         self.closing = threading.Event()
+        self.has_refused = False
+        """Whether a micro-batch was refused, which ends its query with an error that is none."""
 
     @contextmanager
     def batch(self) -> Iterator[None]:
         """Work on one micro-batch; refused when the stream stops."""
         with self._working:
             if self.closing.is_set():
+                self.has_refused = True
                 raise Stopping
             yield
 

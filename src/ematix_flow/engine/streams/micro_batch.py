@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
@@ -97,6 +98,9 @@ class MicroBatch:
     processing: Processing | None = None
     counts: Counts = field(default_factory=Counts)
     failure: FlowError | None = None
+    defers_letters: bool = False
+    """Whether dead letters may wait until a target has staged the rows, and bad ones were counted on the way."""
+    _is_deferred: bool = field(default=False, init=False)
     _is_new: bool = field(default=False, init=False)
 
     def __call__(self, frame: DataFrame, number: int) -> None:
@@ -123,6 +127,7 @@ class MicroBatch:
 
     def _publish(self, frame: DataFrame, number: int) -> None:
         self.still_ours()
+        self._is_deferred = self._may_defer(number)
         watched = self._can_watch
         for left in reversed(range(MOST_LESSONS)):
             try:
@@ -134,18 +139,30 @@ class MicroBatch:
     @property
     def _can_watch(self) -> bool:
         """Whether a stage is filled before anything is published, and shows what was not understood."""
-        if self.spec.bad_rows.policy != FAIL:
+        if self.spec.bad_rows.policy != FAIL and not self._is_deferred:
             return False
         if self.processing is not None:  # change data looks at all rows itself
             return self.processing.is_a_stage
         return all(target.has_stage for target in self.targets)
+
+    def _may_defer(self, number: int) -> bool:
+        """Return whether letters of this micro-batch are kept between stage and publish, so that good ones cost nothing.
+
+        Not of one that is done again, whose letters are compared with those of the earlier try; nor where the brake may
+        be pulled for a second target when the first has published.
+        """
+        dead, bad = self.dead_letters, self.spec.bad_rows
+        if dead is None or not self.defers_letters or dead.is_done_again(number):
+            return False
+        return all(target.has_stage for target in self.targets) and (len(self.targets) == 1 or bad.max_fraction is None)
 
     def _once(self, frame: DataFrame, number: int, *, watched: bool) -> None:
         with ExitStack() as open_until:
             read = [self._decoded(frame, source, open_until, watched=watched) for source in range(len(self.decoders))]
             if self.dead_letters is not None:
                 self.dead_letters.begin()
-                read = [self.dead_letters.aside(rows, stage="decode") for rows in read]
+                pairs = zip(read, self.decoders, strict=True)
+                read = [self.dead_letters.decoded(rows, decoder.bad) for rows, decoder in pairs]
             if self._is_void(read):
                 self._settle(number, {})
                 if self.processing is not None:
@@ -155,6 +172,8 @@ class MicroBatch:
                 return
             if self.transform is not None:
                 read = [self.transform.apply(rows, open_until, self.dead_letters) for rows in read]
+                if self.dead_letters is not None and not self.transform.reads_all_rows:
+                    self.dead_letters.doubt_counts()
             rows = self._processed(read, number, open_until)
             if rows is None:
                 self._settle(number, {})
@@ -167,9 +186,12 @@ class MicroBatch:
             given = {
                 target.name: behind.get(target.name) or self._fit(target, rows, open_until) for target in self.targets
             }
-            self._settle(number, given)
+            if not self._is_deferred:
+                self._settle(number, given)
             for target in self.targets:
                 self._write(target, number, rows, given[target.name], open_until)
+            if self._is_deferred:  # of targets that failed
+                self._settle(number, given)
 
     def _is_void(self, given: Sequence[DataFrame]) -> bool:
         """Whether bad messages are all that ever came: nobody knows a column that SQL or a table could be made of."""
@@ -180,7 +202,8 @@ class MicroBatch:
         if self.processing is None:
             return given[0]
         self._is_new = False
-        rows = self.processing.apply(given, number, open_until, self.dead_letters, self._staged)
+        staged = partial(self._staged, number, None)
+        rows = self.processing.apply(given, number, open_until, self.dead_letters, staged)
         if self.processing.is_a_stage and not self._is_new:  # an earlier try has read them
             for decoder in self.decoders:
                 decoder.leave()
@@ -213,19 +236,23 @@ class MicroBatch:
             self._tolerated(exc)
             return NOTHING
 
-    def _staged(self) -> None:
-        """Asked between stage and publish, unless the target has the micro-batch already."""
+    def _staged(self, number: int, target: str | None) -> None:
+        """Decide between stage and publish whether a target gets the rows; not asked where it has the micro-batch already."""
         self._is_new = True
         unread = [decoder for decoder in self.decoders if decoder.has_unread()]
         if unread:
             wiser = [decoder.learn() for decoder in unread]
             raise _Again(is_wiser=all(wiser))
         self.still_ours()
+        if self._is_deferred and self.dead_letters is not None:
+            self.counts.bad += self.dead_letters.settle_read(number, target)
 
     def _tolerated(self, exc: Exception) -> FlowError:
         """The error in our words, where the stream goes on without the target."""
         if not self.spec.is_tolerant or isinstance(exc, _NO_TARGETS_FAULT):
             raise exc
+        if self.dead_letters is not None:
+            self.dead_letters.doubt_counts()
         return spark_errors.translate(exc)
 
     def _give_missed(self) -> dict[str, FlowError]:
@@ -259,7 +286,8 @@ class MicroBatch:
             if isinstance(given, FlowError):
                 raise given
             self._is_new = False
-            self.counts.written += self._written(target, number, given, open_until, self.dead_letters, self._staged)
+            staged = partial(self._staged, number, target.name)
+            self.counts.written += self._written(target, number, given, open_until, self.dead_letters, staged)
             if self._is_new:
                 self._count_read(number)
         except Exception as exc:
@@ -275,6 +303,8 @@ class MicroBatch:
             try:
                 return target.write(number, given, staged)
             except Exception as exc:
+                if dead is not None:
+                    dead.doubt_counts()
                 error = bad_row(exc)
                 left = target.cull(number, given, error, open_until, dead) if dead and error else None
                 if left is None or dead is None:
@@ -302,7 +332,7 @@ class MicroBatch:
         if ERROR not in rows.columns:
             return rows
         if self.spec.bad_rows.policy != FAIL:
-            return _persisted(rows, open_until)
+            return rows if self._is_deferred else _persisted(rows, open_until)
         refusal = refusing_sql(
             ERROR,
             before="a message cannot be decoded: ",

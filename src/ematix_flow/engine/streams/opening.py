@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +59,8 @@ class OpenStream:
 
     def start(self) -> StreamingQuery:
         """Start the query."""
+        # What goes wrong in a micro-batch is kept there, and told once; the bridge to Spark would log it with its stack.
+        logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.spark.conf.set("spark.sql.streaming.pollingDelay", f"{self.spec.idle_pause_ms}ms")
         writer = self._frame().writeStream.foreachBatch(self.work)
         writer = writer.option("checkpointLocation", uri(self.folder.spark)).queryName(self.spec.name)
@@ -112,6 +116,9 @@ class OpenStream:
             self.work.transform.close()
         if self.fold is not None:
             self.fold.close()
+        for target in self.work.targets:
+            if isinstance(target, TableTargetWriter):
+                target.table.close()
 
 
 def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None], once: bool) -> OpenStream:
@@ -121,6 +128,18 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
     generation = folder.prepare()
     drains = once or spec.trigger == "once"
     sources = [source_of(spec, number, folder, once=drains) for number in range(len(spec.sources))]
+    with ExitStack() as on_error:  # each start again would leave a client behind
+        for source, _, _ in sources:
+            on_error.callback(source.close)
+        opened = _put_together(spec, gate, sources, folder, generation, still_ours=still_ours, once=once)
+        on_error.pop_all()
+    return opened
+
+
+def _put_together(
+    spec: StreamSpec, gate: Gate, sources: list[tuple[StreamSource, StreamRead, Backend]], folder: StreamFolder,
+    generation: str, *, still_ours: Callable[[], None], once: bool,
+) -> OpenStream:  # fmt: skip
     for source, read, _ in sources:
         source.check(read)
     jars = jars_of(spec, [backend for _, _, backend in sources]) | folder.jars
@@ -151,6 +170,7 @@ def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None],
         still_ours=check_ours,
         processing=fold or processing_of(spec, decoders[0], counts),
         counts=counts,
+        defers_letters=True,
     )
     ticks = Ticks(spec, fold, folder.root / TICKS) if fold is not None else None
     return OpenStream(spec, spark, folder, [(source, read) for source, read, _ in sources], work, once, fold, ticks)
@@ -177,7 +197,8 @@ def engine_of(spec: StreamSpec) -> EngineWish:
 
 def _refuse(spec: StreamSpec) -> None:
     if len(spec.sources) != 1 and spec.join is None:
-        raise Unsupported(f"{spec.name} has {len(spec.sources)} sources", where=spec.where, hint="a stream reads one")
+        raise Unsupported(f"{spec.name} has {len(spec.sources)} sources", where=spec.where,
+                          hint="put them together with join=, or declare a stream for each: several may write to one table")  # fmt: skip
 
 
 def source_of(

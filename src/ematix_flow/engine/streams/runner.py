@@ -13,7 +13,7 @@ from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.engine import lease, spark_errors
 from ematix_flow.engine.streams.catching import CatchingUp
 from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.engine.streams.gate import Gate, Stopping
+from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.history import StreamHistory
 from ematix_flow.engine.streams.inspection import damage
 from ematix_flow.engine.streams.opening import OpenStream, open_stream
@@ -24,6 +24,8 @@ from ematix_flow.foundation.errors import FlowError, PlanError
 from ematix_flow.observe.metrics.streaming import StreamMetrics, serving
 
 if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
     from ematix_flow.runlog.protocol import RunLog
 
 _LOOK_SECONDS = 0.2
@@ -78,6 +80,12 @@ class _Run:
         return self.once or self.spec.trigger == "once"
 
 
+def late_policy_of(spec: StreamSpec) -> str:
+    """What a stream does with late rows."""
+    part = spec.window or spec.join
+    return part.late_data if part is not None else "drop"
+
+
 def run(
     spec: StreamSpec,
     *,
@@ -88,7 +96,7 @@ def run(
 ) -> StreamOutcome:
     """Run the stream until SIGTERM or SIGINT, or with `once` until everything that is there has been read."""
     port = metrics_port if metrics_port is not None else spec.metrics_port
-    stop, metrics = threading.Event(), StreamMetrics(spec.name)
+    stop, metrics = threading.Event(), StreamMetrics(spec.name, late_policy_of(spec))
     with (
         _signals(stop) as caught,
         lease.held(run_log, spec.name, LEASE) as holding,
@@ -113,49 +121,42 @@ def _try(run: _Run, listener: Callable[[Mapping[str, Any]], None] | None) -> Non
     except FlowError as exc:
         raise exc.at(run.spec.where) from exc
     watching = Watching(opened, run.metrics, run.history, listener)
+    with _explained(run.spec):
+        try:
+            with watching.heard():
+                _live(run, opened, watching, gate)
+        except BaseException:
+            watching.failed()
+            raise
+        finally:
+            run.batches += opened.work.counts.batches
+            opened.close()
+
+
+@contextmanager
+def _explained(spec: StreamSpec) -> Iterator[None]:
+    """Raise what disks, buckets and the JVM raise in our words: much of it may pass, and is tried again."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
     try:
-        with watching.heard():
-            _live(run, opened, watching, gate)
-    except BaseException:
-        watching.failed()
-        raise
-    finally:
-        run.batches += opened.work.counts.batches
-        opened.close()
+        yield
+    except (OSError, Py4JError, PySparkException) as exc:
+        raise spark_errors.translate(exc).at(spec.where) from exc
 
 
 def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None:
-    """From the first micro-batch to the last, and for those who missed some, to what they missed."""
+    """Run from the first micro-batch to the last, and for targets that missed some, to what they missed."""
     opened.work.backlog.adopt([target.name for target in opened.work.targets])
     catching = CatchingUp(opened.work, run.metrics)
     catching.begin()
-    # Of a source written in Python, Spark drains no more than a batch that it does again.
-    is_repeated = run.once and opened.folder.has_open_batch()
     if opened.ticks is not None:
         opened.ticks.begin()
-    query = opened.start()
-
-    def look() -> None:
-        if run.lease.is_lost:
-            query.stop()
-            run.lease.check()
-        if opened.ticks is not None:
-            opened.ticks.give()
-        catching.while_quiet()
-
     if not run.drains:
         watching.began()
-    _wait(query, run.stop, look)
-    while run.drains and not run.stop.is_set() and query.exception() is None and (is_repeated or opened.has_more()):
-        is_repeated = False
-        watching.settle(query)
-        query = opened.start()
-        _wait(query, run.stop, look)
-    if run.stop.is_set():
-        gate.close()
-        query.stop()
+    query = _followed(run, opened, watching, gate, catching)
     watching.settle(query)
-    _raise_failure(query, opened)
+    _raise_failure(query, opened, gate)
     try:
         if run.drains and not run.stop.is_set():
             catching.finish()
@@ -163,7 +164,45 @@ def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None
         watching.ended()
 
 
-def _wait(query: Any, stop: threading.Event, meanwhile: Callable[[], None]) -> None:
+def _followed(run: _Run, opened: OpenStream, watching: Watching, gate: Gate, catching: CatchingUp) -> StreamingQuery:
+    """Return the last query, which has ended; none is left running, whatever is raised here."""
+    # Of a source written in Python, Spark drains no more than a batch that it does again.
+    is_repeated = run.once and opened.folder.has_open_batch()
+
+    def look() -> None:
+        if run.lease.is_lost:
+            run.lease.check()
+        if opened.ticks is not None:
+            opened.ticks.give()
+        catching.while_quiet()
+
+    while True:
+        query = opened.start()
+        with _ended_on_error(query, gate):
+            _wait(query, run.stop, look)
+            if run.stop.is_set():
+                gate.close()
+                query.stop()
+        has_failed = query.exception() is not None
+        if not run.drains or run.stop.is_set() or has_failed or not (is_repeated or opened.has_more()):
+            return query
+        is_repeated = False
+        watching.settle(query)
+
+
+@contextmanager
+def _ended_on_error(query: StreamingQuery, gate: Gate) -> Iterator[None]:
+    """End the query when the block raises: the next start would meet it, and two would write."""
+    try:
+        yield
+    except BaseException as exc:
+        gate.closing.set()
+        if isinstance(exc, Exception):  # an interrupt does not wait for the micro-batch at work, which is the last one
+            query.stop()
+        raise
+
+
+def _wait(query: StreamingQuery, stop: threading.Event, meanwhile: Callable[[], None]) -> None:
     """Until the query ends or somebody wants it to; the JVM is asked rarely, so that a quiet stream costs nothing."""
     ended = threading.Event()
 
@@ -177,14 +216,14 @@ def _wait(query: Any, stop: threading.Event, meanwhile: Callable[[], None]) -> N
         meanwhile()
 
 
-def _raise_failure(query: Any, opened: OpenStream) -> None:
+def _raise_failure(query: StreamingQuery, opened: OpenStream, gate: Gate) -> None:
     failure = query.exception()
     if failure is None:
         return
     own = opened.work.failure
     if own is not None:  # a batch is read while it is written
         raise opened.loss_in(failure) or own
-    if Stopping.__name__ in str(failure):
+    if gate.has_refused:
         return
     raise opened.explained(failure) or _damaged(opened) or spark_errors.translate(failure)
 

@@ -22,6 +22,7 @@ from ematix_flow.engine.functions.calls import Call, Calls
 from ematix_flow.engine.functions.clauses import clauses_of
 from ematix_flow.engine.statement import Relation, Statement, alias_of, is_row_wise
 from ematix_flow.engine.statement_words import bad_row
+from ematix_flow.engine.streams.row_numbers import ROW, with_row_numbers
 from ematix_flow.families.lake.session import exactly, quote
 from ematix_flow.families.lake.sql_source import parsed
 from ematix_flow.foundation.errors import DataError, FlowError
@@ -29,7 +30,6 @@ from ematix_flow.foundation.errors import DataError, FlowError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-ROW = "_flow_row"
 WRONG = "_flow_wrong"
 MOST_TRIES = 400
 """Parts of a batch that are run one by one before the stream gives up looking."""
@@ -38,10 +38,10 @@ MOST_EXPLAINED = 10
 
 
 class Sorter(Protocol):
-    """Whoever takes bad rows: it keeps those whose column says what is wrong, and gives back the others."""
+    """Takes bad rows."""
 
-    def split(self, rows: DataFrame, column: str, *, stage: str, target: str | None = None) -> DataFrame:
-        """The rows without a fault."""
+    def set_aside(self, rows: DataFrame, column: str, *, stage: str) -> None:
+        """Keep rows whose column says what is wrong with each."""
 
 
 @dataclass
@@ -60,19 +60,19 @@ class Sieve:
         made, error = self._made(rows)
         if error is None:
             return made, None
-        numbered = self._kept(rows.selectExpr("*", f"monotonically_increasing_id() AS {ROW}"))
-        wrong = self._tried(numbered, error)
-        good = numbered
+        all_rows = with_row_numbers(rows)
+        wrong = self._tried(all_rows, error)
+        good = all_rows
         if wrong:
-            good = self._without(numbered, wrong)
+            good = self._without(all_rows, wrong)
             made, error = self._made(good.drop(ROW))
             if error is None:
-                return made, self._with_words(numbered, wrong)
+                return made, self._with_words(all_rows, wrong)
         wrong |= self._halved(good, error)
-        made, error = self._made(self._without(numbered, wrong).drop(ROW))
+        made, error = self._made(self._without(all_rows, wrong).drop(ROW))
         if error is not None:
             raise error.at(self.statement.where)
-        return made, self._with_words(numbered, wrong)
+        return made, self._with_words(all_rows, wrong)
 
     def _made(self, rows: DataFrame) -> tuple[DataFrame, FlowError | None]:
         """The result, run and kept; an error only when some row is its reason."""

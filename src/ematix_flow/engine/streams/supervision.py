@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ematix_flow.engine.streams.history import StreamHistory
 
 _log = logging.getLogger(__name__)
-CALM_SECONDS = 300.0
-"""A stream that worked this long begins to count its restarts anew."""
 
 
 def may_pass(error: FlowError) -> bool:
@@ -37,7 +35,7 @@ def supervised(work: Callable[[], None], policy: Restarts, *, stop: threading.Ev
         except FlowError as error:
             if not policy.on_error or not may_pass(error) or stop.is_set():
                 raise
-            in_a_row = 0 if time.monotonic() - began > CALM_SECONDS else in_a_row
+            in_a_row = 0 if time.monotonic() - began > policy.reset_after_secs else in_a_row
             if policy.most is not None and in_a_row >= policy.most:
                 raise
             pause = backoff(in_a_row, policy)

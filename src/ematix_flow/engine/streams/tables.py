@@ -20,10 +20,12 @@ from ematix_flow.declare.streams.parts import CDC
 from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import JSONB, Column, Text
-from ematix_flow.families.lake.types import type_of
+from ematix_flow.families.lake.types import DECLARED, from_spec, type_of
+from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import DriftError, LeaseHeld, MissingColumn, PlanError, Unsupported
+from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.planning.drift import plan_ddl, settle_drift
 
 if TYPE_CHECKING:
@@ -70,6 +72,13 @@ class TableWriter:
                 where=self.spec.where,
             )
         self.sink, self.ddl = self.backend.batch_sink(connection), self.backend.ddl(connection)
+        if self.since is not None and isinstance(self.sink, SqlSink):
+            self.sink.hold()
+
+    def close(self) -> None:
+        """End what the sink holds open between micro-batches."""
+        if isinstance(self.sink, SqlSink):
+            self.sink.release()
 
     @property
     def offered(self) -> frozenset[str]:
@@ -105,10 +114,19 @@ class TableWriter:
         """The table for rows of this schema; brought to its shape whenever the rows' schema is a new one. `learn` looks for
         types where the schema has none."""
         said = schema.simpleString()
-        if self._shape is None or said != self._seen:
+        if self._shape is None or said != self._seen or self._has_grown(self._shape):
             self._shape = self._ensured(schema, learn)
             self._seen = said
         return self._shape
+
+    def _has_grown(self, shape: TargetShape) -> bool:
+        """Whether the table has got a column, by others' hands, that is left out of the rows."""
+        if not self._left_out or self.target.load is not None:
+            return False
+        state = self.ddl.inspect(shape)
+        found = self._left_out & {column.name for column in (state.columns if state is not None else ())}
+        self._left_out -= found
+        return bool(found)
 
     def _ensured(self, schema: StructType, learn: Callable[[], StructType] | None) -> TargetShape:
         load = self.target.load
@@ -130,6 +148,11 @@ class TableWriter:
         given = columns_of(schema, self.target.primary_key)
         wanted = TableSpec(self.target.schema, self.target.table, given, where=self.spec.where)
         self._strategy = self._strategy or strategy_for(wanted, self._wishes(), self.spec.where)[0]
+        if isinstance(self._strategy, Scd2) and not self._strategy.keeps_event_time:
+            raise MissingColumn(
+                f"event_timestamp_column names {self._strategy.event_time!r}, which the rows do not have",
+                where=self.spec.where, hint=did_you_mean(str(self._strategy.event_time), wanted.column_names),
+            )  # fmt: skip
         state = self.ddl.inspect(TargetShape(wanted, wanted))
         if state is None:
             return TargetShape(wanted, wanted)
@@ -147,6 +170,8 @@ class TableWriter:
                 f"{wanted.qualified} has no column {', '.join(item.name for item in new)}",
                 hint='leave it out with transform_sql=, add it to the table, or say on_drift="evolve"',
             )
+        if self.spec.on_drift != "evolve":
+            self._left_out.update(item.name for item in new)
         declared = replace(wanted, columns=tuple(known + (new if self.spec.on_drift == "evolve" else [])))
         untouched = [
             Column(item.type or Text(), item.nullable, item.name in state.primary_key, item.name)
@@ -313,6 +338,7 @@ def columns_of(schema: StructType, primary_key: tuple[str, ...]) -> tuple[Column
         if item.name == HIDDEN:
             continue
         nested = item.dataType.typeName() in ("struct", "array", "map", "variant")
-        kind = JSONB() if nested else type_of(item.dataType, item.metadata) or Text()
+        said = from_spec(item.metadata.get(DECLARED) or {})
+        kind = said or (JSONB() if nested else type_of(item.dataType, item.metadata) or Text())
         made.append(Column(kind, item.name not in primary_key, item.name in primary_key, item.name))
     return tuple(made)

@@ -8,14 +8,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from ematix_flow.engine.streams.change_types import learned_columns
 from ematix_flow.engine.streams.culling import Culling
 from ematix_flow.engine.streams.dead_letters import DeadLetters
 from ematix_flow.engine.streams.fitting import WRONG, fitted, judged, last_of_each
 from ematix_flow.engine.streams.images import (
     CHANGE,
-    IS_DELETE,
     last_changes,
-    learned_columns,
+    must_be_there,
     of_table,
     with_json_key,
     with_typed_keys,
@@ -102,7 +102,7 @@ class TableTargetWriter:
         if CHANGE in rows.columns:
             rows = of_table(rows, without_staged(table), strategy)
         if dead is not None:
-            told = judged(rows, without_staged(table), open_until, told=f"NOT ({IS_DELETE})")
+            told = judged(rows, without_staged(table), open_until, told=must_be_there)
             rows = dead.split(told, WRONG, stage=STAGE, target=self.name)
         rows = with_typed_keys(rows, table, strategy)
         return Fitted(fitted(self._last(rows).drop(*CARRIED), table, open_until), rows)
@@ -123,6 +123,8 @@ class TableTargetWriter:
             self.more[REPEATED] = self.more.get(REPEATED, 0) + counts.stale
         if counts.late:
             self._warn_of_late(number, counts.late)
+        if counts.contradicted:
+            self._warn_of_contradictions(number, counts.contradicted)
         return counts.read
 
     def _warn_of_late(self, number: int, late: int) -> None:
@@ -130,6 +132,15 @@ class TableTargetWriter:
         _log.warning(
             "%s: %d change(s) of batch %d were left out, because they are more than %d ms older than what the table knows",
             self.name, late, number, cdc.out_of_order_tolerance_ms if cdc is not None else 0,
+        )  # fmt: skip
+
+    def _warn_of_contradictions(self, number: int, count: int) -> None:
+        strategy = self.table.changes
+        _log.warning(
+            "%s: %d change(s) of batch %d were left out, because the source's log places them before what the table knows, "
+            "although their clock is later. If the source was replaced or restored, and its log began anew, delete the rows "
+            "of pipeline_name = '%s' from cdc_idempotency in the target, and rewind the stream to where the new log begins",
+            self.name, count, number, strategy.gate if strategy is not None else "",
         )  # fmt: skip
 
     def cull(

@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.declare.udfs import functions_of
-from ematix_flow.engine.statement import Statement
+from ematix_flow.engine.statement import SOURCE, Statement, is_row_wise
 from ematix_flow.engine.streams.lookups import Lookups
 from ematix_flow.engine.streams.sifting import WRONG, Sieve, Sorter
 from ematix_flow.engine.streams.tables import HIDDEN
 from ematix_flow.engine.streams.targets import CARRIED
+from ematix_flow.families.lake.sql_source import parsed
+from ematix_flow.foundation.errors import FlowError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -25,6 +27,8 @@ class Transform:
     def __init__(self, spec: StreamSpec) -> None:
         self._spec = spec
         self.lookups = Lookups(spec.lookups)
+        self.reads_all_rows = _reads_all_rows(spec.transform_sql)
+        """Whether its result cannot be made without reading every row of the source."""
         self.statement = Statement(
             spec.transform_sql or "SELECT * FROM source",
             dialect=spec.dialect,
@@ -47,9 +51,22 @@ class Transform:
         sieve = Sieve(self.statement, relations, open_until, hidden=CARRIED)
         made, bad = sieve.sifted(rows)
         if bad is not None:
-            dead_letters.split(bad, WRONG, stage=STAGE)
+            dead_letters.set_aside(bad, WRONG, stage=STAGE)
         return made
 
     def close(self) -> None:
         """Forget the lookups."""
         self.lookups.close()
+
+
+def _reads_all_rows(sql: str | None) -> bool:
+    """Return whether nothing in the statement lets Spark stop early: a LIMIT, or a join with a table that is empty."""
+    from sqlglot import exp
+
+    if sql is None:
+        return True
+    try:
+        tree = parsed(sql)
+    except FlowError:  # told when the statement is run, or written in another dialect
+        return False
+    return is_row_wise(tree, SOURCE) and tree.find(exp.Join) is None

@@ -167,6 +167,8 @@ class Watching:
         if kept is None:
             return
         self._metrics.set("state_rows", kept.rows)
+        self._metrics.set("state_groups_total", kept.rows)
+        self._metrics.set("windows_active", kept.rows if self._opened.spec.window is not None else 0)
         names = [source.query for source in self._opened.spec.sources]
         reached = {**dict(zip(names, kept.newest, strict=False)), "_global": kept.mark}
         self._metrics.watermarks = {name: at / 1_000_000 for name, at in reached.items() if at is not None}

@@ -18,6 +18,7 @@ from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.strategy import Scd2
 from ematix_flow.declare.types import String
 from ematix_flow.families import parquet_stage
+from ematix_flow.families.arrow_tasks import in_tasks
 from ematix_flow.families.attempt import attempt_number
 from ematix_flow.families.carry import staging
 from ematix_flow.families.frames import arrow_schema, pairs
@@ -52,7 +53,7 @@ def write_rows(tasks: Tasks, job: WriteJob, folder: Path, *, options: Mapping[st
         attempts.mkdir(parents=True, exist_ok=True)
         rows.mkdir(parents=True, exist_ok=True)
         work = _work(job, attempts, options or {})
-        outcome = tasks.mapInArrow(staging(_writer(work), parquet_stage.translate), _OUTCOME).collect()
+        outcome = in_tasks(tasks, staging(_writer(work), parquet_stage.translate), _OUTCOME).collect()
         for told in outcome:
             if told["rows"]:
                 (attempts / told["file"]).rename(rows / told["file"])

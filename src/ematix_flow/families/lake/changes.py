@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ematix_flow.contract.changes import DELETE as GONE
-from ematix_flow.contract.changes import EVENT_MS, EVENTS, GATE, KEY, OPERATION, POSITION, READ
+from ematix_flow.contract.changes import (
+    EVENT_MS,
+    EVENTS,
+    GATE,
+    KEPT,
+    KEY,
+    OPERATION,
+    POSITION,
+    READ,
+    keeping,
+    stale_sql,
+)
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Changes
 from ematix_flow.families.frames import spark_type
@@ -17,7 +29,7 @@ from ematix_flow.families.lake.session import quote, text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_THERE, _STALE, _LATE = "__flow_there", "__flow_stale", "__flow_late"
+_THERE, _STALE, _LATE, _LATER = "__flow_there", "__flow_stale", "__flow_late", "__flow_later"
 GATE_KEYS = ("pipeline_name", "pk_json")
 
 
@@ -32,14 +44,15 @@ def changes(
     """
     check_keys(stage, words.job, strategy.keys)
     judged = folder.keep("judged", _judged(stage, gate, strategy))
-    sums = (f"count_if({_STALE})", f"sum(if({_STALE}, {EVENTS}, 0))", f"sum(if({_LATE}, {EVENTS}, 0))")
-    rows, stale, late = (int(value or 0) for value in judged.selectExpr(*sums).collect()[0])
+    of_stale = (f"sum(if({_STALE} AND {one}, {EVENTS}, 0))" for one in ("true", _LATE, _LATER))
+    *sums, kept = judged.selectExpr(f"count_if({_STALE})", *of_stale, f"collect_set({KEPT})").collect()[0]
+    rows, stale, late, contradicted = (int(value or 0) for value in sums)
     fresh = judged.where(f"NOT {_STALE}")
-    actions = folder.keep("actions", _written(fresh, target, words, strategy))
+    actions = folder.keep("actions", _written(fresh, target, words, strategy, kept))
     tally = Tally.of(actions)
     counts = Counts(
         staged, tally.inserted, tally.updated, staged - rows - tally.inserted - tally.updated - tally.deleted,
-        deleted=tally.deleted, stale=stale, late=late,
+        deleted=tally.deleted, stale=stale, late=late, contradicted=contradicted,
     )  # fmt: skip
     return Change("merge", actions, counts, strategy.keys), _remembered(fresh, strategy, folder)
 
@@ -50,16 +63,14 @@ def _judged(stage: DataFrame, gate: DataFrame, strategy: Changes) -> DataFrame:
 
     known = gate.where(f"pipeline_name = {text(strategy.gate)}").alias("g")
     moment, place = f"s.{EVENT_MS}", f"s.{POSITION}"
-    stale = (
-        f"coalesce(g.last_seen_ts_ms > {moment} "
-        f"OR (g.last_seen_ts_ms = {moment} AND g.source_position > {place}), false)"
-    )
+    stale = f"coalesce({stale_sql('g.last_seen_ts_ms', 'g.source_position', moment, place)}, false)"
     late = f"coalesce(g.last_seen_ts_ms - {moment} > {strategy.tolerance_ms}, false)"
+    later = f"coalesce({moment} - g.last_seen_ts_ms > {strategy.tolerance_ms}, false)"
     joined = stage.alias("s").join(known, expr(f"g.pk_json = s.{KEY}"), "left")
-    return joined.selectExpr("s.*", f"{stale} AS {_STALE}", f"{late} AS {_LATE}")
+    return joined.selectExpr("s.*", f"{stale} AS {_STALE}", f"{late} AS {_LATE}", f"{later} AS {_LATER}")
 
 
-def _written(fresh: DataFrame, target: DataFrame, words: Words, strategy: Changes) -> DataFrame:
+def _written(fresh: DataFrame, target: DataFrame, words: Words, strategy: Changes, kept: Sequence[str]) -> DataFrame:
     from pyspark.sql.functions import expr
 
     soft = [strategy.soft] if strategy.soft else []
@@ -67,10 +78,19 @@ def _written(fresh: DataFrame, target: DataFrame, words: Words, strategy: Change
     joined = fresh.alias("s").join(t, expr(words.equal(strategy.keys)), "left")
     absent, goes = f"t.{_THERE} IS NULL", f"s.{OPERATION} = '{GONE}'"
     marked = " OR ".join(f"NOT (t.{quote(name)} <=> s.{quote(name)})" for name in soft) or "true"
-    differs = words.differ([*strategy.compare, *soft])
-    happens = f"CASE WHEN {goes} THEN NOT ({absent}) AND ({marked}) ELSE {absent} OR {differs} END"
+    keeps = {name: f"coalesce(s.{KEPT} IN ({', '.join(map(text, sets))}), false)" for name in words.table
+             if (sets := keeping(kept, name))}  # fmt: skip
+    compared = [*strategy.compare, *soft]
+    differs = " OR ".join(
+        [words.differ([name for name in compared if name not in keeps]),
+         *(f"(NOT {keeps[name]} AND {words.differ([name])})" for name in compared if name in keeps)]
+    )  # fmt: skip
+    happens = f"CASE WHEN {goes} THEN NOT ({absent}) AND ({marked}) ELSE {absent} OR ({differs}) END"
     inserted = new_row(words)
     changed = {name: f"s.{quote(name)}" for name in [*strategy.update, *soft]} | words.metadata()
+    changed |= {
+        name: f"CASE WHEN {keeps[name]} THEN t.{quote(name)} ELSE {value} END" for name, value in changed.items() if name in keeps
+    }  # fmt: skip
     retired = {name: f"s.{quote(name)}" for name in soft} | words.metadata() if soft else {}
     values = {
         name: f"CASE WHEN {absent} THEN {inserted.get(name, 'NULL')} "
@@ -85,10 +105,10 @@ def _written(fresh: DataFrame, target: DataFrame, words: Words, strategy: Change
 def _remembered(fresh: DataFrame, strategy: Changes, folder: StageFolder) -> Change:
     """A snapshot tells when it looked and not when a row became so, and keeps out nothing that comes after it."""
     values = {
-        "pipeline_name": text(strategy.gate), "pk_json": KEY, "last_seen_ts_ms": EVENT_MS, "source_position": POSITION,
+        "pipeline_name": text(strategy.gate), "pk_json": KEY, "last_seen_ts_ms": f"coalesce({EVENT_MS}, 0)", "source_position": POSITION,
         "updated_at": "current_timestamp()",
     }  # fmt: skip
-    told = fresh.where(f"{EVENT_MS} IS NOT NULL AND {OPERATION} <> '{READ}'")
+    told = fresh.where(f"({EVENT_MS} IS NOT NULL OR {POSITION} IS NOT NULL) AND {OPERATION} <> '{READ}'")
     made = [f"CAST({values[one.name]} AS {spark_type(one.type)}) AS {quote(one.name)}" for one in GATE.columns]
     rows = folder.keep("remembered", told.selectExpr(*made, *action(WRITE, {})))
     return Change("merge", rows, Counts(), GATE_KEYS)

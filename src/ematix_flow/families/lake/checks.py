@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.contract.changes import DELETE, OPERATION
+from ematix_flow.contract.changes import DELETE, KEPT, OPERATION
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, String
 from ematix_flow.families.lake.columns import watermark_text
 from ematix_flow.families.lake.place import LakePath, explained, write_atomically
-from ematix_flow.families.lake.session import quote, text
+from ematix_flow.families.lake.session import is_sail, quote, text
 from ematix_flow.foundation.errors import BadValue, DataError, DuplicateKeys, NullViolation, TextTooLong
 
 if TYPE_CHECKING:
@@ -44,16 +44,15 @@ class Facts:
             return cls(**json.loads(path.read_text(encoding="utf-8")))
 
 
-def gather(frame: DataFrame, job: WriteJob) -> Facts:
-    """Count the stage; one pass."""
-    return _told(frame.selectExpr(*_questions(job)).collect()[0].asDict(), job)
-
-
-def gathering(frame: DataFrame, job: WriteJob) -> tuple[DataFrame, Callable[[], Facts]]:
-    """The same rows, which are counted while somebody writes them; what they are is known afterwards."""
+def gathering(
+    frame: DataFrame, job: WriteJob, staged: Callable[[], DataFrame]
+) -> tuple[DataFrame, Callable[[], Facts]]:
+    """Return the same rows, which are counted while they are written, and what gives the facts afterwards."""
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
 
+    if is_sail(frame.sparkSession):  # it observes nothing: the stage is read once more
+        return frame, lambda: _told(staged().selectExpr(*_questions(job)).collect()[0].asDict(), job)
     watch = Observation()
     return frame.observe(watch, *map(expr, _questions(job))), lambda: _told(watch.get, job)
 
@@ -122,10 +121,10 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
 
 
 def _unless_deleted(job: WriteJob, column: Column) -> str:
-    """Of a row that goes, nothing but its key is told."""
+    """Of a row that goes, nothing but its key is known; columns that keep their value are checked by the table itself."""
     if not isinstance(job.strategy, Changes) or column.name in (*job.strategy.keys, OPERATION):
         return ""
-    return f" AND {OPERATION} <> '{DELETE}'"
+    return f" AND {OPERATION} <> '{DELETE}' AND {KEPT} IS NULL"
 
 
 def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) -> DataError:

@@ -36,7 +36,7 @@ class Words:
 
     def column(self, name: str) -> Column:
         """The column of that name."""
-        return self.job.shape.table.column(name)
+        return self.job.shape.column(name)
 
     def equal(self, keys: Iterable[str], *, left: str = "t", right: str = "s") -> str:
         """Keys equal, column by column; plain `=` where NULL cannot be."""

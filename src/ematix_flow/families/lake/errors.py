@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from ematix_flow.families.carry import unpack
 from ematix_flow.families.lake.sail_errors import recognised
 from ematix_flow.families.lake.session import on_sail
+from ematix_flow.families.lost_engine import lost_engine
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
@@ -83,6 +84,9 @@ def translate(exc: Exception) -> FlowError | None:
     carried = unpack(said)
     if carried is not None:
         return carried
+    lost = lost_engine(exc)
+    if lost is not None:
+        return lost
     if "No space left on device" in said:
         return StorageFull("no space left on the lake's disk", hint="free space on that disk and run again")
     bucket = _of_a_bucket(said)

@@ -23,7 +23,7 @@ from urllib.parse import quote
 
 from ematix_flow.declare.connections.lakes import BucketConnection
 from ematix_flow.families.lake.s3 import engine
-from ematix_flow.families.lake.s3.bucket import Bucket
+from ematix_flow.families.lake.s3.bucket import ABSENT, Bucket, Changed
 from ematix_flow.families.lake.s3.lease import leased
 from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.families.lake.session import on_sail
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 LakePath: TypeAlias = "Path | S3Path"
 
 STATE_FOLDER = "_ematix_flow"
+LOCK = ".lock"
+"""Beside a text that several processes may replace."""
 _LONGEST_NAME = 180
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -204,6 +206,24 @@ def write_atomically(path: LakePath, text: str) -> None:
                 os.unlink(temporary)
             raise
         _sync_folder(path.parent)
+
+
+def replace_text(path: LakePath, before: str | None, after: str) -> bool:
+    """Write a text where `before` still is, or nothing where it is None; return whether it was so."""
+    if isinstance(path, S3Path):
+        found = path.bucket.get(path.key)
+        if (found.body.decode() if found is not None else None) != before:
+            return False
+        try:
+            path.bucket.put(path.key, after.encode(), match=found.tag if found is not None else ABSENT)
+        except Changed:
+            return False
+        return True
+    with _locked(path.with_name(LOCK)):
+        if read_if_there(path) != before:
+            return False
+        write_atomically(path, after)
+        return True
 
 
 def append_line(path: LakePath, line: str) -> None:

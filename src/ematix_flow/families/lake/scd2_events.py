@@ -82,12 +82,14 @@ class Events:
 
     def seeded(self, target: DataFrame) -> DataFrame:
         """Versions that are already there were observed when they began: a history kept by processing time goes on."""
-        values = {name: f"t.{quote(name)}" for name in self.w.declared} | {
-            OBSERVED: f"t.{VALID_FROM}",
+        kept = self.w.job.shape.kept
+        given = [f"{quote(name if name in kept else VALID_FROM)} AS {quote(name)}" for name in self.w.declared]
+        rows = target.selectExpr(*given, f"{VALID_FROM} AS {OBSERVED}").alias("t")
+        values = {name: f"t.{quote(name)}" for name in (*self.w.declared, OBSERVED)} | {
             GONE: "false",
             HASH: self.w.row_hash(self.w.declared, alias="t"),
         }
-        return self.folder.keep("seed", target.alias("t").selectExpr(*self._observation(values)))
+        return self.folder.keep("seed", rows.selectExpr(*self._observation(values)))
 
     def _unknown(self, stage: DataFrame, known: DataFrame) -> DataFrame:
         from pyspark.sql.functions import expr
@@ -129,7 +131,7 @@ class Events:
     def _versions(self, observed: DataFrame) -> DataFrame:
         """One observation per instant (the largest hash wins a tie), equal neighbours collapse, ends meet starts."""
         w, keys = self.w, ", ".join(self._keys)
-        names = ", ".join(quote(name) for name in w.declared)
+        names = ", ".join(quote(name) for name in w.job.shape.kept)
         query = f"""
             WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS __flow_h FROM {{observed}} AS o),
             d AS (SELECT o.*, row_number() OVER (PARTITION BY {keys}, {OBSERVED} ORDER BY {GONE}, {HASH} DESC {ROWS_SO_FAR}) AS __flow_rn FROM o),
@@ -157,9 +159,10 @@ class Events:
         same = f"{w.equal(keys)} AND t.{VALID_FROM} = s.{VALID_FROM}"
         joined = versions.alias("s").join(present.alias("t"), expr(same), "full")
         absent, vanished = f"t.{VALID_FROM} IS NULL", f"s.{VALID_FROM} IS NULL"
-        written = [name for name in (*w.declared, VALID_TO, IS_CURRENT, ROW_HASH) if name not in keys]
+        kept = w.job.shape.kept
+        written = [name for name in (*kept, VALID_TO, IS_CURRENT, ROW_HASH) if name not in keys]
         closes = f"({absent}) IS FALSE AND ({vanished}) IS FALSE AND t.{IS_CURRENT} AND NOT s.{IS_CURRENT}"
-        computed = {name: f"s.{quote(name)}" for name in (*w.declared, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)}
+        computed = {name: f"s.{quote(name)}" for name in (*kept, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)}
         values = {
             name: f"CASE WHEN {vanished} THEN t.{quote(name)} ELSE {value} END"
             for name, value in (computed | w.metadata()).items()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 # Settings belong to the session, and targets of one run may be written by several threads.
 _settings = threading.RLock()
 _on_sail: WeakSet[SparkSession] = WeakSet()
+_start: ContextVar[Callable[[], SparkSession] | None] = ContextVar("start", default=None)
 
 EXACT = {
     "spark.sql.session.timeZone": "UTC",
@@ -26,14 +28,27 @@ EXACT = {
 }
 
 
+@contextmanager
+def starting_with(start: Callable[[], SparkSession]) -> Iterator[None]:
+    """Let `active` start a session by this function where none runs: work that needs none does not wait for one."""
+    before = _start.set(start)
+    try:
+        yield
+    finally:
+        _start.reset(before)
+
+
 def active() -> SparkSession:
-    """The session of this process."""
+    """Return the session of this process, started if need be; raise RunFailed outside of a run without one."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     try:
         return SparkSession.active()
     except PySparkException as exc:
+        start = _start.get()
+        if start is not None:
+            return start()
         raise RunFailed(
             "no Spark session is running", hint="start one first: SparkSession.builder.getOrCreate()"
         ) from exc

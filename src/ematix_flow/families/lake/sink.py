@@ -229,6 +229,14 @@ class LakeSink(ABC):
         found = self.find_load(writer, load)
         return replace(found, after=load.after) if found is not None else None
 
+    def refused(self, job: WriteJob, error: str) -> None:
+        """Keep a history line of a run that failed before the target was opened; where there is no lake, none."""
+        with suppress(FlowError):
+            if not self.state.has_history():  # a folder that no run has written to stays as it is
+                return
+            self.state.started(job)
+            self.state.finished(job.run_id, job.writer, counts=None, error=error)
+
     def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip
         """One history line for a post-load transform; a history that cannot be written does not undo it."""

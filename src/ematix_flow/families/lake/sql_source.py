@@ -106,13 +106,19 @@ class LakeSource(ABC):
         )
 
     def _run(self, query: str, spark: SparkSession, open_until: ExitStack) -> DataFrame:
+        return self._over(query, spark, open_until, self.open)
+
+    def _over(
+        self, query: str, spark: SparkSession, open_until: ExitStack, open_table: Callable[[LakePath], DataFrame]
+    ) -> DataFrame:
+        """The query over views of its tables."""
         views: dict[LakePath, str] = {}
 
         def view_of(parts: tuple[str, ...]) -> str:
             path = self.locate(parts)
             if path not in views:
                 views[path] = f"flow_{uuid.uuid4().hex}"
-                self.open(path).createOrReplaceTempView(views[path])
+                open_table(path).createOrReplaceTempView(views[path])
                 open_until.callback(spark.catalog.dropTempView, views[path])
             return views[path]
 

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.families.arrow_tasks import in_tasks
 from ematix_flow.foundation import fault
 
 if TYPE_CHECKING:
@@ -23,4 +24,5 @@ def watched(frame: DataFrame) -> DataFrame:
             yield batch
             fault.point("mid_stage", victim=driver)
 
-    return frame.mapInArrow(passing, frame.schema)
+    passed: DataFrame = in_tasks(frame, passing, frame.schema)
+    return passed

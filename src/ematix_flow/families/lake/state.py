@@ -106,7 +106,7 @@ class LakeState:
         table = job.shape.declared
         self._line(
             run_id=job.run_id, pipeline_name=job.writer, target_schema=table.schema, target_table=table.name,
-            mode=job.strategy.mode, path=job.path, started_at=job.started_at.isoformat(), status="running",
+            mode=job.mode or job.strategy.mode, path=job.path, started_at=job.started_at.isoformat(), status="running",
         )  # fmt: skip
 
     def finished(self, run_id: str, writer: str, *, counts: Counts | None, error: str | None) -> None:
@@ -137,6 +137,10 @@ class LakeState:
             finished_at=now().isoformat(), status="transform_failed" if error else "transform_success",
             error_message=error, parent_run_id=parent, step_name=step, metrics_json=metrics,
         )  # fmt: skip
+
+    def has_history(self) -> bool:
+        """Return whether a run has left a line here."""
+        return any(lines_of(self.place.state("run_history.jsonl")))
 
     def history(self) -> list[dict[str, Any]]:
         """Every run as one row with the columns of the run_history table, oldest first."""

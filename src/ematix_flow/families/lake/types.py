@@ -38,6 +38,8 @@ _PLAIN: dict[str, ColumnType] = {
 _DOCUMENTS = ("struct", "array", "map", "variant")
 _SIZED = re.compile(r"^(decimal|varchar|char)\((\d+)(?:,(\d+))?\)$")
 _VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
+DECLARED = "flow_type"
+"""In the metadata of a field: the spec of its declared type, where Spark has no type for it."""
 _BY_KIND = {kind.kind: kind for kind in declared.PLAIN_TYPES}
 
 

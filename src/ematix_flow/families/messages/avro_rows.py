@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.families.messages import avro_schema, framing, written
+from ematix_flow.families.messages import avro_connect, avro_schema, framing, written
 from ematix_flow.families.messages.reading import Decoding, Reading
 from ematix_flow.families.messages.registry import AVRO, Schema
 from ematix_flow.families.messages.widening import Path, same_shape
@@ -21,12 +21,12 @@ _OPTIONS = {"mode": "PERMISSIVE", "recursiveFieldMaxDepth": "5", "datetimeRebase
 
 def read(frame: DataFrame, how: Decoding) -> Reading:
     """The messages by the schemas that they name."""
-    return written.read(frame, how, kind=AVRO, codec=_Avro)
+    return written.read(frame, how, kind=AVRO, codec=_ConnectAvro if how.of_connect else _Avro)
 
 
 def learn(unread: DataFrame, how: Decoding) -> bool:
     """Fetch what was not known; False where nothing is new."""
-    return written.learn(unread, how, kind=AVRO, codec=_Avro)
+    return written.learn(unread, how, kind=AVRO, codec=_ConnectAvro if how.of_connect else _Avro)
 
 
 class _Avro:
@@ -57,6 +57,22 @@ class _Avro:
 
     def defaults(self, spark: SparkSession) -> Mapping[Path, written.Default]:
         return {path: _default(spark, path, text) for path, text in avro_schema.defaults(self._whole, self._known)}
+
+    def kinds(self) -> Mapping[str, str]:
+        return {}
+
+
+class _ConnectAvro(_Avro):
+    """Reads what Kafka Connect's Avro converter wrote as its JSON converter would have: bytes, days and numbers of moments,
+    beside what they mean."""
+
+    def __init__(self, schema: Schema, meaning: framing.Prefix, wire: str) -> None:
+        super().__init__(schema, meaning, wire)
+        self._whole = avro_connect.without_logical_types(self._whole)
+        self._framed = avro_schema.framed(self._whole)
+
+    def kinds(self) -> Mapping[str, str]:
+        return avro_connect.kinds(self._whole, self._known)
 
 
 def _default(spark: SparkSession, path: Path, text: str) -> written.Default:

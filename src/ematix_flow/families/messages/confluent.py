@@ -17,6 +17,8 @@ from ematix_flow._version import __version__
 from ematix_flow.families.messages.registry import (
     AVRO,
     CONFLUENT_WIRE,
+    CONTENT_ID,
+    GLOBAL_ID,
     Reference,
     Schema,
     SchemaId,
@@ -29,6 +31,7 @@ from ematix_flow.foundation.redact import mask, remember
 _TYPE = "application/vnd.schemaregistry.v1+json"
 _SECONDS = 10.0
 _PAUSE_SECONDS = 0.5
+_APICURIO_IDS = {GLOBAL_ID: "globalIds", CONTENT_ID: "contentIds"}
 _SHOWN = 300
 _DEEPEST = 20
 """References of references; deeper than this they go in a circle."""
@@ -69,6 +72,7 @@ class ConfluentRegistry:
             raise ConfigError("the schema registry's url is none", hint="write http://host:8081 or https://host")
         host = parts.netloc.rpartition("@")[2]
         self._base = urlunsplit((parts.scheme, host, parts.path.rstrip("/"), "", ""))
+        self._root = urlunsplit((parts.scheme, host, parts.path.partition("/apis/")[0].rstrip("/"), "", ""))
         self.label = self._base
         self._login = _login(user or unquote(parts.username or ""), password or unquote(parts.password or ""))
         context = _context(ca, certificate, key) if parts.scheme == "https" else None
@@ -88,17 +92,35 @@ class ConfluentRegistry:
         if kept is not None:
             return kept
         try:
-            made = self._made(self._asked("GET", f"/schemas/ids/{schema_id}"), order=int(schema_id))
+            made = self._fetched(schema_id)
         except _Refusal as refusal:
             if refusal.status == 404:
                 raise UnknownSchema(
                     f"the schema registry {self.label} knows no schema {schema_id}",
-                    hint="is this the registry that the messages' producer used?",
+                    hint="is this the registry that the messages' producer used? Does it write the id before the payload?",
                 ) from None
             raise self._meaning(refusal) from None
         with self._lock:
             self._schemas[schema_id] = made
         return made
+
+    def _fetched(self, schema_id: SchemaId) -> Schema:
+        """By the number of Confluent's protocol, or by one of Apicurio's own, which its own addresses know."""
+        for name, path in _APICURIO_IDS.items():
+            if str(schema_id).startswith(name):
+                number = int(str(schema_id).removeprefix(name))
+                answer = self._of_apicurio(f"/{path}/{number}")
+                return Schema(AVRO, json.dumps(answer), (), number)
+        return self._made(self._asked("GET", f"/schemas/ids/{schema_id}"), order=int(schema_id))
+
+    def _of_apicurio(self, path: str) -> dict[str, Any]:
+        """The content behind one of its numbers, with everything that it refers to; version 3 or the one before."""
+        try:
+            return self._asked("GET", f"/apis/registry/v3/ids{path}?references=DEREFERENCE", base=self._root)
+        except _Refusal as refusal:
+            if refusal.status != 404:
+                raise
+        return self._asked("GET", f"/apis/registry/v2/ids{path}?dereference=true", base=self._root)
 
     def latest(self, subject: str) -> tuple[SchemaId, Schema] | None:
         """The newest schema of a subject and its number."""
@@ -150,20 +172,27 @@ class ConfluentRegistry:
             raise self._meaning(refusal) from None
         return self._made(answer, order=int(answer.get("id", 0)), depth=depth)
 
-    def _asked(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def _asked(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, base: str | None = None
+    ) -> dict[str, Any]:
         """One answer; a fault that may pass is tried once more."""
+        address = (self._base if base is None else base) + path
         try:
-            return self._once(method, path, body)
+            return self._once(method, address, body)
         except Unreachable:
             time.sleep(_PAUSE_SECONDS)
-        return self._once(method, path, body)
+        return self._once(method, address, body)
 
-    def _once(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        headers = {"Accept": _TYPE, "User-Agent": f"ematix-flow/{__version__}", **self._login}
+    def _once(self, method: str, address: str, body: dict[str, Any] | None) -> dict[str, Any]:
+        headers = {
+            "Accept": f"{_TYPE}, application/json, */*",
+            "User-Agent": f"ematix-flow/{__version__}",
+            **self._login,
+        }
         data = None if body is None else json.dumps(body).encode()
         if data is not None:
             headers["Content-Type"] = _TYPE
-        request = urllib.request.Request(self._base + path, data=data, headers=headers, method=method)  # noqa: S310
+        request = urllib.request.Request(address, data=data, headers=headers, method=method)  # noqa: S310
         try:
             with self._opener.open(request, timeout=_SECONDS) as answer:
                 told = json.loads(answer.read())

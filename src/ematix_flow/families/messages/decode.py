@@ -74,7 +74,7 @@ def learn(decoded: DataFrame, how: Decoding) -> bool:
 
     if how.payload not in _PAYLOADS or (how.payload == "json" and how.fields):
         return False
-    unread = decoded.where(f.col(ERROR).startswith(NOT_LEARNED)).select(RAW)
+    unread = decoded.where(f.col(ERROR).startswith(NOT_LEARNED)).selectExpr(RAW, f"{SOURCE}.headers AS headers")
     return bool(_PAYLOADS[how.payload].learn(unread, how))
 
 

@@ -1,7 +1,7 @@
-"""What stands before a payload on the wire: the id of its schema, in Confluent's and in Glue's way.
+"""Where a message names its schema: before the payload, in Confluent's and in Glue's way, or in Apicurio's headers.
 
 The bytes before the payload are a row's *prefix*. Prefixes are compared as bytes, never computed with: a stream has few
-of them, and what one means is worked out once, here, and not in every row.
+of them, and what one means is worked out once, here, and not in every row. A header's bytes behind a letter are a prefix, too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ematix_flow.families.messages.registry import CONFLUENT_WIRE, GLUE_WIRE, PROTOBUF, SchemaId
+from ematix_flow.families.messages.registry import (
+    CONFLUENT_WIRE,
+    CONTENT_ID,
+    GLOBAL_ID,
+    GLUE_WIRE,
+    PROTOBUF,
+    SchemaId,
+)
 from ematix_flow.families.messages.tasks import on_arrow
 
 if TYPE_CHECKING:
@@ -21,6 +28,8 @@ if TYPE_CHECKING:
 
 _CONFLUENT_LENGTH, _GLUE_LENGTH = 5, 18
 _GLUE_VERSION, _PLAIN, _ZLIB = 3, 0, 5
+_HEADERS = {b"G": ("apicurio.value.globalId", GLOBAL_ID), b"C": ("apicurio.value.contentId", CONTENT_ID)}
+"""Apicurio's headers, each a number of eight bytes, by the letter that stands before it in a prefix."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,8 @@ class Prefix:
     indexes: tuple[int, ...] = ()
     """Which message of a Protobuf schema: Confluent's path of positions, Glue's single number; empty for Avro."""
     is_compressed: bool = False
+    is_header: bool = False
+    """Whether a header says it, and the whole value is the payload."""
 
     @property
     def label(self) -> str:
@@ -39,8 +50,25 @@ class Prefix:
         return f"schema {self.schema_id}{where}"
 
 
-def prefix_of(value: Column, *, wire: str, kind: str) -> Column:
-    """The bytes before each payload; NULL where a message has none."""
+def prefix_of(value: Column, headers: Column, *, wire: str, kind: str) -> Column:
+    """The bytes that name the schema of each payload; NULL where a message has none."""
+    from pyspark.sql import functions as f
+
+    before = _before(value, wire=wire, kind=kind)
+    if wire == GLUE_WIRE or kind == PROTOBUF:
+        return before
+    said = [f.concat(f.lit(letter), _header(headers, name)) for letter, (name, _) in _HEADERS.items()]
+    # A tombstone has no schema, and may have the header.
+    return f.when(value.isNotNull(), f.coalesce(*(f.when(f.length(one) == 9, one) for one in said), before))
+
+
+def _header(headers: Column, name: str) -> Column:
+    from pyspark.sql import functions as f
+
+    return f.try_element_at(f.filter(headers, lambda one: one["key"] == name), f.lit(1))["value"]
+
+
+def _before(value: Column, *, wire: str, kind: str) -> Column:
     from pyspark.sql import functions as f
 
     if wire == GLUE_WIRE:
@@ -87,6 +115,8 @@ def body_of(value: Column, prefix: bytes, meaning: Prefix, *, kind: str) -> Colu
     """The payload behind a known prefix."""
     from pyspark.sql import functions as f
 
+    if meaning.is_header:
+        return value
     rest = f.substr(value, f.lit(len(prefix) + 1))
     if not meaning.is_compressed:
         return rest
@@ -104,6 +134,8 @@ def meaning_of(prefix: bytes, *, wire: str, kind: str) -> Prefix:
         compressed = prefix[1] == _ZLIB
         version = str(uuid.UUID(bytes=prefix[2:_GLUE_LENGTH]))
         return Prefix(version, tuple(_varints(prefix[_GLUE_LENGTH:])) if kind == PROTOBUF else (), compressed)
+    if prefix[:1] in _HEADERS:
+        return Prefix(f"{_HEADERS[prefix[:1]][1]}{int.from_bytes(prefix[1:], 'big')}", is_header=True)
     number = int.from_bytes(prefix[1:_CONFLUENT_LENGTH], "big")
     if kind != PROTOBUF:
         return Prefix(number)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.families.messages.glue import OPENED, GlueRegistry
 from ematix_flow.families.messages.registry import UnknownSchema
-from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.errors import DeclarationError, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 
 if TYPE_CHECKING:
@@ -96,6 +96,11 @@ def _made(registry: GlueRegistry, what: str, **which: Any) -> GlueSchema:
     if found is None:
         raise UnknownSchema(
             f"the registry {registry.label} knows no schema {what}", hint="look at its name, and at the region"
+        )
+    if str(found["DataFormat"]) not in _FORMATS:
+        raise Unsupported(
+            f"the registry {registry.label} holds {what} as {found['DataFormat']}, which is not read here",
+            hint=f"schemas are of {', '.join(_FORMATS)}",
         )
     return GlueSchema(
         schema_uuid=str(found["SchemaVersionId"]),

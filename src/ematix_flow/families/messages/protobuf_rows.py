@@ -57,3 +57,6 @@ class _Protobuf:
 
     def defaults(self, spark: SparkSession) -> Mapping[Path, written.Default]:
         return {}
+
+    def kinds(self) -> Mapping[str, str]:
+        return {}

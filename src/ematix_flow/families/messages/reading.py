@@ -23,6 +23,10 @@ FIRST_LOOK = 10_000
 """Messages that are looked at before anything is known; what they do not show is found row by row later."""
 MISSING_SECONDS = 60.0
 """How long a schema that the registry does not know is not asked for again."""
+MOST_MISSING = 20
+"""Unknown schemas of a stream that are asked for meanwhile: more of them are bytes of payloads that begin with no id."""
+KINDS = "_flow_kinds"
+"""What a schema of Kafka Connect's says about the columns of a row (`connect.name`), where it is asked for."""
 
 
 class SchemaMemory(Protocol):
@@ -68,6 +72,8 @@ class Decoding:
     `{"schema": text}`, and for protobuf `"message"` where it is not the first one."""
     registry: Registry | None = None
     known: SchemaMemory = field(default_factory=Forgetful)
+    of_connect: bool = False
+    """Whether values are read as Connect's JSON has them, with what its schema says of them in KINDS: Avro only."""
     learned: Learned = field(default_factory=Learned, init=False, repr=False, compare=False)
 
 

@@ -15,7 +15,10 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 CONFLUENT_WIRE, GLUE_WIRE = "confluent", "glue"
 
 SchemaId = int | str
-"""A number at Confluent's and Apicurio's, the UUID of a schema version at Glue's."""
+"""A number at Confluent's and Apicurio's, the UUID of a schema version at Glue's; or one of Apicurio's other numbers, behind
+its name."""
+GLOBAL_ID, CONTENT_ID = "globalId ", "contentId "
+"""What Apicurio's headers number: every version of a schema, or every content, however many versions have it."""
 
 
 @dataclass(frozen=True)

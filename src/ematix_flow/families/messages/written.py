@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ematix_flow.families.messages import framing
 from ematix_flow.families.messages.reading import (
     FIRST_LOOK,
+    KINDS,
+    MOST_MISSING,
     NOT_LEARNED,
     TOMBSTONE,
     Decoding,
@@ -31,6 +34,11 @@ if TYPE_CHECKING:
 
 _PREFIX, _ROW = "_flow_prefix", "_flow_row"
 _SHOWN = 200
+_MOST_PREFIXES = 1000
+_NO_IDS = (
+    f"the schema registry knows none of {MOST_MISSING} schemas whose ids the messages seem to begin with: they were probably "
+    "written without an id before the payload (a serializer's setting, such as Apicurio's apicurio.registry.headers.enabled)"
+)
 PLAIN = "plain"
 """The wire of payloads with nothing before them."""
 Default = Callable[["DataType"], "Column | None"]
@@ -54,6 +62,9 @@ class Codec(Protocol):
 
     def defaults(self, spark: SparkSession) -> Mapping[Path, Default]:
         """The values of fields that older payloads do not have."""
+
+    def kinds(self) -> Mapping[str, str]:
+        """What Kafka Connect's schema says about the columns of a changed row; empty where it is none."""
 
 
 CodecMaker = Callable[[Schema, framing.Prefix, str], Codec]
@@ -83,7 +94,7 @@ def read(frame: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> Re
         prefix = f.when(value.isNotNull(), f.lit(b""))
     else:
         forget_old_absences(how)
-        prefix = framing.prefix_of(value, wire=how.registry.wire, kind=kind)
+        prefix = framing.prefix_of(value, f.col("headers"), wire=how.registry.wire, kind=kind)
         if not how.learned.writers:
             _meet(_prefixes(frame.limit(FIRST_LOOK), prefix), frame.sparkSession, how, kind=kind, codec=codec)
     target = _target(how)
@@ -91,7 +102,22 @@ def read(frame: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> Re
     plan = plan.withColumn(_ROW, _row(how, target))
     row = f.col(_ROW)
     columns = tuple((one.name, row.getField(one.name)) for one in target.fields)
-    return Reading(plan, columns, t.StructType(target.fields), _why(how, target))
+    types = list(target.fields)
+    if how.of_connect:
+        columns += ((KINDS, _kinds(how)),)
+        types.append(t.StructField(KINDS, t.MapType(t.StringType(), t.StringType())))
+    return Reading(plan, columns, t.StructType(types), _why(how, target))
+
+
+def _kinds(how: Decoding) -> Column:
+    """What the schema of each message says about the columns of a row."""
+    from pyspark.sql import functions as f
+
+    said = [
+        f.when(f.col(_PREFIX) == f.lit(prefix), f.lit(json.dumps(writer.codec.kinds())))
+        for prefix, writer in how.learned.writers.items()
+    ]
+    return f.from_json(f.coalesce(*said) if said else f.lit(None).cast("string"), "MAP<STRING, STRING>")
 
 
 def learn(unread: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> bool:
@@ -100,7 +126,9 @@ def learn(unread: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> 
 
     if how.registry is None:
         return False
-    prefix = framing.prefix_of(f.col("_raw"), wire=how.registry.wire, kind=kind)
+    if len(how.learned.missing) >= MOST_MISSING:
+        return False
+    prefix = framing.prefix_of(f.col("_raw"), f.col("headers"), wire=how.registry.wire, kind=kind)
     known = {*how.learned.writers, *how.learned.missing}
     met = [one for one in _prefixes(unread, prefix) if one not in known]
     _meet(met, unread.sparkSession, how, kind=kind, codec=codec)
@@ -108,10 +136,12 @@ def learn(unread: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> 
 
 
 def _prefixes(frame: DataFrame, prefix: Column) -> list[bytes]:
+    """The prefixes that messages have, the most frequent first: what only looks like one is a number of few messages."""
     from pyspark.sql import functions as f
 
-    found = frame.select(f.collect_set(prefix).alias("all")).first()
-    return sorted(bytes(one) for one in (found["all"] if found is not None else ()))
+    counted = frame.select(prefix.alias("it")).where("it IS NOT NULL").groupBy("it").count()
+    most = counted.orderBy(f.desc("count"), "it").limit(_MOST_PREFIXES).collect()
+    return [bytes(one["it"]) for one in most]
 
 
 def _meet(prefixes: Iterable[bytes], spark: SparkSession, how: Decoding, *, kind: str, codec: CodecMaker) -> None:
@@ -119,6 +149,8 @@ def _meet(prefixes: Iterable[bytes], spark: SparkSession, how: Decoding, *, kind
     registry = how.registry
     assert registry is not None  # noqa: S101 - asked by the callers
     for prefix in prefixes:
+        if len(how.learned.missing) >= MOST_MISSING:
+            break
         meaning = framing.meaning_of(prefix, wire=registry.wire, kind=kind)
         try:
             schema = registry.schema(meaning.schema_id)
@@ -236,6 +268,8 @@ def _why(how: Decoding, target: StructType) -> Column:
         if how.fields and how.registry is not None:
             why = why.when(of_this & _loses(row, writer.columns, target), "a value does not fit its declared column")
         why = why.when(of_this, f.lit(None).cast("string"))
+    if len(state.missing) >= MOST_MISSING:
+        return why.otherwise(_NO_IDS)
     return why.otherwise(f"{NOT_LEARNED}the schema of the message is not known")
 
 

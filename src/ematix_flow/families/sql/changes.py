@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from ematix_flow.contract.changes import DELETE, EVENT_MS, EVENTS, KEY, OPERATION, POSITION, READ, written_columns
+from ematix_flow.contract.changes import (
+    DELETE,
+    EVENT_MS,
+    EVENTS,
+    KEPT,
+    KEY,
+    OPERATION,
+    POSITION,
+    READ,
+    keeping,
+    stale_sql,
+    written_columns,
+)
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Changes
 from ematix_flow.families.sql.checks import check_keys
@@ -17,13 +30,17 @@ def changes(session: SqlSession, writing: Writing, strategy: Changes, *, gate: s
     """Apply the last change of each key, and remember it in the same transaction; `gate` is the table of what was."""
     check_keys(session, writing, strategy.keys)
     work = _Applying(session, writing, strategy, gate)
-    rows, stale, late, gone = work.counted()
+    rows, stale, late, contradicted = work.counted()
+    gone, kept = work.kinds()
+    work = replace(work, kept=kept)
     fresh = work.fresh() if rows else "1 = 1"
     deleted = work.delete(fresh) if gone else 0
     updated, inserted = work.update(fresh), work.insert(fresh)
     work.remember()
     rest = staged - rows - inserted - updated - deleted
-    return Counts(staged, inserted, updated, unchanged=rest, deleted=deleted, stale=stale, late=late)
+    return Counts(
+        staged, inserted, updated, unchanged=rest, deleted=deleted, stale=stale, late=late, contradicted=contradicted
+    )
 
 
 @dataclass(frozen=True)
@@ -32,6 +49,8 @@ class _Applying:
     writing: Writing
     strategy: Changes
     gate: str
+    kept: tuple[str, ...] = ()
+    """The sets of columns that staged rows leave as they are."""
 
     @property
     def _match(self) -> str:
@@ -49,24 +68,54 @@ class _Applying:
         return f"{gate}.pipeline_name = {own} AND {gate}.pk_json = {self.writing.s(KEY)}"
 
     def _stale(self, gate: str) -> str:
-        """The gate knows something newer; of one moment, whatever is known to be older in the source's log."""
-        moment, place = self.writing.s(EVENT_MS), self.writing.s(POSITION)
-        return (
-            f"({gate}.last_seen_ts_ms > {moment} "
-            f"OR ({gate}.last_seen_ts_ms = {moment} AND {gate}.source_position > {place}))"
-        )
+        """The gate knows something newer."""
+        known = (f"{gate}.last_seen_ts_ms", f"{gate}.source_position")
+        return stale_sql(*known, self.writing.s(EVENT_MS), self.writing.s(POSITION))
 
     def counted(self) -> tuple[int, int, int, int]:
-        """Staged rows that are stale, their changes, those that are too late, and rows of the stage that are to go."""
-        w = self.writing
-        late = f"CASE WHEN g.last_seen_ts_ms - {w.s(EVENT_MS)} > {self.strategy.tolerance_ms} THEN {w.s(EVENTS)} ELSE 0 END"
+        """Return the staged rows that are stale, their changes, those that are too late, and those with a later clock."""
+        w, most = self.writing, self.strategy.tolerance_ms
+        late = f"CASE WHEN g.last_seen_ts_ms - {w.s(EVENT_MS)} > {most} THEN {w.s(EVENTS)} ELSE 0 END"
+        later = f"CASE WHEN {w.s(EVENT_MS)} - g.last_seen_ts_ms > {most} THEN {w.s(EVENTS)} ELSE 0 END"
         found = self.session.rows(
-            f"SELECT COUNT(*), SUM({w.s(EVENTS)}), SUM({late}) FROM {w.stage} AS s "
+            f"SELECT COUNT(*), SUM({w.s(EVENTS)}), SUM({late}), SUM({later}) FROM {w.stage} AS s "
             f"JOIN {self.gate} AS g ON {self._same_key('g')} WHERE {self._stale('g')}"
         )[0]
-        gone = self.session.scalar(f"SELECT COUNT(*) FROM {w.stage} AS s WHERE {self._is(DELETE)}")
-        rows, stale, older = (int(value or 0) for value in found)
-        return rows, stale, older, int(gone or 0)
+        rows, stale, older, contradicted = (int(value or 0) for value in found)
+        return rows, stale, older, contradicted
+
+    def kinds(self) -> tuple[int, tuple[str, ...]]:
+        """Return how many staged rows are to go, and which sets of columns others leave as they are."""
+        w = self.writing
+        gone, kept = self.session.rows(
+            f"SELECT COUNT(CASE WHEN {self._is(DELETE)} THEN 1 END), COUNT({w.s(KEPT)}) FROM {w.stage} AS s"
+        )[0]
+        if not kept:
+            return int(gone), ()
+        found = self.session.rows(f"SELECT DISTINCT {w.s(KEPT)} FROM {w.stage} AS s WHERE {w.s(KEPT)} IS NOT NULL")
+        return int(gone), tuple(str(one) for (one,) in found)
+
+    def _keeps(self, name: str) -> str | None:
+        """A staged row leaves the column as it is; None where no row does."""
+        sets = keeping(self.kept, name)
+        said = ", ".join(map(self.writing.dialect.text_literal, sets))
+        return f"coalesce({self.writing.s(KEPT)}, '') IN ({said})" if sets else None
+
+    def _new_values(self, columns: Sequence[str]) -> dict[str, str]:
+        w = self.writing
+        return {
+            name: w.dialect.either(keeps, w.t(name), w.s(name), w.column(name))
+            if (keeps := self._keeps(name))
+            else w.s(name)
+            for name in columns
+        }
+
+    def _differ(self, columns: Sequence[str]) -> str:
+        plain = [name for name in columns if self._keeps(name) is None]
+        tests = [
+            f"NOT ({self._keeps(name)}) AND ({self.writing.differ([name])})" for name in columns if name not in plain
+        ]
+        return " OR ".join([self.writing.differ(plain), *(f"({test})" for test in tests)])
 
     def fresh(self) -> str:
         """A staged row is news."""
@@ -86,10 +135,10 @@ class _Applying:
     def update(self, fresh: str) -> int:
         """Rows that are there and differ; one that was marked as deleted lives again."""
         w, soft = self.writing, [self.strategy.soft] if self.strategy.soft else []
-        sets = w.from_stage([*self.strategy.update, *soft])
+        sets = self._new_values([*self.strategy.update, *soft])
         if not sets:  # a table of keys
             return 0
-        differ = w.differ([*self.strategy.compare, *soft])
+        differ = self._differ([*self.strategy.compare, *soft])
         where = f"{self._not(DELETE)} AND {fresh} AND ({differ})"
         statement = w.dialect.update_from(w.target, w.stage, on=self._match, sets=sets | w.metadata(), where=where)
         return self.session.execute(statement)
@@ -105,9 +154,9 @@ class _Applying:
         """The newest change of each key. A snapshot tells when it looked and not when a row became so: what it says is
         applied, and keeps out nothing that comes after it."""
         w, d = self.writing, self.writing.dialect
-        told = f"{w.s(EVENT_MS)} IS NOT NULL AND {self._not(READ)}"
+        told = f"({w.s(EVENT_MS)} IS NOT NULL OR {w.s(POSITION)} IS NOT NULL) AND {self._not(READ)}"
         values = {
-            "last_seen_ts_ms": w.s(EVENT_MS),
+            "last_seen_ts_ms": f"coalesce({w.s(EVENT_MS)}, 0)",
             "source_position": w.s(POSITION),
             "updated_at": d.instant(now()),
         }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ematix_flow.contract.changes import DELETE, OPERATION
+from ematix_flow.contract.changes import DELETE, KEPT, OPERATION
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, String
@@ -14,6 +14,7 @@ from ematix_flow.foundation.errors import Brake, DataError, DuplicateKeys, NullV
 
 BRAKE_FROM_ROWS = 100
 _SAMPLES = 5
+_WHOLE = ("small_int", "integer", "big_int")
 
 
 def check_rows(session: SqlSession, writing: Writing) -> int:
@@ -35,11 +36,11 @@ def check_rows(session: SqlSession, writing: Writing) -> int:
 
 
 def _unless_deleted(writing: Writing, column: Column) -> str:
-    """Of a row that goes, nothing but its key is told."""
+    """Of a row that goes, nothing but its key is known; columns that keep their value are checked by the table itself."""
     strategy = writing.job.strategy
     if not isinstance(strategy, Changes) or column.name in (*strategy.keys, OPERATION):
         return ""
-    return f" AND {writing.s(OPERATION)} <> '{DELETE}'"
+    return f" AND {writing.s(OPERATION)} <> '{DELETE}' AND {writing.s(KEPT)} IS NULL"
 
 
 def _is_event_time(job: WriteJob, name: str) -> bool:
@@ -76,6 +77,8 @@ def _sample_keys(session: SqlSession, writing: Writing, test: str) -> str:
 
 def check_keys(session: SqlSession, writing: Writing, keys: Sequence[str]) -> None:
     """Refuse two rows of one batch with the same key."""
+    if _are_all_distinct(session, writing, keys):
+        return
     names = ", ".join(writing.s(key) for key in keys)
     grouped = f"SELECT {names}, COUNT(*) AS n FROM {writing.stage} AS s GROUP BY {names} HAVING COUNT(*) > 1"
     found = session.rows(f"{grouped} LIMIT {_SAMPLES}")
@@ -90,6 +93,14 @@ def check_keys(session: SqlSession, writing: Writing, keys: Sequence[str]) -> No
         keys=int(keys_twice),
         rows=int(rows),
     )
+
+
+def _are_all_distinct(session: SqlSession, writing: Writing, keys: Sequence[str]) -> bool:
+    """Return whether a sort shows it, where that is quicker than groups: for one key that is a number."""
+    if not writing.dialect.sorts_numbers_faster or len(keys) > 1 or writing.column(keys[0]).type.kind not in _WHOLE:
+        return False
+    total, apart = session.rows(f"SELECT COUNT(*), COUNT(DISTINCT {writing.s(keys[0])}) FROM {writing.stage} AS s")[0]
+    return bool(total == apart)
 
 
 def check_deletes(job: WriteJob, *, staged: int, existing: int, missing: int) -> None:

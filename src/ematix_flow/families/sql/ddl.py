@@ -26,6 +26,23 @@ class SqlDdl(ABC):
     def inspect(self, shape: TargetShape) -> TableState | None:
         """The table as it is, None when it is not there."""
 
+    def unique_groups(self, shape: TargetShape) -> list[tuple[str, ...]]:
+        """The columns of every UNIQUE constraint of a table that is there, beside its primary key."""
+        d, table = self.dialect, shape.table
+        schema = d.text_literal(table.schema) if table.schema else d.current_schema
+        with self.connect() as session:
+            found = session.rows(
+                "SELECT c.constraint_name, k.column_name FROM information_schema.table_constraints c "
+                "JOIN information_schema.key_column_usage k ON k.constraint_schema = c.constraint_schema "
+                "AND k.constraint_name = c.constraint_name AND k.table_name = c.table_name "
+                f"WHERE c.constraint_type = 'UNIQUE' AND c.table_schema = {schema} "
+                f"AND c.table_name = {d.text_literal(table.name)} ORDER BY c.constraint_name, k.ordinal_position"
+            )
+        groups: dict[str, list[str]] = {}
+        for name, column in found:
+            groups.setdefault(str(name), []).append(str(column))
+        return [tuple(columns) for columns in groups.values()]
+
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
         """What `inspect` reports for a column created from this declaration."""
         keyed = {name for group in (shape.table.primary_key, *shape.table.unique) for name in group}
@@ -63,6 +80,7 @@ class SqlDdl(ABC):
         """Carry the steps out."""
         if not steps:
             return
-        with self.connect() as session:
+        creates = any(isinstance(step, CreateTable) for step in steps)
+        with self.connect() as session, session.creating(self.dialect.creation_lock if creates else None):
             for statement in self.statements(shape, steps):
                 session.execute(statement)

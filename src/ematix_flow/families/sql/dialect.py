@@ -14,7 +14,13 @@ class SqlDialect(ABC):
 
     name: str = ""
     meta_schema: str = "ematix_flow"
+    creation_lock: str | None = None
+    """A statement that keeps others from creating until its transaction ends; None where IF NOT EXISTS is enough."""
+    current_schema: str = "current_schema()"
+    """Where a table without a schema lies, as SQL."""
     changes_roll_back: bool = True
+    sorts_numbers_faster: bool = False
+    """Whether counting distinct whole numbers is quicker than grouping by them."""
 
     @abstractmethod
     def type_sql(self, column: Column, *, key: bool = False) -> str:
@@ -87,6 +93,10 @@ class SqlDialect(ABC):
         """Different, NULL different from every value."""
         return f"{left} IS DISTINCT FROM {right}"
 
+    def either(self, condition: str, one: str, other: str, column: Column) -> str:
+        """Return one value of a column where the condition holds, and the other where it does not."""
+        return f"CASE WHEN {condition} THEN {one} ELSE {other} END"
+
     def concat(self, parts: Sequence[str]) -> str:
         """Texts joined; none of them is NULL."""
         return f"({' || '.join(parts)})"
@@ -98,6 +108,10 @@ class SqlDialect(ABC):
     def for_a_publish(self, rows: int) -> Sequence[str]:
         """What a transaction that publishes so many rows is told first, and no other."""
         return ()
+
+    def row_address(self, relation: str) -> str | None:
+        """A query for the system column that every row of `relation` has, NULL where it has none; None where no table has one."""
+        return None
 
     def truncate(self, relation: str) -> str:
         """Remove every row, inside the transaction."""

@@ -6,6 +6,7 @@ from ematix_flow.contract.shape import DELETED_AT
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Merge
 from ematix_flow.families.sql.checks import check_deletes, check_keys
+from ematix_flow.families.sql.differences import Differences, find_differences
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing
 
@@ -15,24 +16,28 @@ def merge(session: SqlSession, writing: Writing, strategy: Merge, *, staged: int
     check_keys(session, writing, strategy.keys)
     match = writing.match(strategy.keys)
     deleted = _retire_missing(session, writing, strategy, match, staged=staged)
-    updated = _update_changed(session, writing, strategy, match)
+    found = find_differences(session, writing, on=match, changed=_is_changed(writing, strategy))
+    updated = _update_changed(session, found, strategy, match)
     values = writing.from_stage(writing.declared) | writing.metadata()
-    absent = f"NOT EXISTS (SELECT 1 FROM {writing.target} WHERE {match})"
-    inserted = session.execute(writing.insert(values, where=absent))
+    inserted = session.execute(found.writing.insert(values, where=found.absent))
     return Counts(
         read=staged, inserted=inserted, updated=updated, unchanged=staged - inserted - updated, deleted=deleted
     )
 
 
-def _update_changed(session: SqlSession, writing: Writing, strategy: Merge, match: str) -> int:
+def _is_changed(writing: Writing, strategy: Merge) -> str:
     changed = writing.differ(strategy.compare)
+    return f"{changed} OR {writing.t(DELETED_AT)} IS NOT NULL" if strategy.deletes is Deletes.SOFT else changed
+
+
+def _update_changed(session: SqlSession, found: Differences, strategy: Merge, match: str) -> int:
+    writing = found.writing
     sets = writing.from_stage(strategy.update) | writing.metadata()
     if strategy.deletes is Deletes.SOFT:
-        changed = f"{changed} OR {writing.t(DELETED_AT)} IS NOT NULL"
         sets[DELETED_AT] = "NULL"
     if not sets:  # a table of keys
         return 0
-    statement = writing.dialect.update_from(writing.target, writing.stage, on=match, sets=sets, where=changed)
+    statement = writing.dialect.update_from(writing.target, writing.stage, on=match, sets=sets, where=found.changed)
     return session.execute(statement)
 
 

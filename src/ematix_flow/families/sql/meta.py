@@ -13,6 +13,7 @@ from ematix_flow.declare.types import UUID, BigInt, Column, String, Text, Timest
 from ematix_flow.families.sql.dialect import SqlDialect
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import MissingTable
 
 _NAME = String(255)
 
@@ -69,22 +70,26 @@ class Meta:
         if self._present():
             return
         schema = self.d.create_schema(self.d.meta_schema)
-        if schema:
-            self.session.execute(schema)
-        for table in (RUN_HISTORY, WATERMARKS, COMMITS):
-            self.session.execute(self.d.create_table(self.name(table), table.columns, primary_key=table.primary_key))
+        with self.session.creating(self.d.creation_lock):
+            if schema:
+                self.session.execute(schema)
+            for table in (RUN_HISTORY, WATERMARKS, COMMITS):
+                self.session.execute(self._creation(table))
 
     def ensure_gate(self) -> None:
         """Create what remembers the newest change of each key, when it is not there; outside of transactions."""
         if not self._present(GATE):
-            self.session.execute(self.d.create_table(self.name(GATE), GATE.columns, primary_key=GATE.primary_key))
+            with self.session.creating(self.d.creation_lock):
+                self.session.execute(self._creation(GATE))
+
+    def _creation(self, table: TableSpec) -> str:
+        return self.d.create_table(self.name(table), table.columns, primary_key=table.primary_key)
 
     def _present(self, table: TableSpec = COMMITS) -> bool:
-        from ematix_flow.foundation.errors import FlowError
-
+        """Return whether the table is there; any other error, a missing right among them, is the caller's to hear."""
         try:
             self.session.rows(f"SELECT {self.d.quote(table.columns[0].name)} FROM {self.name(table)} WHERE 1 = 0")
-        except FlowError:
+        except MissingTable:
             return False
         return True
 
@@ -212,7 +217,7 @@ class Meta:
             pipeline_name=self.d.text_literal(job.writer),
             target_schema=self.d.text_literal(table.schema),
             target_table=self.d.text_literal(table.name),
-            mode=self.d.text_literal(job.strategy.mode),
+            mode=self.d.text_literal(job.mode or job.strategy.mode),
             path=self.d.text_literal(job.path),
             started_at=self.d.instant(job.started_at),
             status="'running'",

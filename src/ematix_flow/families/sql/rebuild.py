@@ -44,6 +44,11 @@ class RebuildingDdl(SqlDdl):
     def rename(self, shape: TargetShape, temporary: str) -> str:
         """The statement that gives the copy the table's name."""
 
+    def unique_groups(self, shape: TargetShape) -> list[tuple[str, ...]]:
+        """The columns of every UNIQUE constraint of a table that is there."""
+        with self.connect() as session:
+            return list(self.layout(session, shape).unique)
+
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """The steps as SQL; a copy when one of them asks for it."""
         changes = [step for step in steps if isinstance(step, (ChangeType, DropNotNull))]

@@ -6,6 +6,7 @@ from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_T
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.families.sql.checks import check_deletes, check_keys
+from ematix_flow.families.sql.differences import find_differences
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing
 
@@ -17,14 +18,15 @@ def scd2(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) 
     current = f"{match} AND {_is_current(writing)}"
     closed, deleted = _retire_missing(session, writing, strategy, match, staged=staged)
     refreshed = _refresh(session, writing, strategy, current)
+    found = find_differences(session, writing, on=current, changed=writing.differ(strategy.compare))
     closed += session.execute(
         writing.dialect.update_from(
-            writing.target, writing.stage, on=current, sets=_closing(writing), where=writing.differ(strategy.compare)
+            writing.target, found.writing.stage, on=current, sets=_closing(writing), where=found.changed
         )
     )
-    inserted = session.execute(
-        writing.insert(_opening(writing, strategy), where=_needs_version(writing, strategy, current))
-    )
+    every = found.is_exact and strategy.ttl is None
+    where = None if every else _needs_version(writing, strategy, current)
+    inserted = session.execute(found.writing.insert(_opening(writing, strategy), where=where))
     closed += expire(session, writing, strategy)
     unchanged = max(staged - inserted - refreshed, 0)
     return Counts(

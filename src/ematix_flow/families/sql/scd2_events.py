@@ -41,11 +41,13 @@ def seed_observations(writing: Writing) -> str:
     """Versions that are already there were observed when they began."""
     d, spec = writing.dialect, observations_of(writing.job.shape)
     names = (*writing.declared, OBSERVED, GONE, HASH)
-    given = [writing.t(name) for name in (*writing.declared, VALID_FROM)]
-    hashed = writing.row_hash(writing.declared, alias=writing.target)
+    kept = writing.job.shape.kept
+    given = [f"{writing.t(name if name in kept else VALID_FROM)} AS {d.quote(name)}" for name in writing.declared]
+    seen = f"SELECT {', '.join(given)}, {writing.t(VALID_FROM)} AS {d.quote(OBSERVED)} FROM {writing.target}"
+    columns = d.names((*writing.declared, OBSERVED))
     return (
         f"INSERT INTO {d.relation(spec.schema, spec.name)} ({d.names(names)}) "
-        f"SELECT {', '.join(given)}, {d.boolean(False)}, {hashed} FROM {writing.target}"
+        f"SELECT {columns}, {d.boolean(False)}, {writing.row_hash(writing.declared)} FROM ({seen}) AS s"
     )
 
 
@@ -96,7 +98,8 @@ def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:
             f"AND s.{quote(IS_CURRENT)} = {writing.dialect.boolean(False)}"
         )
     )
-    written = [name for name in (*writing.declared, VALID_TO, IS_CURRENT, ROW_HASH) if name not in strategy.keys]
+    kept = writing.job.shape.kept
+    written = [name for name in (*kept, VALID_TO, IS_CURRENT, ROW_HASH) if name not in strategy.keys]
     updated = session.execute(
         writing.dialect.update_from(
             writing.target,
@@ -106,7 +109,7 @@ def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:
             where=writing.differ(written),
         )
     )
-    values = writing.from_stage((*writing.declared, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)) | writing.metadata()
+    values = writing.from_stage((*kept, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)) | writing.metadata()
     absent = f"NOT EXISTS (SELECT 1 FROM {writing.target} WHERE {same})"
     inserted = session.execute(writing.insert(values, source=versions, where=absent))
     return Counts(inserted=inserted, updated=updated - closed + vanished, closed=closed)
@@ -169,7 +172,7 @@ class _Observed:
         """The versions of every touched key, computed from all that was ever observed of it."""
         w, quote = self.w, self.w.dialect.quote
         keys = ", ".join(quote(key) for key in self.strategy.keys)
-        columns = ", ".join(quote(name) for name in w.declared)
+        columns = ", ".join(quote(name) for name in w.job.shape.kept)
         at, gone, no = quote(OBSERVED), quote(GONE), w.dialect.boolean(False)
         of_keys = self._touched_condition()
         ends = self._ends()

@@ -58,6 +58,16 @@ class SqlSession:
             raise
         self.execute("COMMIT")
 
+    @contextmanager
+    def creating(self, lock: str | None) -> Iterator[None]:
+        """Create schemas and tables inside; with a lock, one process at a time and in one transaction."""
+        if lock is None:
+            yield
+            return
+        with self.transaction():
+            self.execute(lock)
+            yield
+
     def _rollback(self) -> None:
         # A connection that died has rolled back by itself; the first error is the one to tell.
         with suppress(FlowError):

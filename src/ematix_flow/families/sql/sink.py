@@ -49,6 +49,12 @@ class SqlSink(ABC):
     def connect(self) -> SqlSession:
         """A new session."""
 
+    def hold(self) -> None:  # noqa: B027  only some can
+        """Use one session from now on where that can be done, until `release`."""
+
+    def release(self) -> None:  # noqa: B027
+        """End what `hold` keeps open."""
+
     @abstractmethod
     def ddl(self) -> SqlDdl:
         """Who inspects and changes tables here."""
@@ -189,7 +195,7 @@ class SqlSink(ABC):
             case Append():
                 return append(session, writing, staged=staged, watermark=opening.watermark)
             case Truncate():
-                return truncate(session, writing, staged=staged)
+                return self._replace(session, writing, staged)
             case Merge() as strategy:
                 return merge(session, writing, strategy, staged=staged)
             case Changes() as strategy:
@@ -198,6 +204,9 @@ class SqlSink(ABC):
                 return scd2(session, writing, strategy, staged=staged)
             case Scd2() as strategy:
                 return scd2_events(session, writing, strategy, staged=staged)
+
+    def _replace(self, session: SqlSession, writing: Writing, staged: int) -> Counts:
+        return truncate(session, writing, staged=staged)
 
     def _new_watermark(self, session: SqlSession, writing: Writing, column: str) -> tuple[str | None, int]:
         text = self.dialect.watermark_text(f"MAX({writing.s(column)})", writing.column(column).type)
@@ -217,6 +226,20 @@ class SqlSink(ABC):
             if job.rehearsal or job.batch is not None:
                 return
             Meta(session, self.dialect).finish(job.run_id, counts=result.counts if result else None, error=error)
+
+    def has_database(self) -> bool:
+        """Return False where connecting would create the database."""
+        return True
+
+    def refused(self, job: WriteJob, error: str) -> None:
+        """Keep a history row of a run that failed before the target was opened; where there is no target, none."""
+        if not self.has_database():
+            return
+        with suppress(FlowError), self.connect() as session:
+            meta = Meta(session, self.dialect)
+            meta.ensure()
+            meta.start(job)
+            meta.finish(job.run_id, counts=None, error=error)
 
     def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip

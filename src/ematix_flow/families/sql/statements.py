@@ -33,7 +33,7 @@ class Writing:
 
     def column(self, name: str) -> Column:
         """The column of that name."""
-        return self.job.shape.table.column(name)
+        return self.job.shape.column(name)
 
     def columns(self, names: Iterable[str]) -> list[Column]:
         """The columns of those names."""

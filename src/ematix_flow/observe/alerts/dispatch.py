@@ -30,6 +30,11 @@ class Alerts:
         with self._lock:
             return dict(self._known)
 
+    def know(self, outages: Outages) -> None:
+        """Take these for told."""
+        with self._lock:
+            self._known = dict(outages)
+
     def tell(self, event: AlertEvent) -> bool:
         """Tell everybody, if it is news; the answer says whether it was."""
         with self._lock:

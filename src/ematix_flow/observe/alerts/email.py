@@ -40,11 +40,11 @@ class EmailAlerter(Sender):
         if not to:
             raise ConfigError("an email alerter needs somebody to write to", hint="add ?to=a@example.com,b@example.com")
         remember(password)
-        self._host, self._port = host, port
-        self._login = (username, password or "") if username else None
-        self._sender = from_addr or (username if username and "@" in username else f"ematix-flow@{_host_name()}")
-        self._to = tuple(to)
-        self._starttls = use_starttls and port != TLS_PORT
+        self.host, self.port = host, port
+        self.username, self._password = username, password or ""
+        self.from_addr = from_addr or (username if username and "@" in username else f"ematix-flow@{_host_name()}")
+        self.to = list(to)
+        self.use_starttls = use_starttls and port != TLS_PORT
         self._timeout = timeout
         self._ca_file = ca_file
         self.address = f"email://{host}:{port}"
@@ -53,10 +53,10 @@ class EmailAlerter(Sender):
         """Send the mail, or raise why not."""
         try:
             with self._connected() as server:
-                if self._starttls:
+                if self.use_starttls:
                     server.starttls(context=self._context())
-                if self._login is not None:
-                    server.login(*self._login)
+                if self.username:
+                    server.login(self.username, self._password)
                 server.send_message(self.message(event))
         except smtplib.SMTPNotSupportedError:
             raise Undelivered(
@@ -71,8 +71,8 @@ class EmailAlerter(Sender):
         """The mail."""
         mail = EmailMessage()
         mail["Subject"] = mask(" ".join(f"[ematix-flow] {title(event)}".split()))
-        mail["From"] = self._sender
-        mail["To"] = ", ".join(self._to)
+        mail["From"] = self.from_addr
+        mail["To"] = ", ".join(self.to)
         mail["Date"] = format_datetime(event.timestamp)
         mail["Message-ID"] = make_msgid(domain="ematix-flow.invalid")
         mail["References"] = _thread_of(event)
@@ -81,9 +81,9 @@ class EmailAlerter(Sender):
         return mail
 
     def _connected(self) -> smtplib.SMTP:
-        if self._port == TLS_PORT:
-            return smtplib.SMTP_SSL(self._host, self._port, timeout=self._timeout, context=self._context())
-        return smtplib.SMTP(self._host, self._port, timeout=self._timeout)
+        if self.port == TLS_PORT:
+            return smtplib.SMTP_SSL(self.host, self.port, timeout=self._timeout, context=self._context())
+        return smtplib.SMTP(self.host, self.port, timeout=self._timeout)
 
     def _context(self) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=self._ca_file)

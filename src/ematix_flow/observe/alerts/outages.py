@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.observe.alerts.event import FAILED, KINDS, QUALITY_FAILED, RECOVERED, AlertEvent
+from ematix_flow.observe.alerts.event import FAILED, GAVE_UP, KINDS, QUALITY_FAILED, RECOVERED, AlertEvent
 from ematix_flow.observe.alerts.sources import failure_of, is_told
+from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.records import RunRecord, from_text, to_text
 
 
@@ -25,6 +26,7 @@ class Outage:
 
 
 Outages = Mapping[str, Outage]
+RECENT = 200
 
 
 def admit(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage], AlertEvent | None]:
@@ -61,6 +63,13 @@ def _ended(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage], AlertE
     return after, replace(event, since=outage.since, recovers=outage.told)
 
 
+def known_in(run_log: RunLog | None) -> dict[str, Outage]:
+    """The outages that the newest runs of a run log tell of."""
+    recent = run_log.list_runs(limit=RECENT)[0] if run_log is not None else []
+    # Windows of the past have their own outcome, and say nothing about how the pipeline is today.
+    return from_history(record for record in recent if not record.extras.get("backfill"))
+
+
 def from_history(records: Iterable[RunRecord]) -> dict[str, Outage]:
     """The outages that a run log remembers, for a process that starts anew; records in any order."""
     by_pipeline: dict[str, list[RunRecord]] = {}
@@ -86,9 +95,10 @@ def _open_outage(newest_first: Iterable[RunRecord]) -> Outage | None:
         if succeeded and not is_told(record):
             break
         kind = QUALITY_FAILED if succeeded else failure_of(record).kind
-        told.insert(0, kind)
+        kinds = [FAILED, kind] if kind == GAVE_UP else [kind]
+        told[:0] = kinds
         if not has_loaded:
-            still.insert(0, kind)
+            still[:0] = kinds
         has_loaded = has_loaded or succeeded
         since = record.finished_at or record.started_at
     if since is None:

@@ -34,9 +34,9 @@ class PagerDutyAlerter(Sender):
                 f"PagerDuty knows no severity {default_severity!r}", hint=did_you_mean(default_severity, SEVERITIES)
             )
         remember(routing_key)
-        self._key = routing_key
-        self._service = service_label
-        self._severity = default_severity
+        self.routing_key = routing_key
+        self.service_label = service_label
+        self.default_severity = default_severity
         self._timeout = timeout
         self._endpoint = endpoint
         self.address = "pagerduty://"
@@ -47,21 +47,21 @@ class PagerDutyAlerter(Sender):
 
     def body(self, event: AlertEvent) -> dict[str, Any]:
         """The request of Events API v2."""
-        key = f"{self._service}:{event.pipeline}"[:_LONGEST_KEY]
+        key = f"{self.service_label}:{event.pipeline}"[:_LONGEST_KEY]
         if event.kind == RECOVERED:
-            return {"routing_key": self._key, "event_action": "resolve", "dedup_key": key}
+            return {"routing_key": self.routing_key, "event_action": "resolve", "dedup_key": key}
         return {
-            "routing_key": self._key,
+            "routing_key": self.routing_key,
             "event_action": "trigger",
             "dedup_key": key,
             "client": "ematix-flow",
             "payload": {
                 "summary": mask(_summary(event))[:_LONGEST_SUMMARY],
                 "source": socket.gethostname(),
-                "severity": _SEVERITY.get(event.kind, self._severity),
+                "severity": _SEVERITY.get(event.kind, self.default_severity),
                 "timestamp": event.timestamp.isoformat(),
                 "component": event.pipeline,
-                "group": self._service,
+                "group": self.service_label,
                 "class": event.kind,
                 "custom_details": event.to_dict(),
             },

@@ -25,6 +25,7 @@ class SlackAlerter(Sender):
         parts = urlsplit(webhook_url)
         if parts.scheme != "https" or not parts.netloc:
             raise ConfigError("a Slack webhook begins with https://", hint="write slack://hooks.slack.com/services/…")
+        self.webhook_url = webhook_url
         self._url = webhook_url if endpoint is None else endpoint.rstrip("/") + parts.path
         self._timeout = timeout
         self.address = f"slack://{site(webhook_url).partition('://')[2]}"

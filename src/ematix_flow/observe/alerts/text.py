@@ -28,7 +28,7 @@ def title(event: AlertEvent) -> str:
     words = {
         FAILED: f"{event.pipeline} failed" + (f" (attempt {tried} of {event.max_attempts})" if _has_attempts(event) else ""),
         GAVE_UP: f"{event.pipeline} gave up" + (f" after {tried} {'attempts' if tried > 1 else 'attempt'}" if tried else ""),
-        RECOVERED: f"{event.pipeline} works again" + (f" after {_lasted(event)}" if event.since else ""),
+        RECOVERED: f"{event.pipeline} recovered" + (f" after {_lasted(event)}" if event.since else ""),
         QUALITY_FAILED: f"{event.pipeline} " + ("was not loaded: its checks refuse the data" if event.error_type else "loaded data that its checks refuse"),
         SLA_BREACHED: f"{event.pipeline} is late",
         BRAKE: f"{event.pipeline} was stopped by its brake",

@@ -159,7 +159,7 @@ class StdoutSink(InMemorySink):
             ),
         ]
         stream = self._stream or sys.stderr
-        stream.write("".join(f"{line}\n" for line in sorted(told)))
+        stream.write("".join(f"METRIC {line}\n" for line in sorted(told)))
         stream.flush()
 
     def close(self) -> None:

@@ -35,6 +35,8 @@ GAUGES = {
     "rows_per_second": "Rows of the last micro-batch by its time.",
     "watermark_delay_seconds": "How far the watermark lies behind the clock.",
     "state_rows": "Rows of state.",
+    "state_groups_total": "Groups of open windows and sessions; one may count twice until the state is compacted.",
+    "windows_active": "The same for windows and sessions alone, 0 for a join.",
     "state_bytes": "Bytes of state, as they are kept.",
     "targets_behind": "Micro-batches that targets have missed and will be given.",
     "dlq_depth": "Dead letters of the stream that wait, are being replayed or are parked.",
@@ -51,8 +53,10 @@ PER_SOURCE = {"watermark_seconds": "The watermark of every source, and of all as
 class StreamMetrics:
     """Counts of one stream; served over HTTP where a port is named."""
 
-    def __init__(self, pipeline: str) -> None:
+    def __init__(self, pipeline: str, late_policy: str = "drop") -> None:
         self.pipeline = pipeline
+        self.late_policy = late_policy
+        """What happens to late rows: a label of their counter."""
         known = (name for name in (*COUNTERS, *GAUGES) if name not in _NOT_KNOWN_AT_FIRST)
         self.values: dict[str, float] = dict.fromkeys(known, 0.0)
         self.lag: Sequence[PartitionLag] = ()
@@ -72,8 +76,9 @@ class StreamMetrics:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for name, says in COUNTERS.items():
-            counter = CounterMetricFamily(PREFIX + name, says, labels=["pipeline"])
-            counter.add_metric([self.pipeline], self.values[name])
+            more = {"policy": self.late_policy} if name == "late_rows_dropped_total" else {}
+            counter = CounterMetricFamily(PREFIX + name, says, labels=["pipeline", *more])
+            counter.add_metric([self.pipeline, *more.values()], self.values[name])
             yield counter
         for name, says in GAUGES.items():
             if name in self.values:

@@ -17,7 +17,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.metrics.streaming import COUNTERS, PREFIX
 from ematix_flow.runlog.records import RunRecord, to_text
@@ -32,6 +31,7 @@ _PACES = {
     "batches_per_sec": "batches_total",
     "errors_per_sec": "errors_total",
 }
+_SHORT = ("rows_consumed_total", "rows_written_total")
 _TIMEOUT_SECONDS = 3.0
 
 
@@ -116,6 +116,8 @@ class StreamingStatsRecorder:
 
     def start(self) -> str:
         """Say that it runs, and follow it; the run's id."""
+        if self._thread is not None:
+            raise RuntimeError(f"the run {self._run_id} is followed already")
         self._write("running")
         self._thread = threading.Thread(target=self._follow, name="flow-stream-stats", daemon=True)
         self._thread.start()
@@ -152,13 +154,16 @@ class StreamingStatsRecorder:
         ended = now() if status != "running" else None
         extras: dict[str, Any] = {"snapshot_at": to_text(now())}
         if self._samples:
-            extras |= dict(self._samples[-1].counters)
+            counters = self._samples[-1].counters
+            extras |= dict(counters) | {
+                name.removesuffix("_total"): counters[name] for name in _SHORT if name in counters
+            }
         clock = time.monotonic()
         extras |= {
             name: summarize_window(self._samples, now=clock, window_seconds=span)
             for name, span in self._windows.items()
         }
-        with suppress(FlowError):  # a history that cannot be written harms no stream
+        with suppress(Exception):  # a history that cannot be written, and be it the user's own, harms no stream
             self._run_log.record_run_record(
                 RunRecord(
                     self._run_id,

@@ -6,7 +6,7 @@ from datetime import datetime
 from itertools import islice
 
 from ematix_flow.runlog.blob.claims import still_leads
-from ematix_flow.runlog.blob.keys import RunKeys, encode
+from ematix_flow.runlog.blob.keys import RunKeys, backwards, encode
 from ematix_flow.runlog.blob.objects import Document, Objects
 from ematix_flow.runlog.changes import Change, Fate
 from ematix_flow.runlog.protocol import the_only_one
@@ -95,6 +95,21 @@ class BlobHistory(RequestedRuns):
         """The newest run of every pipeline, leaving out those that are only asked for."""
         newest = self._objects.at_once(self._newest, self._objects.folders("runs/"))
         return {record.pipeline: record for record in newest if record is not None}
+
+    def retire_runs(self, before: datetime) -> int:
+        """Remove runs that began before a moment and have ended, except the newest of each pipeline; return how many."""
+        newest = {RunKeys.of(record).record for record in self.latest_runs().values()}
+        edge = backwards(before)
+        keys = [keys for keys in map(RunKeys.by_time, self._objects.keys("all/")) if keys.back > edge]
+
+        def retired(keys: RunKeys) -> bool:
+            told = self._objects.read(keys.record) if keys.record not in newest else None
+            if told is None or not told.get("finished_at"):
+                return False
+            self._remove(keys)
+            return True
+
+        return sum(self._objects.at_once(retired, keys))
 
     def get_run(self, run_id: str) -> RunRecord | None:
         """The run of that id, or of the one id that begins so."""

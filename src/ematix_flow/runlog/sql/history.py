@@ -103,6 +103,17 @@ class SqlHistory(SqlStore, RequestedRuns):
             rows = sql.rows(f"SELECT {columns} FROM ({newest}) n JOIN $run_records r ON r.run_id = n.run_id")
         return {record.pipeline: record for record in map(_record, rows)}
 
+    @retried
+    def retire_runs(self, before: datetime) -> int:
+        """Remove runs that began before a moment and have ended, except the newest of each pipeline; return how many."""
+        newest = {record.run_id for record in self.latest_runs().values()}
+        wanted = "SELECT run_id FROM $run_records WHERE finished_at IS NOT NULL AND started_at < ?"
+        with self._transaction() as sql:
+            gone = [run_id for (run_id,) in sql.rows(wanted, to_text(before)) if run_id not in newest]
+            for run_id in gone:
+                sql.run("DELETE FROM $run_records WHERE run_id = ?", run_id)
+        return len(gone)
+
     def get_run(self, run_id: str) -> RunRecord | None:
         """The run of that id, or of the one id that begins so."""
         with self._transaction(write=False) as sql:

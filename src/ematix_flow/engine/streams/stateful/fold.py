@@ -7,6 +7,7 @@ dies before that has changed nothing; whoever dies behind it finds the outcome a
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -66,6 +67,8 @@ class Fold:
     told: dict[str, int] = field(default_factory=dict)
     """What the micro-batches of this process did, for the metrics."""
     last: Kept | None = field(default=None, init=False)
+    _own: str = field(default_factory=lambda: secrets.token_hex(4), init=False)
+    """What names of parts end with: a process that slept through a restart replaces none of its successor's."""
 
     def apply(
         self,
@@ -78,14 +81,16 @@ class Fold:
         """What the targets get, None for nothing; `staged` may object before anything is kept, and is not asked about a
         micro-batch that is kept already, whose rows nobody reads."""
         before = self._before(number)
-        if before is None or before.number < number:
-            timed = [self.event_time.placed(frame, dead, open_until) for frame in given]
-            self.last = self._folded(timed, number, before, open_until, staged)
-        else:
-            self.last = before
-        if self.last.late is not None and dead is not None:
-            dead.split(self.keeper.read(self.last.late), _LATE, stage=STAGE)
-        return self.keeper.read(self.last.outcome) if self.last.outcome is not None else None
+        is_new = before is None or before.number < number
+        # Rows without a time are letters of every try: what a try does not find is forgotten.
+        timed = [self.event_time.placed(frame, dead) for frame in given] if is_new or dead is not None else []
+        if dead is not None and not is_new:
+            dead.doubt_counts()  # nobody reads the rows of a micro-batch that is kept already
+        self.last = self._folded(timed, number, before, open_until, staged) if is_new else before
+        if self.last is not None and self.last.late is not None and dead is not None:
+            dead.set_aside(self.keeper.read(self.last.late), _LATE, stage=STAGE)
+        outcome = self.last.outcome if self.last is not None else None
+        return self.keeper.read(outcome) if outcome is not None else None
 
     def pass_by(self, number: int) -> None:
         """A micro-batch without a single row that anybody understood."""
@@ -125,7 +130,7 @@ class Fold:
         late, marked = self._late([watched.marked(frame) for frame in timed], number, open_until)
         partials = self.operator.partials([watched.in_time(frame) for frame in marked], times.mark)
         numbered = partials.selectExpr("*", f"CAST({number} AS BIGINT) AS {BATCH}")
-        part = f"{number}-state"
+        part = self._part(number, "state")
         added = self.keeper.write(part, watched.added(numbered, self.operator.due(), times.mark))
         staged()
         seen = watched.heard()
@@ -156,7 +161,7 @@ class Fold:
         rows = [frame.persist() for frame in marked]
         for frame in rows:
             open_until.callback(frame.unpersist)
-        part = f"{number}-late"
+        part = self._part(number, "late")
         late = rows[0].where(IS_LATE).drop(AT, IS_LATE).selectExpr("*", f"'{_TOO_LATE}' AS {_LATE}")
         return part if self.keeper.write(part, late) else None, rows
 
@@ -168,7 +173,7 @@ class Fold:
         is_over = marks.after is not None and due is not None and due <= marks.after
         if not is_over and not self.manner.is_eager:
             return replace(made, due=due)
-        part = f"{made.number}-outcome"
+        part = self._part(made.number, "outcome")
         count = self.keeper.write(part, self.operator.emitted(state, marks, made.number))
         return replace(
             made,
@@ -186,9 +191,12 @@ class Fold:
         """With one part instead of many, now and then."""
         if len(made.parts) <= _MOST_PARTS and at - made.compacted < self.manner.compact_ms * MILLISECOND:
             return made
-        part = f"{made.number}-whole"
+        part = self._part(made.number, "whole")
         rows = self.keeper.write(part, self.operator.kept(self.state(made.parts), made.mark))
         return replace(made, parts=(part,), rows=rows, compacted=at)
+
+    def _part(self, number: int, name: str) -> str:
+        return f"{number}-{name}-{self._own}"
 
     def state(self, parts: Sequence[str]) -> DataFrame:
         """All that is remembered."""

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ematix_flow.declare.streams.spec import StreamSpec
@@ -15,10 +15,12 @@ from ematix_flow.engine.streams.stateful.keeper import Keeper, Kept
 from ematix_flow.engine.streams.stateful.notes import kept_of, missing, named, text_of
 from ematix_flow.engine.streams.stateful.postgres_keeper import PostgresKeeper
 from ematix_flow.families.lake.place import (
+    LOCK,
     LakePath,
     make_folder,
     read_if_there,
     remove,
+    replace_text,
     safe_name,
     size_below,
     uri,
@@ -27,6 +29,7 @@ from ematix_flow.families.lake.place import (
 from ematix_flow.families.lake.session import active
 from ematix_flow.families.observed import heard
 from ematix_flow.families.parquet_stage import scratch_dir
+from ematix_flow.foundation.errors import LeaseLost
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -49,19 +52,21 @@ def keeper_of(spec: StreamSpec, folder: StreamFolder, generation: str) -> Keeper
     )
 
 
-@dataclass(frozen=True)
+@dataclass
 class FolderKeeper:
     """Every part is a folder of Parquet files, with its schema beside them."""
 
     root: LakePath
+    _seen: str | None = field(default=None, init=False)
+    """The note as this process knows it, which is the only one that it replaces."""
 
     def _folder(self, part: str) -> LakePath:
         return self.root / f"part-{safe_name(part)}"
 
     def kept(self) -> Kept | None:
         """The last note; None before the first."""
-        text = read_if_there(self.root / NOTE)
-        return kept_of(text, str(self.root)) if text is not None else None
+        self._seen = read_if_there(self.root / NOTE)
+        return kept_of(self._seen, str(self.root)) if self._seen is not None else None
 
     def read(self, part: str) -> DataFrame:
         """The rows of a part; nobody looks into its files before."""
@@ -93,9 +98,18 @@ class FolderKeeper:
         return sum(size_below(self._folder(part)) for part in parts)
 
     def commit(self, kept: Kept) -> None:
-        """The note decides; whoever dies behind it leaves parts that the next commit removes."""
-        write_atomically(self.root / NOTE, text_of(kept))
-        wanted = {NOTE, *(self._folder(part).name for part in named(kept))}
+        """Replace the note, and remove parts that it does not name; raise LeaseLost where another process has committed.
+
+        A process that dies behind the note leaves parts that the next commit removes.
+        """
+        text = text_of(kept)
+        if not replace_text(self.root / NOTE, self._seen, text):
+            raise LeaseLost(
+                f"another process has written the state in {self.root} meanwhile; this one keeps nothing any more",
+                hint="flow runs list shows who runs the stream now",
+            )
+        self._seen = text
+        wanted = {NOTE, LOCK, *(self._folder(part).name for part in named(kept))}
         left: list[LakePath] = [item for item in self.root.iterdir() if item.name not in wanted]
         for item in left:
             if item.is_file():  # of a note that was never finished
@@ -107,7 +121,7 @@ class FolderKeeper:
         """Nothing is open."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class MemoryKeeper(FolderKeeper):
     """Keeps state as long as the process lives: in a folder of its own, where Spark's tasks find it."""
 

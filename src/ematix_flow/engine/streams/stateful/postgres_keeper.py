@@ -150,22 +150,27 @@ class PostgresKeeper:
         return _DIALECT.text_literal(self.stream)
 
     def _take_over(self, session: SqlSession, number: int) -> None:
-        """Say how far this generation has come, unless a later one has begun."""
-        said = json.dumps({"generation": self.generation, "since": self.since, "batch": number})
+        """Say how far this generation has come; raise LeaseLost where a later one, or another process of it, was here."""
         mine = f"pipeline_name = {self._name} AND source_id = {_DIALECT.text_literal(_CHECKPOINT)}"
-        row = f"{self._name}, {_DIALECT.text_literal(_CHECKPOINT)}, {_bytes(said)}, {number}, now()"
+        seen = self._version - 1
+        row = f"{self._name}, {_DIALECT.text_literal(_CHECKPOINT)}, {_bytes(self._progress(seen))}, {seen}, now()"
         session.execute(f"INSERT INTO {self._table(OFFSETS)} VALUES ({row}) ON CONFLICT DO NOTHING")
         found = session.scalar(f"SELECT offset_bytes FROM {self._table(OFFSETS)} WHERE {mine} FOR UPDATE")
         before: dict[str, Any] = json.loads(bytes(found))
-        if before["generation"] != self.generation and before["since"] > self.since:
+        is_own = before["generation"] == self.generation
+        if (is_own and before["batch"] != seen) or (not is_own and before["since"] > self.since):
+            what = "carried on by another process" if is_own else "begun anew"
             raise LeaseLost(
-                f"the stream {self.stream} was begun anew while this process stood still, which keeps nothing any more",
+                f"the stream {self.stream} was {what} while this process stood still, which keeps nothing any more",
                 hint="flow runs list shows who runs it now",
             )
         session.execute(
-            f"UPDATE {self._table(OFFSETS)} SET offset_bytes = {_bytes(said)}, state_version = {number}, "
-            f"updated_at = now() WHERE {mine}"
+            f"UPDATE {self._table(OFFSETS)} SET offset_bytes = {_bytes(self._progress(number))}, "
+            f"state_version = {number}, updated_at = now() WHERE {mine}"
         )
+
+    def _progress(self, batch: int) -> str:
+        return json.dumps({"generation": self.generation, "since": self.since, "batch": batch})
 
     def _put(self, key: str, text: str, version: int) -> str:
         return (

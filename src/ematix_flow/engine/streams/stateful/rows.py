@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ class EventTime:
 
     column: str
 
-    def placed(self, rows: DataFrame, dead: DeadLetters | None, open_until: ExitStack) -> DataFrame:
+    def placed(self, rows: DataFrame, dead: DeadLetters | None) -> DataFrame:
         """The rows with the moment in `AT`; those without one are dead letters, or the end of the micro-batch."""
         from pyspark.sql import functions as f
 
@@ -56,10 +55,7 @@ class EventTime:
             )  # fmt: skip
             return timed.where(f"CASE WHEN {AT} IS NOT NULL THEN true ELSE {refusal} END")
         wrong = f"CASE WHEN {AT} IS NULL THEN {text(f'{self.column} is NULL, or no point in time')} END"
-        timed = timed.withColumn(_TIMELESS, f.expr(wrong)).persist()
-        open_until.callback(timed.unpersist)
-        dead.split(timed.where(f"{AT} IS NULL").drop(AT), _TIMELESS, stage=STAGE)
-        return timed.where(f"{AT} IS NOT NULL").drop(_TIMELESS)
+        return dead.split(timed.withColumn(_TIMELESS, f.expr(wrong)), _TIMELESS, stage=STAGE, hidden=(AT,))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,53 @@
+"""Texts of CSV files as values of the declared types: no pass over the file has to find out what it holds.
+
+Every value counts by itself, as what it would be in a column of its like: 12.0 is a whole number, an instant with an
+offset becomes UTC, and a number is no day.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ematix_flow.backends.files.inference import NUMBER, ZONED
+from ematix_flow.declare.types import Column
+from ematix_flow.families.frames import spark_type
+from ematix_flow.families.lake.session import quote
+from ematix_flow.families.strict import raising
+
+_TEXTS = ("text", "string", "uuid", "json", "jsonb")
+_INTEGERS = ("small_int", "integer", "big_int")
+_MOMENTS = ("date", "timestamp", "timestamp_tz")
+_OTHERS = ("numeric", "float", "double", "boolean")
+
+
+def can_declare(columns: Sequence[Column]) -> bool:
+    """Return whether texts alone give these columns; a normalizer of another type wants to see that type."""
+    return all(
+        column.type.kind in _TEXTS or (not column.normalizers and column.type.kind in (*_INTEGERS, *_MOMENTS, *_OTHERS))
+        for column in columns
+    )
+
+
+def as_declared(column: Column) -> str:
+    """Return the SQL of a text column in its declared type; texts stay as they are, what they must be is checked later."""
+    name, kind, wanted = quote(column.name), column.type.kind, spark_type(column.type)
+    if kind in _TEXTS:
+        return name
+    tried = f"try_cast({name} AS {wanted})"
+    if kind in _INTEGERS:
+        return f"{_whole(column, tried)} AS {name}"
+    if kind in _MOMENTS:
+        instant = f"try_cast({name} AS TIMESTAMP)"
+        value = f"CASE WHEN {name} RLIKE '{ZONED}' THEN CAST({instant} AS {wanted}) ELSE {tried} END"
+        valid = f"NOT {name} RLIKE '{NUMBER}' AND {value} IS NOT NULL"
+        return f"{raising(column, valid, value)} AS {name}"
+    return f"{raising(column, f'{tried} IS NOT NULL', tried)} AS {name}"
+
+
+def _whole(column: Column, tried: str) -> str:
+    """A whole number, which may be written with an exponent or with zeros after its point."""
+    name = quote(column.name)
+    near, exact = f"try_cast({name} AS DOUBLE)", f"try_cast({name} AS DECIMAL(38,9))"
+    written = f"{name} RLIKE '{NUMBER}' AND {near} = floor({near}) AND {exact} = floor({exact})"
+    value = f"coalesce({tried}, try_cast({exact} AS {spark_type(column.type)}))"
+    return raising(column, f"({tried} IS NOT NULL OR {written}) AND {value} IS NOT NULL", value)

@@ -1,0 +1,175 @@
+"""Truncate without a second write: the stage is made like the table, and takes its place and name when it is published.
+
+Only a table that nothing else knows by its identity can be replaced: no view, key, trigger, grant, comment, publication or
+setting of its own. Every other one is emptied and filled from the stage.
+"""
+
+from __future__ import annotations
+
+from ematix_flow.declare.strategy import Truncate
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.statements import Writing
+from ematix_flow.foundation.errors import FlowError
+
+ATTEMPT = "_flow_attempt"
+
+
+def stage_name(run_id: str) -> str:
+    """The name of a stage that tasks fill."""
+    return f"stage_{run_id.replace('-', '')}"
+
+
+def sealed_name(run_id: str) -> str:
+    """Its name when no task writes to it any more."""
+    return f"{stage_name(run_id)}_sealed"
+
+
+# What a new table could not have: everything that hangs on the old one, apart from its row type, its toast and its primary key.
+_REPLACEABLE = """
+SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT c.relispartition AND NOT c.relhastriggers AND NOT c.relhasrules
+    AND NOT c.relrowsecurity AND NOT c.relforcerowsecurity AND c.relreplident = 'd' AND c.reltablespace = 0
+    AND c.reloptions IS NULL AND c.relacl IS NULL AND c.reloftype = 0
+    AND current_setting('default_tablespace') = ''
+    AND (SELECT m.amname FROM pg_am m WHERE m.oid = c.relam) = current_setting('default_table_access_method')
+    AND pg_get_userbyid(c.relowner) = current_user AND has_schema_privilege(c.relnamespace, 'CREATE')
+    AND NOT EXISTS (SELECT 1 FROM pg_publication)
+    AND NOT EXISTS (SELECT 1 FROM pg_inherits h WHERE c.oid IN (h.inhrelid, h.inhparent))
+    AND NOT EXISTS (SELECT 1 FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+        AND (a.atthasdef OR a.attidentity <> '' OR a.attgenerated <> '' OR a.attacl IS NOT NULL
+             OR a.attoptions IS NOT NULL OR COALESCE(a.attstattarget, -1) <> -1))
+    AND NOT EXISTS (SELECT 1 FROM pg_constraint k WHERE k.conrelid = c.oid AND (k.contype NOT IN ('p', 'n') OR k.condeferrable))
+    AND NOT EXISTS (SELECT 1 FROM pg_index i JOIN pg_class x ON x.oid = i.indexrelid WHERE i.indrelid = c.oid
+        AND (NOT i.indisprimary OR i.indisclustered OR i.indisreplident OR i.indnatts <> i.indnkeyatts
+             OR x.reltablespace <> 0 OR x.reloptions IS NOT NULL))
+    AND NOT EXISTS (SELECT 1 FROM pg_description d WHERE d.objoid IN (SELECT c.oid UNION ALL
+        SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = c.oid UNION ALL
+        SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid))
+    AND NOT EXISTS (SELECT 1 FROM pg_seclabel l WHERE l.objoid = c.oid)
+    AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = c.oid AND d.deptype = 'e')
+    AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.refclassid = 'pg_class'::regclass AND d.refobjid = c.oid
+        AND NOT (d.classid = 'pg_type'::regclass AND d.objid = c.reltype)
+        AND NOT (d.classid = 'pg_class'::regclass AND d.objid IN (SELECT c.reltoastrelid UNION ALL
+            SELECT i.indexrelid FROM pg_index i WHERE i.indrelid = c.oid))
+        AND NOT (d.classid = 'pg_constraint'::regclass AND d.objid IN (SELECT k.oid FROM pg_constraint k WHERE k.conrelid = c.oid)))
+    AND NOT EXISTS (SELECT 1 FROM pg_depend d JOIN pg_type t ON t.oid = c.reltype
+        WHERE d.refclassid = 'pg_type'::regclass AND d.refobjid IN (t.oid, t.typarray)
+        AND NOT (d.classid = 'pg_type'::regclass AND d.objid = t.typarray))
+FROM pg_class c WHERE c.oid = to_regclass({table})
+"""
+_COLUMNS = """
+SELECT array_agg(ROW(a.attname, a.atttypid, a.atttypmod, a.attnotnull, a.attcollation, a.attstorage)::text ORDER BY a.attnum)
+FROM pg_attribute a WHERE a.attrelid = to_regclass({table}) AND a.attnum > 0 AND NOT a.attisdropped AND a.attname <> '_flow_attempt'
+"""
+_PRIMARY_KEY = """
+SELECT array_agg(ROW(a.attname, i.indoption[k.n - 1], i.indcollation[k.n - 1], i.indclass[k.n - 1])::text ORDER BY k.n)
+FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum, n)
+JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
+WHERE i.indrelid = to_regclass({table}) AND i.indisprimary AND i.indisvalid
+"""
+# Rows of the stage were committed task by task: who looks at the database as of a moment before the last of them would see
+# some of the rows in the new table. The stage got its present name after that moment.
+_IS_SEEN_WHOLE = """
+SELECT s.relacl IS NULL AND NOT EXISTS (SELECT 1 FROM pg_stat_activity a
+    WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
+    AND a.backend_xmin IS NOT NULL AND age(a.backend_xmin) >= age(s.xmin))
+FROM pg_class s WHERE s.oid = to_regclass({stage})
+"""
+_IS_LOGGED = "SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass({table})"
+_KEY_NAME = "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass({table}) AND contype = 'p'"
+
+
+def create(session: SqlSession, writing: Writing) -> bool:
+    """Create the stage as a table that can take the target's place; return False, and create nothing, where it could not."""
+    job = writing.job
+    wanted = isinstance(job.strategy, Truncate) and job.incremental is None and job.batch is None and not job.rehearsal
+    if not wanted or not session.scalar(_REPLACEABLE.format(table=_literal(writing, writing.target))):
+        return False
+    with session.transaction():
+        session.execute(_definition(writing))
+        alike = _are_alike(session, writing, _COLUMNS)
+        if not alike:
+            session.execute(f"DROP TABLE {writing.stage}")
+    return alike
+
+
+def add_key(session: SqlSession, writing: Writing) -> None:
+    """Build the index of the primary key at once, which costs less than row by row.
+
+    Keys that come twice leave the stage without it, and it is no replacement then: the table itself refuses the rows.
+    """
+    keys = writing.job.shape.table.primary_key
+    if keys:
+        try:
+            session.execute(f"ALTER TABLE {writing.stage} ADD CONSTRAINT {_key_name(writing)} "
+                            f"PRIMARY KEY ({writing.dialect.names(keys)})")  # fmt: skip
+        except FlowError:
+            return
+
+
+def replace_table(session: SqlSession, writing: Writing) -> int | None:
+    """Put the stage in the target's place, in the transaction at hand; how many rows went, None when it cannot be done.
+
+    Other writers are kept out meanwhile. Readers wait for the renaming alone.
+    """
+    if not session.scalar(_IS_LOGGED.format(table=_literal(writing, writing.stage))):
+        return None
+    session.execute(f"LOCK TABLE {writing.target} IN EXCLUSIVE MODE")
+    if not _can_replace(session, writing):
+        return None
+    deleted = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target}"))
+    key = session.scalar(_KEY_NAME.format(table=_literal(writing, writing.target)))
+    for statement in _renaming(writing, key):
+        session.execute(statement)
+    return deleted
+
+
+def _renaming(writing: Writing, key: str | None) -> list[str]:
+    dialect, quote, table = writing.dialect, writing.dialect.quote, writing.job.shape.table
+    defaults = [f"ALTER COLUMN {quote(name)} DROP DEFAULT" for name in writing.metadata()]
+    name = sealed_name(writing.job.run_id)
+    statements = [
+        f"ALTER TABLE {writing.stage} {', '.join([f'DROP COLUMN {ATTEMPT}', *defaults])}",
+        f"DROP TABLE {writing.target}",
+        f"ALTER TABLE {writing.stage} SET SCHEMA {quote(table.schema)}",
+        f"ALTER TABLE {dialect.relation(table.schema, name)} RENAME TO {quote(table.name)}",
+    ]
+    if key is not None:
+        statements.append(f"ALTER TABLE {writing.target} RENAME CONSTRAINT {_key_name(writing)} TO {quote(key)}")
+    return statements
+
+
+def _definition(writing: Writing) -> str:
+    """The declared table with the load's own columns filled in by themselves, and the attempt that wrote a row."""
+    dialect, own = writing.dialect, writing.metadata()
+    keys = writing.job.shape.table.primary_key
+    lines = [
+        f"{dialect.quote(column.name)} {dialect.type_sql(column)}"
+        f"{'' if column.nullable and column.name not in keys else ' NOT NULL'}"
+        f"{f' DEFAULT {own[column.name]}' if column.name in own else ''}"
+        for column in writing.job.shape.table.columns
+    ]
+    return f"CREATE TABLE {writing.stage} ({', '.join([*lines, f'{ATTEMPT} bigint'])})"
+
+
+def _can_replace(session: SqlSession, writing: Writing) -> bool:
+    table, stage = _literal(writing, writing.target), _literal(writing, writing.stage)
+    return (
+        session.scalar(_REPLACEABLE.format(table=table)) is True
+        and session.scalar(_IS_SEEN_WHOLE.format(stage=stage)) is True
+        and _are_alike(session, writing, _COLUMNS)
+        and _are_alike(session, writing, _PRIMARY_KEY)
+    )
+
+
+def _are_alike(session: SqlSession, writing: Writing, query: str) -> bool:
+    tables = (_literal(writing, relation) for relation in (writing.target, writing.stage))
+    target, stage = (session.scalar(query.format(table=table)) for table in tables)
+    return bool(target == stage)
+
+
+def _literal(writing: Writing, relation: str) -> str:
+    return writing.dialect.text_literal(relation)
+
+
+def _key_name(writing: Writing) -> str:
+    return writing.dialect.quote(f"flow_key_{writing.job.run_id.replace('-', '')}")

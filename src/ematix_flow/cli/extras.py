@@ -1,0 +1,36 @@
+"""What an extra of this package brings, as its own metadata says, and what of it is not installed."""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import PackageNotFoundError, requires, version
+
+from ematix_flow.foundation.errors import ConfigError
+
+PACKAGE = "ematix-flow-spark"
+
+
+def need(extra: str, *, what: str) -> None:
+    """Raise ConfigError with the command that installs the extra when a package of it is missing."""
+    missing = missing_of(extra)
+    if missing:
+        raise ConfigError(f"{what} needs {', '.join(missing)}", hint=f'pip install "{PACKAGE}[{extra}]"')
+
+
+def missing_of(extra: str) -> list[str]:
+    """Return the packages of an extra that are not installed; none where this package was not installed itself."""
+    try:
+        lines = requires(PACKAGE) or []
+    except PackageNotFoundError:
+        return []
+    asked = re.compile(rf"extra == ['\"]{re.escape(extra)}['\"]")
+    names = [re.split(r"[^A-Za-z0-9_.-]", line, maxsplit=1)[0] for line in lines if asked.search(line)]
+    return [name for name in names if name != PACKAGE and not _is_installed(name)]
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        version(name)
+    except PackageNotFoundError:
+        return False
+    return True

@@ -1,0 +1,78 @@
+"""The `[engine]` table of the project's or the user's file: whether a warm engine is kept, and for how long."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ematix_flow.config import files
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.names import did_you_mean
+
+TABLE = "engine"
+KEEP_WARM_VARIABLE = "EMATIX_FLOW_KEEP_WARM"
+IDLE_SECONDS = 15 * 60.0
+_KEYS = ("keep_warm", "idle")
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+_YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """The configured choice; `keep_warm` is None where the terminal decides."""
+
+    keep_warm: bool | None = None
+    idle_seconds: float = IDLE_SECONDS
+    origin: str = ""
+
+
+def engine_config() -> EngineConfig:
+    """Return what the environment says over the project's file over the user's; raise ConfigError for a wrong value."""
+    configured = _in_file(files.read_project()) or _in_file(files.read_user()) or EngineConfig()
+    said = os.environ.get(KEEP_WARM_VARIABLE, "").strip().lower()
+    if not said:
+        return configured
+    if said not in (*_YES, *_NO):
+        raise ConfigError(f"{KEEP_WARM_VARIABLE}={said} is not a choice", hint="use 1 or 0")
+    return EngineConfig(said in _YES, configured.idle_seconds, KEEP_WARM_VARIABLE)
+
+
+def seconds_of(text: str) -> float | None:
+    """Return the seconds of a duration such as 90s, 15m or 8h, None when it is none.
+
+    >>> seconds_of("15m"), seconds_of("1.5h"), seconds_of("soon")
+    (900.0, 5400.0, None)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+def _in_file(file: files.ConfigFile | None) -> EngineConfig | None:
+    table = file.data.get(TABLE) if file is not None else None
+    if file is None or table is None:
+        return None
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{file.shown}: {TABLE} is not a table", hint="write [engine] and below it keep_warm = false")
+    for name in table:
+        if name not in _KEYS:
+            where = file.place((TABLE, str(name)))
+            raise ConfigError(f"{file.shown}: [engine] has no {name!r}", where=where, hint=did_you_mean(name, _KEYS))
+    keep = table.get("keep_warm")
+    if keep is not None and not isinstance(keep, bool):
+        where = file.place((TABLE, "keep_warm"))
+        raise ConfigError(
+            f"{file.shown}: [engine] keep_warm is not true or false", where=where, hint="write true or false"
+        )
+    return EngineConfig(keep, _idle(file, table.get("idle")), file.shown)
+
+
+def _idle(file: files.ConfigFile, value: object) -> float:
+    if value is None:
+        return IDLE_SECONDS
+    seconds = seconds_of(str(value)) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    if not seconds:
+        where = file.place((TABLE, "idle"))
+        raise ConfigError(f"{file.shown}: [engine] idle is not a duration", where=where, hint='write idle = "15m"')
+    return seconds

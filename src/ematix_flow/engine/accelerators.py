@@ -1,0 +1,111 @@
+"""Native accelerators of Spark: found on the class path by their plugin, and switched on where they fit."""
+
+from __future__ import annotations
+
+import os
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_OFF_HEAP = {"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "{heap}"}
+_FOR_SPARK = re.compile(r"spark(\d+\.\d+)")
+_GRAPHICS_CARD = Path("/dev/nvidiactl")
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """One that is known: how its jar is called, the class Spark loads, and what it needs besides."""
+
+    title: str
+    named: str
+    plugin: str
+    needs: Mapping[str, str] = field(default_factory=dict)
+    device: Path | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """An accelerator on the class path; an obstacle says why it is not used."""
+
+    accelerator: Accelerator
+    jar: Path
+    obstacle: str = ""
+
+    def settings(self, heap: str) -> dict[str, str]:
+        """Return what Spark is configured with, for a heap of this size; nothing where there is an obstacle."""
+        if self.obstacle:
+            return {}
+        needs = {name: value.format(heap=heap) for name, value in self.accelerator.needs.items()}
+        return {"spark.plugins": self.accelerator.plugin, **needs}
+
+    def __str__(self) -> str:
+        return f"{self.accelerator.title} ({self.jar.name})"
+
+
+KNOWN = (
+    Accelerator(
+        "Apache DataFusion Comet", "comet-spark", "org.apache.spark.CometPlugin",
+        {**_OFF_HEAP, "spark.shuffle.manager": "org.apache.spark.sql.comet.execution.shuffle.CometShuffleManager"},
+    ),
+    Accelerator(
+        "Apache Gluten", "gluten", "org.apache.gluten.GlutenPlugin",
+        {**_OFF_HEAP, "spark.shuffle.manager": "org.apache.spark.shuffle.sort.ColumnarShuffleManager"},
+    ),
+    Accelerator("RAPIDS", "rapids-4-spark", "com.nvidia.spark.SQLPlugin", device=_GRAPHICS_CARD),
+)  # fmt: skip
+
+
+def find(class_path: Iterable[Path], *, spark: str) -> Found | None:
+    """Return the accelerator on this class path, one that fits this version of Spark before one that does not."""
+    found = [_judged(known, jar, spark) for jar in class_path for known in KNOWN if _holds(jar, known)]
+    return min(found, key=lambda item: bool(item.obstacle), default=None)
+
+
+def class_path(own: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the jars of Spark itself, then those that the user's own settings name."""
+    home = os.environ.get("SPARK_HOME")
+    yield from _jars_in(Path(home) / "jars" if home else _installed() / "jars")
+    listed = own.get("spark.driver.extraClassPath", "").split(os.pathsep)
+    for entry in [*listed, *own.get("spark.jars", "").split(",")]:
+        path = Path(entry.strip().removeprefix("file://"))
+        if path.name == "*":
+            yield from _jars_in(path.parent)
+        elif path.suffix == ".jar":
+            yield path
+
+
+def _installed() -> Path:
+    from importlib.util import find_spec
+
+    found = find_spec("pyspark")
+    return Path(found.origin).parent if found and found.origin else Path()
+
+
+def _jars_in(folder: Path) -> list[Path]:
+    """A folder that cannot be listed has no jars."""
+    try:
+        return sorted(item for item in folder.iterdir() if item.suffix == ".jar")
+    except OSError:
+        return []
+
+
+def _holds(jar: Path, known: Accelerator) -> bool:
+    """By the name first: to look into every jar of Spark would take longer than a small load."""
+    if known.named not in jar.name:
+        return False
+    try:
+        with zipfile.ZipFile(jar) as inside:
+            return f"{known.plugin.replace('.', '/')}.class" in inside.namelist()
+    except (OSError, zipfile.BadZipFile):  # as Java sees it: a jar without classes
+        return False
+
+
+def _judged(known: Accelerator, jar: Path, spark: str) -> Found:
+    named = _FOR_SPARK.search(jar.name)
+    if named and named[1] != ".".join(spark.split(".")[:2]):
+        return Found(known, jar, f"it is made for Spark {named[1]}, and this is {spark}")
+    if known.device is not None and not known.device.exists():
+        return Found(known, jar, f"this machine has no {known.device}")
+    return Found(known, jar)

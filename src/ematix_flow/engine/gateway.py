@@ -1,0 +1,177 @@
+"""Starts the JVM of an embedded session without Spark's shell scripts.
+
+`spark-submit` is a shell script that starts one JVM to compose the command line of another. The composed command is the
+same at every start, so it is composed once by Spark's own launcher and kept beside the jars.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ematix_flow.engine.jars import cache_folder
+from ematix_flow.engine.java import find_java
+
+_SUBMIT = "org.apache.spark.deploy.SparkSubmit"
+_LAUNCHER = "org.apache.spark.launcher.Main"
+_ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
+_LOOK = 0.01
+# What the launcher takes from the settings for the JVM's own command line; the others are passed on as they are.
+_OF_THE_JVM = (
+    "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.extraClassPath", "spark.driver.extraLibraryPath",
+    "spark.driver.defaultJavaOptions", "spark.submit.deployMode", "spark.master",
+)  # fmt: skip
+# With any of these the scripts do more than compose a command.
+_OF_THE_SCRIPTS = (
+    "SPARK_CONF_DIR",
+    "SPARK_PREPEND_CLASSES",
+    "SPARK_TESTING",
+    "SPARK_SUBMIT_OPTS",
+    "PYSPARK_GATEWAY_PORT",
+)
+
+
+@contextmanager
+def started(configuration: Mapping[str, str]) -> Iterator[None]:
+    """Start a JVM that pyspark connects to inside this block; where that is not possible, pyspark starts its own."""
+    from pyspark import SparkContext
+    from pyspark.accumulators import AccumulatorTCPServer
+
+    command = _command(configuration) if SparkContext._gateway is None else None
+    if command is None:
+        yield
+        return
+    process, port, secret = _launched(command)
+    os.environ.update({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret})
+    try:
+        yield
+    except BaseException:
+        process.kill()
+        raise
+    finally:
+        for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+            os.environ.pop(name, None)
+    # A JVM that goes away is told by the run; these would print tracebacks beside it.
+    AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    logging.getLogger().addFilter(_is_not_of_py4j)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    if SparkContext._gateway is not None:
+        SparkContext._gateway.proc = process  # pyspark ends a JVM by closing this process's standard input
+
+
+def _command(configuration: Mapping[str, str]) -> list[str] | None:
+    """Return the whole command of the JVM, None where Spark's own scripts have to start it."""
+    if os.name != "posix" or any(os.environ.get(name) for name in _OF_THE_SCRIPTS):
+        return None
+    home = _spark_home()
+    if (home / "conf").is_dir():  # spark-env.sh and spark-defaults.conf are for the scripts to read
+        return None
+    settings = [word for name, value in configuration.items() for word in ("--conf", f"{name}={value}")]
+    tail = [*settings, *shlex.split(os.environ.get(_ARGUMENTS) or "pyspark-shell")]
+    head = _kept_head(home, configuration, tail)
+    return [*head, *tail] if head is not None else None
+
+
+def _kept_head(home: Path, configuration: Mapping[str, str], tail: list[str]) -> list[str] | None:
+    java = find_java()
+    relevant = {name: configuration.get(name) for name in _OF_THE_JVM}
+    stamp = (home / "jars").stat().st_mtime_ns
+    key = hashlib.sha256(json.dumps([str(java), str(home), stamp, relevant], sort_keys=True).encode()).hexdigest()[:20]
+    file = cache_folder().with_name("commands") / f"{key}.json"
+    with contextlib.suppress(OSError, ValueError):
+        kept = json.loads(file.read_text(encoding="utf-8"))
+        if isinstance(kept, list) and kept[-1] == _SUBMIT and Path(kept[0]).exists():
+            return [str(word) for word in kept]
+    if os.environ.get(_ARGUMENTS):
+        return None  # words of the user's, or a file of settings, may change the JVM's command
+    head = _composed(java, home, tail)
+    if head is not None:
+        _keep(file, head)
+    return head
+
+
+def _composed(java: Path, home: Path, tail: list[str]) -> list[str] | None:
+    """Ask Spark's launcher, as spark-submit does; its answer ends with the arguments that it was given."""
+    scala = next((file.name.split("_")[1].split("-")[0] for file in (home / "jars").glob("spark-core_*.jar")), "")
+    places = {"SPARK_HOME": str(home), "JAVA_HOME": str(java.parent.parent), "SPARK_SCALA_VERSION": scala}
+    quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"]
+    command = [str(java), *quick, "-cp", f"{home}/jars/*", _LAUNCHER, _SUBMIT, *tail]
+    try:
+        asked = subprocess.run(  # noqa: S603  the Java that runs Spark, no shell
+            command, env={**os.environ, **places}, capture_output=True, timeout=60, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    answer = [word.decode() for word in asked.stdout.partition(b"\0\n")[2].split(b"\0") if word]
+    if asked.returncode != 0 or _SUBMIT not in answer:
+        return None
+    return answer[: answer.index(_SUBMIT) + 1]
+
+
+def _keep(file: Path, head: list[str]) -> None:
+    part = file.with_suffix(f".{os.getpid()}.part")
+    with contextlib.suppress(OSError):  # composed again next time
+        file.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(head), encoding="utf-8")
+        part.replace(file)
+
+
+def _launched(command: list[str]) -> tuple[subprocess.Popen[bytes], int, str]:
+    """Start the JVM and return it with the port and the secret of its gateway; raise what pyspark raises if it ends."""
+    folder = Path(tempfile.mkdtemp(prefix="ematix-flow-gateway-"))
+    file = folder / "gateway"
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(_spark_home()),
+        "PYTHONHASHSEED": "0",  # as spark-submit sets it: Python workers must agree on the hash of a text
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(file),
+    }
+    try:
+        process = subprocess.Popen(  # noqa: S603  composed by Spark's launcher
+            command, stdin=subprocess.PIPE, env=environment, preexec_fn=_leave_signals_to_the_driver
+        )
+        while process.poll() is None and not file.is_file():
+            time.sleep(_LOOK)
+        if not file.is_file():
+            from pyspark.errors import PySparkRuntimeError
+
+            raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+        content = file.read_bytes()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    port, length = struct.unpack("!ii", content[:8])
+    return process, port, content[8 : 8 + length].decode()
+
+
+def _leave_signals_to_the_driver() -> None:
+    """Ignore Ctrl-C and SIGTERM, which reach the whole group: the driver hears them, and ends the JVM in order."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    """Return whether a record of the root logger comes from elsewhere than py4j, which also writes there."""
+    return f"{os.sep}py4j{os.sep}" not in record.pathname
+
+
+def _spark_home() -> Path:
+    own = os.environ.get("SPARK_HOME")
+    if own:
+        return Path(own)
+    found = sys.modules["pyspark"].__file__
+    return Path(str(found)).resolve().parent

@@ -1,0 +1,98 @@
+"""The columns of a table that the first changes make: as the schema in the messages says, else as the values look."""
+
+from __future__ import annotations
+
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.engine.streams.images import CHANGE
+from ematix_flow.engine.streams.values import DAYS, DECIMAL, MOMENTS, VARIABLE_DECIMAL
+from ematix_flow.families.lake.session import quote, text
+from ematix_flow.families.lake.types import DECLARED
+from ematix_flow.families.messages.json_learning import learned_type
+from ematix_flow.families.messages.json_rows import parts_read
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructField, StructType
+
+_log = logging.getLogger(__name__)
+_LOOKED_AT = 1000
+_NESTED = ("array", "map", "struct")
+_OWN = {"io.debezium.data.Uuid": "uuid", "io.debezium.data.Json": "jsonb"}
+_MOMENT = "abs({0}) BETWEEN 1e11 AND 4.2e12 OR abs({0}) BETWEEN 1e14 AND 4.2e15 OR abs({0}) BETWEEN 1e17 AND 4.2e18"
+_BYTES = "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
+
+
+def learned_columns(rows: DataFrame) -> StructType:
+    """Return the types of the rows' columns."""
+    from pyspark.sql import functions as f
+    from pyspark.sql import types as t
+
+    said = rows.selectExpr(f"{CHANGE}.row_text AS said", f"{CHANGE}.kinds AS kinds")
+    kinds: dict[str, str] = {}
+    for row in said.where("kinds IS NOT NULL").selectExpr("to_json(kinds) AS kinds").distinct().collect():
+        kinds |= json.loads(row["kinds"])
+    told = {name: _field(name, kind) for name, kind in kinds.items()}
+    own = [name for name in rows.columns if name not in (CHANGE, "_raw", "_source")]
+    found = learned_type(said, f.col("said"), read=parts_read) if set(own) - set(told) or not told else None
+    learned = {one.name: one.dataType for one in found.fields} if found is not None else {}
+    learned = {name: kind for name, kind in learned.items() if not isinstance(kind, t.NullType)}
+    if not kinds:
+        _warn(rows, learned)
+    order = list(told) or list(learned)
+    own.sort(key=lambda name: order.index(name) if name in order else len(order))
+    return t.StructType([told.get(name) or t.StructField(name, learned.get(name) or t.StringType()) for name in own])
+
+
+def _field(name: str, kind: str) -> StructField:
+    """What Connect's schema means: a text stays one, whatever it looks like."""
+    from pyspark.sql import types as t
+
+    parts = (kind.split("|") + [""] * 7)[:7]
+    declared = _OWN.get(parts[0]) or ("jsonb" if parts[3] in _NESTED and parts[0] != VARIABLE_DECIMAL else None)
+    metadata: dict[str, Any] = {DECLARED: {"kind": declared}} if declared else {}
+    return t.StructField(name, _type(*parts[:4]), metadata=metadata)
+
+
+def _type(name: str, scale: str, precision: str, base: str) -> DataType:
+    from pyspark.sql import types as t
+
+    if name == DECIMAL:
+        return t.DecimalType(min(int(precision or 38), 38), min(int(scale or 0), 38))
+    if name == VARIABLE_DECIMAL:
+        return t.DecimalType(38, 18)
+    plain: dict[str, type[DataType]] = {
+        "boolean": t.BooleanType, "float": t.DoubleType, "double": t.DoubleType, "bytes": t.BinaryType,
+        "io.debezium.time.ZonedTimestamp": t.TimestampType, "io.debezium.time.IsoDate": t.DateType,
+        "io.debezium.time.IsoTimestamp": t.TimestampNTZType,
+    }  # fmt: skip
+    plain |= dict.fromkeys(DAYS, t.DateType) | dict.fromkeys(MOMENTS, t.TimestampNTZType)
+    plain |= dict.fromkeys(("int8", "int16", "int32", "int64"), t.LongType)
+    return (plain.get(name) or plain.get(base) or t.StringType)()
+
+
+def _warn(rows: DataFrame, learned: dict[str, DataType]) -> None:
+    """Without a schema, moments are numbers and numbers are bytes in base64: say which columns look like it."""
+    from pyspark.sql import types as t
+
+    there = set(rows.columns)
+    numbers = [name for name, kind in learned.items() if isinstance(kind, t.IntegralType) and name in there]
+    texts = [name for name, kind in learned.items() if isinstance(kind, t.StringType) and name in there]
+    if not numbers and not texts:
+        return
+    tests = [f"every({_MOMENT.format(f'try_cast({quote(name)} AS DOUBLE)')})" for name in numbers]
+    tests += [f"every({quote(name)} RLIKE {text(_BYTES)}) AND some(endswith({quote(name)}, '='))" for name in texts]
+    found = rows.limit(_LOOKED_AT).selectExpr(*(f"{test} AS c{at}" for at, test in enumerate(tests))).collect()[0]
+    moments = [name for name, is_one in zip(numbers, found, strict=False) if is_one]
+    in_base64 = [name for name, is_one in zip(texts, list(found)[len(numbers) :], strict=True) if is_one]
+    if moments or in_base64:
+        looks = [f"{name} looks like a moment" for name in moments] + [
+            f"{name} like bytes in base64" for name in in_base64
+        ]
+        _log.warning(
+            "the changes have no schema, and are taken as they are written: %s. Let the connector's converter write schemas "
+            "(schemas.enable=true), or set decimal.handling.mode=string and time.precision.mode=isostring",
+            ", ".join(looks),
+        )

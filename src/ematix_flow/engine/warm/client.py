@@ -1,0 +1,281 @@
+"""Joins a warm engine, and starts and stops one.
+
+An engine listens on loopback only and takes clients that have its token, which only this user can read. Every client
+holds a shared lock while it lives; the engine ends when no client has held it for a while.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from ematix_flow.engine import jars as jar_sets
+from ematix_flow.engine.processes import descendants, is_running, is_stopped
+from ematix_flow.engine.shipping import send_own_modules
+from ematix_flow.engine.warm import records
+from ematix_flow.engine.warm.policy import KeepWarm
+from ematix_flow.engine.warm.records import READY_MODULE, Engine, engines
+from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.runlog.worker import is_dead, worker_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_PATIENCE = 120.0
+_STOP_SECONDS = 20.0
+_LOOK = 0.03
+_LOOK_CLOSELY = 0.4
+_CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
+
+
+@dataclass
+class _Used:
+    """What this process has joined or started."""
+
+    engine: Engine | None = None
+    session: SparkSession | None = None
+    lock: IO[bytes] | None = None
+    started: Engine | None = None
+
+
+_used = _Used()
+
+
+def started_here() -> Engine | None:
+    """Return the engine that this process started and leaves running, if there is one."""
+    return _used.started
+
+
+def is_usable(session: SparkSession) -> bool:
+    """Return False for a session of an engine that was joined and does not answer any more, or has closed the session."""
+    if session is not _used.session or _used.engine is None:
+        return True
+    try:
+        return _used.engine.is_alive and bool(session.version)
+    except Exception:  # Spark has many words for a session that is gone
+        return False
+
+
+def leave() -> None:
+    """Release the session on the engine that was joined, which else keeps it for its whole life."""
+    session, engine, lock = _used.session, _used.engine, _used.lock
+    _used.session = _used.engine = _used.lock = None
+    if session is not None and engine is not None:
+        client: Any = session
+        client.release_session_on_close = engine.is_alive  # Spark would retry for seconds
+        session.stop()
+        os.environ.pop(_CONNECT_MODE, None)  # the next session may be one of this process
+    if lock is not None:
+        lock.close()
+
+
+def join(
+    wanted: Iterable[str],
+    settings: Mapping[str, str],
+    *,
+    keep: KeepWarm,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[SparkSession, set[str]] | None:
+    """Return a session on an engine that has these jars and settings, and its jar sets; None when there is none.
+
+    Where `keep` allows it, an engine that is missing is started. An engine that is dead, or does not answer within a
+    second, is passed over and taken out of the list.
+    """
+    needed, identity = set(wanted), records.identity(settings)
+    found = _join_one_of(_fitting(needed, identity))
+    if found is None and keep.is_kept:
+        tell("starting an engine that stays for the next commands")
+        try:
+            engine, is_new = start(needed, settings, keep=keep)
+        except (OSError, RunFailed) as error:  # an optimisation does not stop a run
+            tell(f"no engine can be kept: {error}")
+            return None
+        found = _join_one_of([engine])
+        _used.started = engine if is_new else None
+    return found
+
+
+def start(jars: Iterable[str], settings: Mapping[str, str], *, keep: KeepWarm,
+          exercise: bool = False) -> tuple[Engine, bool]:  # fmt: skip
+    """Return an engine with these jars, and whether it was started just now; raise RunFailed or OSError.
+
+    Of two processes that start one at once, one does, and the other waits for it.
+    """
+    needed, identity = set(jars), records.identity(settings)
+    folder = records.make_folder()
+    with contextlib.suppress(OSError):
+        records.forget_dead()
+    _end_retired()
+    name = records.name_of(identity, jar_sets.with_those_at_hand(needed))
+    lock_file, until = folder / f"{name}.start", time.monotonic() + _PATIENCE
+    while time.monotonic() < until:
+        for engine in _fitting(needed, identity):
+            if engine.is_alive:
+                return engine, False
+        with records.locked(lock_file) as held:
+            if held is None:  # another process is starting it
+                _end_stopped_start(lock_file)
+                time.sleep(_LOOK)
+                continue
+            if not any(engine.is_alive for engine in _fitting(needed, identity)):
+                file = folder / f"{name}-{secrets.token_hex(3)}.json"
+                started = _launch(file, identity, needed, keep=keep, exercise=exercise, held=held)
+                if started is not None:
+                    return started, True
+    raise RunFailed(f"the engine did not start within {_PATIENCE:.0f} s", hint="flow engine stop, and try again")
+
+
+def stop(engine: Engine) -> bool:
+    """End an engine and remove its files; return False when it was dead already."""
+    alive = not is_dead(engine.worker)
+    if alive:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(engine.pid, signal.SIGTERM)
+            os.kill(engine.pid, signal.SIGCONT)  # a stopped process takes the signal when it goes on
+        until = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < until and not is_dead(engine.worker):
+            time.sleep(0.05)
+        if not is_dead(engine.worker):
+            _kill(engine.pid)
+    records.remove(engine, keep_log=False)
+    return alive
+
+
+def _fitting(needed: set[str], identity: str) -> list[Engine]:
+    return [engine for engine in engines() if engine.identity == identity and needed <= set(engine.jars)]
+
+
+def _join_one_of(candidates: Iterable[Engine]) -> tuple[SparkSession, set[str]] | None:
+    for engine in candidates:
+        lock = records.use(engine)
+        if lock is None:
+            continue
+        session = _connect(engine) if engine.is_alive else None
+        if session is not None:
+            _used.engine, _used.session, _used.lock = engine, session, lock
+            atexit.unregister(leave)
+            atexit.register(leave)
+            send_own_modules()
+            return session, set(engine.jars)
+        lock.close()
+        if is_dead(engine.worker):
+            records.remove(engine)
+        else:
+            records.retire(engine)
+            _end_retired()
+    return None
+
+
+def _launch(
+    file: Path, identity: str, jars: set[str], *, keep: KeepWarm, exercise: bool, held: IO[bytes]
+) -> Engine | None:
+    """Start the process and wait until it answers; None when it was suspended meanwhile and had to be ended.
+
+    The process holds the lock too, in case this one is killed before it answers.
+    """
+    log = file.with_suffix(".log")
+    command = [sys.executable, "-m", "ematix_flow.engine.warm.server", str(file), identity, str(keep.idle_seconds),
+               keep.owner or "-", "exercise" if exercise else "-", *sorted(jars)]  # fmt: skip
+    with log.open("wb") as out:
+        os.chmod(log, 0o600)
+        process = subprocess.Popen(  # noqa: S603  this very interpreter
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            start_new_session=True,
+            pass_fds=(held.fileno(),),
+            env={**os.environ, records.START_LOCK_VARIABLE: str(held.fileno())},
+        )
+    records.write_starting(held, worker_of(process.pid))
+    until = time.monotonic() + _PATIENCE
+    look_closely = time.monotonic() + _LOOK_CLOSELY
+    while time.monotonic() < until:
+        if file.exists():
+            ready = next((engine for engine in engines() if engine.file == str(file)), None)
+            if ready is not None and ready.is_alive:
+                return ready
+        if process.poll() is not None:
+            raise RunFailed(f"the engine ended while it started: {_last_line(log)}", hint=f"its log: {log}")
+        if time.monotonic() > look_closely:
+            look_closely = time.monotonic() + _LOOK_CLOSELY
+            if _end_if_stopped(process.pid):
+                process.wait()
+                return None
+        time.sleep(_LOOK)
+    _kill(process.pid)
+    raise RunFailed(f"the engine did not start within {_PATIENCE:.0f} s", hint=f"its log: {log}")
+
+
+def _connect(engine: Engine) -> SparkSession | None:
+    try:
+        from pyspark.sql import SparkSession
+
+        # By this name the client takes credentials for local connections instead of TLS.
+        url = f"sc://localhost:{engine.port}/;token={engine.token}"
+        session: SparkSession = SparkSession.builder.remote(url).create()
+        _limit_retries(session)
+        session.version  # noqa: B018  the first call to the server: a stale one does not answer
+    except Exception:  # an optimisation does not stop a run
+        os.environ.pop(_CONNECT_MODE, None)
+        return None
+    return session
+
+
+def _limit_retries(session: Any) -> None:
+    """An engine on this machine that does not answer for seconds is dead; by default Spark retries for ten minutes."""
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+
+    session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
+
+
+def _end_retired() -> None:
+    """Kill engines that were taken out of the list because they hung, still do not answer and have no users."""
+    for engine in records.retired():
+        with records.locked(engine.users_file) as held:
+            if held is None:
+                continue
+            if not is_dead(engine.worker) and not engine.is_alive:
+                _kill(engine.pid)
+        if is_dead(engine.worker):
+            records.remove(engine)
+
+
+def _end_stopped_start(lock_file: Path) -> None:
+    """Kill an engine that was suspended while it started, so that another can be started."""
+    worker = records.read_starting(lock_file)
+    if worker is not None and not is_dead(worker):
+        _end_if_stopped(int(worker.split(":")[1]))
+
+
+def _end_if_stopped(pid: int) -> bool:
+    if not any(map(is_stopped, (pid, *descendants([pid])))):
+        return False
+    _kill(pid)
+    return True
+
+
+def _kill(root: int) -> None:
+    """Kill an engine, its JVM and the JVM's workers; commands that were handed over to it, as this may be, go on."""
+    everything = (root, *descendants([root]))
+    ready = [pid for pid in everything[1:] if is_running(pid, READY_MODULE) and not is_stopped(pid)]
+    spared = {*ready, *descendants(ready)}
+    for pid in everything:
+        if pid not in spared:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def _last_line(log: Path) -> str:
+    lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "its log is empty"

@@ -1,0 +1,290 @@
+"""Files of engines in the user's engine folder: a record of each, a lock its users share, a lock for who starts one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO
+
+from ematix_flow.engine.java import find_java
+from ematix_flow.engine.processes import is_stopped, memory_bytes
+from ematix_flow.foundation.build import build
+from ematix_flow.foundation.engine_folder import engine_folder
+from ematix_flow.runlog.worker import is_dead, this_worker
+
+if os.name == "posix":
+    import fcntl
+
+PATIENCE_SECONDS = 0.8
+_MOST_PATIENT = 10
+READY_MODULE = "ematix_flow.cli.ready"
+"""What an engine runs beside it: the process that commands are handed over to."""
+START_LOCK_VARIABLE = "EMATIX_FLOW_ENGINE_START_LOCK"
+_SETTINGS = b"\x04"  # the kind of the first frame that either side of HTTP/2 sends
+_GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00" + _SETTINGS + b"\x00\x00\x00\x00\x00"
+# What a JVM or its Python workers take from the environment they were started in.
+_VARIABLES = ("SPARK_", "PYSPARK_", "HADOOP_", "JAVA_", "JDK_", "_JAVA_", "AWS_", "AZURE_", "GOOGLE_", "LD_",
+              "TZ", "EMATIX_FLOW_DRIVER_MEMORY", "EMATIX_FLOW_CLASS_ARCHIVE")  # fmt: skip
+# Set by this package, by pyspark or by the interpreter while a session is started or joined.
+_INCIDENTAL = ("SPARK_CONNECT_MODE_ENABLED", "SPARK_LOCAL_IP", "SPARK_LAUNCHER_OPTS", "SPARK_ENV_LOADED", "JAVA_HOME",
+               "PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_CONNECT_AUTHENTICATE_TOKEN", "SPARK_AUTH_SOCKET_TIMEOUT",
+               "SPARK_BUFFER_SIZE")  # fmt: skip
+_LEFTOVER_SECONDS = 86400.0
+
+
+@dataclass(frozen=True)
+class Engine:
+    """One engine: its process, where it listens, what is on its class path, which clients fit."""
+
+    worker: str
+    port: int
+    token: str
+    jars: tuple[str, ...]
+    identity: str
+    started_at: float
+    idle_seconds: float
+    heap: str
+    owner: str
+    file: str
+
+    @property
+    def pid(self) -> int:
+        """The id of its process."""
+        return int(self.worker.split(":")[1])
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the process exists, and its port answers in HTTP/2, as Spark Connect does, within a second."""
+        return not is_dead(self.worker) and not is_stopped(self.pid) and _answers(self.port)
+
+    @property
+    def users_file(self) -> Path:
+        """The file that clients hold a shared lock on."""
+        return Path(self.file).with_suffix(".users")
+
+    @property
+    def last_used(self) -> float:
+        """When a client last held the lock, as the engine noted it."""
+        with contextlib.suppress(OSError):
+            return max(self.started_at, self.users_file.stat().st_mtime)
+        return self.started_at
+
+    def to_dict(self) -> dict[str, object]:
+        """Return what may be shown: everything but the token."""
+        return {
+            "pid": self.pid,
+            "port": self.port,
+            "jars": list(self.jars),
+            "alive": self.is_alive,
+            "in_use": not is_unused(self),
+            "memory_bytes": memory_bytes(self.pid),
+            "heap_limit": self.heap,
+            "up_seconds": max(0, round(time.time() - self.started_at)),  # clocks are set back
+            "idle_seconds": max(0, round(time.time() - self.last_used)),
+            "ends_after_idle_seconds": self.idle_seconds,
+        }
+
+
+def engines() -> list[Engine]:
+    """Return every engine of this user on this machine that has a record, dead or alive."""
+    return _read_all("*.json")
+
+
+def retired() -> list[Engine]:
+    """Return the engines that were taken out of the list because they did not answer."""
+    return _read_all("*.retired")
+
+
+def _read_all(pattern: str) -> list[Engine]:
+    here, found = _host_of(this_worker()), []
+    for file in sorted(engine_folder().glob(pattern)):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
+                continue  # another user's: neither its token nor its process is ours to use
+            engine = read(file)
+            if _host_of(engine.worker) == here:  # several machines or containers may share one home
+                found.append(engine)
+    return found
+
+
+def _host_of(worker: str) -> str:
+    return worker.split(":")[0]
+
+
+def read(file: Path) -> Engine:
+    """Read the record of one engine; raise OSError, ValueError, TypeError or KeyError for one that is not whole."""
+    kept = json.loads(file.read_text(encoding="utf-8"))
+    return Engine(**{**kept, "jars": tuple(kept["jars"]), "file": str(file)})
+
+
+def write(engine: Engine) -> None:
+    """Write the record of an engine, readable by this user only."""
+    file = Path(engine.file)
+    part = file.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
+        json.dump({name: value for name, value in asdict(engine).items() if name != "file"}, out)
+    part.replace(file)
+
+
+def identity(settings: Mapping[str, str]) -> str:
+    """Return a digest of all that an engine has in common with its clients.
+
+    That is the interpreter, the files of this package, Spark, Java, the user's settings of Spark, and the variables that
+    a JVM or a Python worker inherits. Functions travel between the two as pickles, so both sides must be of one build.
+    Raises RunFailed where there is no Java that runs this Spark.
+    """
+    from importlib.metadata import version
+
+    inherited = {
+        name: value for name, value in os.environ.items() if name.startswith(_VARIABLES) and name not in _INCIDENTAL
+    }
+    parts = [build(), version("pyspark"), str(find_java()), sorted(settings.items()), sorted(inherited.items())]
+    return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
+
+
+def name_of(identity: str, jars: Iterable[str]) -> str:
+    """Return the common name of engines that are interchangeable."""
+    return hashlib.sha256(f"{identity}|{','.join(sorted(jars))}".encode()).hexdigest()[:12]
+
+
+def make_folder() -> Path:
+    """Create the engine folder for this user only, and return it; raise OSError where that is not possible."""
+    folder = engine_folder()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if hasattr(os, "getuid") and folder.stat().st_uid != os.getuid():
+        raise PermissionError(f"{folder} belongs to another user")
+    return folder
+
+
+@contextlib.contextmanager
+def locked(file: Path, *, shared: bool = False) -> Iterator[IO[bytes] | None]:
+    """Hold a lock on a file for the block, None when it is taken; the lock ends with the last process that holds it."""
+    held = take_lock(file, shared=shared)
+    try:
+        yield held
+    finally:
+        if held is not None:
+            held.close()
+
+
+def take_lock(file: Path, *, shared: bool = False) -> IO[bytes] | None:
+    """Lock a file without waiting; None when another lock is in the way. Closing it releases the lock."""
+    while True:
+        opened = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
+        try:
+            fcntl.flock(opened, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
+        except OSError:
+            opened.close()
+            return None
+        if _is_still(file, opened):
+            return opened
+        opened.close()  # removed between the two calls: a lock on it keeps out no other process
+
+
+def _is_still(file: Path, opened: IO[bytes]) -> bool:
+    try:
+        return os.path.samestat(os.stat(file), os.fstat(opened.fileno()))
+    except FileNotFoundError:
+        return False
+
+
+def write_starting(held: IO[bytes], worker: str) -> None:
+    """Note in the lock for starting which process is being started."""
+    with contextlib.suppress(OSError):  # a full disk: the others then wait for it without looking at it
+        held.truncate(0)
+        held.write(worker.encode())
+        held.flush()
+
+
+def read_starting(file: Path) -> str | None:
+    """Return the process that is being started under this lock, if it is known."""
+    with contextlib.suppress(OSError):
+        worker = file.read_text(encoding="utf-8", errors="replace")
+        return worker if worker.count(":") == 2 and _host_of(worker) == _host_of(this_worker()) else None
+    return None
+
+
+def use(engine: Engine) -> IO[bytes] | None:
+    """Register this process as a user of an engine until the file is closed; None when the engine is about to end."""
+    if not Path(engine.file).exists():
+        return None
+    for _ in range(20):
+        held = take_lock(engine.users_file, shared=True)
+        if held is not None:
+            if Path(engine.file).exists():  # else it ended before the lock was there
+                return held
+            held.close()
+            return None
+        time.sleep(0.005)  # the engine itself looks for users once a second, and lets go at once
+    return None
+
+
+def is_unused(engine: Engine) -> bool:
+    """Return whether no process holds the users' lock."""
+    if not engine.users_file.exists():
+        return True
+    with locked(engine.users_file) as held:
+        return held is not None
+
+
+def retire(engine: Engine) -> None:
+    """Take an engine that does not answer out of the list; it ends itself once it can and has no users."""
+    with contextlib.suppress(OSError):
+        Path(engine.file).replace(Path(engine.file).with_suffix(".retired"))
+
+
+def forget_dead() -> None:
+    """Remove the files of engines that have ended, and what an interrupted start left a day ago."""
+    for engine in (*engines(), *retired()):
+        if is_dead(engine.worker):
+            remove(engine)
+    for file in engine_folder().glob("*"):
+        with contextlib.suppress(OSError):
+            if file.suffix in (".json", ".retired") or not _is_left_over(file):
+                continue
+            held = take_lock(file) if file.suffix in (".start", ".users") else None
+            if held is not None or file.suffix not in (".start", ".users"):  # else a start is under way
+                file.unlink()
+            if held is not None:
+                held.close()
+
+
+def remove(engine: Engine, *, keep_log: bool = True) -> None:
+    """Remove the files of one engine; the log stays for a day unless told otherwise."""
+    for ending in (".json", ".retired", ".users", ".sock", *(() if keep_log else (".log",))):
+        with contextlib.suppress(OSError):
+            Path(engine.file).with_suffix(ending).unlink(missing_ok=True)
+
+
+def _is_left_over(file: Path) -> bool:
+    """Return whether a file is a day old and belongs to no engine."""
+    is_of_an_engine = any(file.with_suffix(ending).exists() for ending in (".json", ".retired"))
+    return not is_of_an_engine and time.time() - file.stat().st_mtime > _LEFTOVER_SECONDS
+
+
+def patience() -> float:
+    """Return the seconds within which a process that is well answers: longer where more wants to run than can."""
+    try:
+        waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
+    except OSError:
+        waiting = 1.0
+    return PATIENCE_SECONDS * min(max(1.0, waiting), _MOST_PATIENT)
+
+
+def _answers(port: int) -> bool:
+    seconds = patience()
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=seconds) as asked:
+            asked.settimeout(seconds)
+            asked.sendall(_GREETING)
+            return asked.recv(9)[3:4] == _SETTINGS
+    except OSError:
+        return False

@@ -1,0 +1,198 @@
+"""The process of a warm engine: a Spark Connect server for clients of the same user until it is unused for long.
+
+It ends when no client has held the users' lock for its idle time, when its record is gone, when the process that owns
+it has ended, or when the installation it was started from is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from ematix_flow.engine import archive, jars, profile, session
+from ematix_flow.engine.choice import Choice, choose
+from ematix_flow.engine.warm import records
+from ematix_flow.foundation.build import is_installed
+from ematix_flow.runlog.worker import is_dead, this_worker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK = 0.5
+_LONG = 20.0
+_LONGEST_SOCKET = 107
+_BOUNDED = {
+    # What Spark remembers of finished work for a page that is switched off: thousands of runs share one process.
+    "spark.ui.retainedJobs": "50",
+    "spark.ui.retainedStages": "50",
+    "spark.ui.retainedTasks": "500",
+    "spark.sql.ui.retainedExecutions": "10",
+    "spark.connect.ui.statement.limit": "10",
+    "spark.connect.ui.session.limit": "10",
+    "spark.cleaner.periodicGC.interval": "5min",
+    # A session is released by its client. One whose client was killed stays for this long, also where a laptop slept.
+    "spark.connect.session.manager.defaultSessionTimeout": "7d",
+}
+# A heap that was full once leaves threads missing: the next command gets a new engine instead.
+_END_WHEN_FULL = "-XX:+ExitOnOutOfMemoryError"
+
+
+def main(words: list[str]) -> int:
+    """Run `python -m ematix_flow.engine.warm.server FILE IDENTITY IDLE OWNER EXERCISE [set …]`."""
+    file, identity, idle, owner, exercise = Path(words[0]), words[1], float(words[2]), words[3].strip("-"), words[4]
+    wanted = set(words[5:])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, _end)
+    token = secrets.token_urlsafe(24)
+    os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
+    chosen = choose()
+    here = chosen if chosen.is_local else Choice()  # an engine is of this machine, also where a project names a cluster
+    brought = jars.with_those_at_hand(wanted)
+    configuration = _serving(profile.configuration(brought, choice=here))
+    os.chdir(file.parent)  # the folder of the command that started it may be removed or unmounted
+    spark = session.start_jvm(configuration)
+    heap = configuration["spark.driver.memory"]
+    engine = records.Engine(
+        this_worker(), _port(spark), token, tuple(brought), identity, time.time(), idle, heap, owner, str(file)
+    )
+    preparation, keep_log = _Preparation(engine, spark, at_once=exercise == "exercise"), False
+    try:
+        records.write(engine)
+        _release_start_lock()
+        _serve(engine, spark, preparation)
+    except Py4JError as error:  # the JVM has ended, for example because its heap was full
+        _write_log(f"the JVM of this engine ended: {error}")
+        keep_log = True
+    finally:
+        file.unlink(missing_ok=True)
+        preparation.end()
+        with contextlib.suppress(Exception):  # a JVM that has ended cannot be stopped
+            spark.stop()
+        records.remove(engine, keep_log=keep_log)
+    return 0
+
+
+def _write_log(line: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk
+        sys.stderr.write(f"{line}\n")
+
+
+def _release_start_lock() -> None:
+    """Close the lock that the starting process handed on: from here on the record stands for the engine."""
+    descriptor = os.environ.pop(records.START_LOCK_VARIABLE, "")
+    if descriptor:
+        with contextlib.suppress(OSError, ValueError):
+            os.close(int(descriptor))
+
+
+def _ready_process(file: Path) -> subprocess.Popen[bytes] | None:
+    """Start the process that commands are handed over to; without it they import everything themselves."""
+    path = str(file.with_suffix(".sock"))
+    if sys.platform != "linux" or len(path.encode()) > _LONGEST_SOCKET:
+        return None
+    return subprocess.Popen([sys.executable, "-m", records.READY_MODULE, path], stdin=subprocess.DEVNULL)  # noqa: S603
+
+
+def _serving(made: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of a session with those of a server that many short commands share."""
+    options = f"{made['spark.driver.extraJavaOptions']} {_END_WHEN_FULL}"
+    return {
+        **made,
+        **_BOUNDED,
+        "spark.driver.extraJavaOptions": options,
+        "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
+        "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": "0",  # one that is chosen beforehand may be taken meanwhile
+        "spark.app.name": "ematix-flow engine",
+    }
+
+
+def _port(spark: SparkSession) -> int:
+    """Return the port that the server listens on."""
+    jvm: Any = spark.sparkContext._jvm
+    service = getattr(jvm.org.apache.spark.sql.connect.service, "SparkConnectService$")
+    return int(getattr(service, "MODULE$").localPort())
+
+
+def _end(*_: object) -> None:
+    """End in order, also in the middle of the exercise."""
+    raise SystemExit(0)
+
+
+class _Preparation:
+    """What makes later commands quick: a process with everything imported, then compiled code and running workers.
+
+    It is done at once where no command waits for the engine, else when the command it was started for has ended or
+    has run for long, so that it does not compete with it.
+    """
+
+    def __init__(self, engine: records.Engine, spark: SparkSession, *, at_once: bool) -> None:
+        self._engine = engine
+        self._spark = spark
+        self._due = time.monotonic() + (0 if at_once else _LONG)
+        self._ready: subprocess.Popen[bytes] | None = None
+        self._is_done = False
+
+    def go_on(self, *, is_used: bool) -> None:
+        """Prepare, once, when the time has come."""
+        if self._is_done or (is_used and time.monotonic() < self._due):
+            return
+        self._is_done = True
+        with contextlib.suppress(Exception):  # a full disk: later commands are slower, and no worse
+            self._ready = _ready_process(Path(self._engine.file))
+            archive.exercise(self._spark, delta="delta" in self._engine.jars)
+
+    def end(self) -> None:
+        """End the process with everything imported."""
+        if self._ready is not None:
+            self._ready.terminate()
+
+
+def _serve(engine: records.Engine, spark: SparkSession, preparation: _Preparation) -> None:
+    """Wait until the engine is not needed any more."""
+    last_used = time.monotonic()
+    was_used = False
+    while True:
+        is_used = _is_used(engine, spark)
+        if is_used:
+            last_used, was_used = time.monotonic(), True
+            with contextlib.suppress(OSError):
+                os.utime(engine.users_file)
+        preparation.go_on(is_used=is_used or not was_used)
+        is_over = time.monotonic() - last_used > engine.idle_seconds or not _is_wanted(engine)
+        if is_over and _leave(engine):
+            return
+        time.sleep(_LOOK)
+
+
+def _is_wanted(engine: records.Engine) -> bool:
+    """Return whether record, owner and installation are still there; without one of them no new client comes."""
+    return Path(engine.file).exists() and is_installed() and not (engine.owner and is_dead(engine.owner))
+
+
+def _is_used(engine: records.Engine, spark: SparkSession) -> bool:
+    tracker: Any = spark.sparkContext.statusTracker()
+    return bool(tracker.getActiveJobsIds()) or not records.is_unused(engine)
+
+
+def _leave(engine: records.Engine) -> bool:
+    """Remove the record while no client holds the lock: a client that comes later finds none and starts another."""
+    with records.locked(engine.users_file) as held:
+        if held is None:
+            return False
+        Path(engine.file).unlink(missing_ok=True)
+    return True
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,30 @@
+"""Recognises that a Spark Connect server has ended in the middle of a call."""
+
+from __future__ import annotations
+
+import traceback
+
+from ematix_flow.foundation.errors import FlowError, RunFailed
+
+# What the server itself has to say arrives as an exception of Spark's; these are the wire's.
+_LOST = ("RetriesExceeded", "RETRIES_EXCEEDED", "_InactiveRpcError", "_MultiThreadedRendezvous")
+
+
+def lost_engine(exc: BaseException) -> FlowError | None:
+    """Return the error to raise when the engine is gone, None when the exception says something else."""
+    if not any(word in f"{type(exc).__name__} {str(exc)[:200]}" for word in _LOST) and not _is_silent(exc):
+        return None
+    return RunFailed(
+        "the Spark engine went away in the middle of the run",
+        hint="run it again: nothing is lost or doubled; flow engine status shows the engines that are there",
+    )
+
+
+def _is_silent(exc: BaseException) -> bool:
+    """Return whether the JVM does not answer this process any more: py4j says so itself, or its socket does."""
+    from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
+
+    if isinstance(exc, Py4JNetworkError):
+        return True
+    frames = traceback.walk_tb(exc.__traceback__) if isinstance(exc, (ConnectionError, EOFError)) else ()
+    return any(str(frame.f_globals.get("__name__")).startswith("py4j.") for frame, _ in frames)

@@ -1,0 +1,73 @@
+"""One session for the life of a stream, lent out step by step: a new one for every step costs more than most of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.foundation.errors import FlowError
+
+IDLE_SECONDS = 30.0
+"""After such a pause a session is asked whether it is still there: servers and firewalls end those that are silent."""
+
+
+class HeldSession:
+    """Lends its session to one step at a time; a second one meanwhile gets a session of its own."""
+
+    def __init__(self, make: Callable[[], SqlSession], *, reset: str) -> None:
+        self._make, self._reset = make, reset
+        self._session: SqlSession | None = None
+        self._returned = 0.0
+        self._is_lent = False
+
+    def lent(self) -> SqlSession:
+        """Return a session that goes back when it is closed."""
+        if self._is_lent:
+            return self._make()
+        session = self._still_there() or self._make()
+        self._session, self._is_lent = None, True
+        return _Lent(session, self)
+
+    def give_back(self, session: SqlSession, *, has_failed: bool) -> None:
+        """Keep it as if it were new; one that has failed is ended."""
+        self._is_lent = False
+        if not has_failed:
+            with suppress(FlowError):
+                session.execute(self._reset)
+                self._session, self._returned = session, time.monotonic()
+                return
+        session.close()
+
+    def close(self) -> None:
+        """End what is held."""
+        if self._session is not None:
+            self._session.close()
+            self._session = None
+
+    def _still_there(self) -> SqlSession | None:
+        session = self._session
+        if session is None or time.monotonic() - self._returned < IDLE_SECONDS:
+            return session
+        try:
+            session.execute("SELECT 1")
+        except FlowError:
+            session.close()
+            return None
+        return session
+
+
+class _Lent(SqlSession):
+    """A session of somebody else's."""
+
+    def __init__(self, session: SqlSession, holder: HeldSession) -> None:
+        super().__init__(session.raw, translate=session._translate, begin=session._begin)
+        self._own, self._holder, self._has_failed = session, holder, False
+
+    def close(self) -> None:
+        self._holder.give_back(self._own, has_failed=self._has_failed)
+
+    def __exit__(self, *error: object) -> None:
+        self._has_failed = error[0] is not None
+        self.close()

@@ -1,0 +1,15 @@
+"""The product's cache folder: what is in it can be made again."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_home() -> Path:
+    """Return EMATIX_FLOW_CACHE, else the product's folder in the user's cache."""
+    own = os.environ.get("EMATIX_FLOW_CACHE")
+    if own:
+        return Path(own).expanduser()
+    users = os.environ.get("XDG_CACHE_HOME")
+    return (Path(users) if users else Path.home() / ".cache") / "ematix-flow"

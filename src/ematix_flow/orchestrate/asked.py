@@ -1,0 +1,97 @@
+"""Runs the pipelines that a program names as if their schedules had just fired: `run_due_with_dag`."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from ematix_flow.declare import registry
+from ematix_flow.declare.connections import Connection as Declared
+from ematix_flow.engine import batch
+from ematix_flow.engine.handle import Connection
+from ematix_flow.observe.alerts.dispatch import Alerts
+from ematix_flow.observe.alerts.outages import known_in
+from ematix_flow.observe.logs import capture_pipeline_logs, is_capture_wanted
+from ematix_flow.observe.metrics.sinks import NullSink
+from ematix_flow.observe.watching import Observers
+from ematix_flow.orchestrate.due import Job, cron_slot
+from ematix_flow.orchestrate.firing import Firing, RunDueResult
+from ematix_flow.orchestrate.jobs import declared_jobs
+from ematix_flow.orchestrate.settling import gives_up
+from ematix_flow.orchestrate.worker import carry_out
+from ematix_flow.runlog import from_url
+from ematix_flow.runlog.memory import InMemoryRunLog
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import RunRecord
+
+_kept: dict[int, InMemoryRunLog] = {}
+
+
+def run_due(due: Sequence[str], *, now: datetime, run_log: Any, alerters: Sequence[Any], metrics: Any) -> RunDueResult:
+    """Run these pipelines, upstreams first; without a run log, this process remembers what failed and what succeeded."""
+    asked = {registry.get_pipeline(name).spec.name for name in due}
+    with _opened(run_log) as log:
+        watchers = Observers(alerts=Alerts(tuple(alerters), known=known_in(log)), metrics=metrics or NullSink())
+
+        def work(record: RunRecord) -> Any:
+            kept = capture_pipeline_logs(record.run_id) if is_capture_wanted() else contextlib.nullcontext()
+            with kept:
+                return _carried_out(record, log, watchers, now)
+
+        result = Firing(_jobs(asked, log, now), log, work, now=now, interval=1.0).go()
+        for event in result.skipped:
+            with watchers.complaints.isolated("the metrics sink"):
+                watchers.metrics.inc_runs(event.name, "skipped")
+    return result
+
+
+def _carried_out(record: RunRecord, log: RunLog, watchers: Observers, now: datetime) -> Any:
+    spec = registry.get_pipeline(record.pipeline).spec
+
+    def watched() -> Any:
+        with watchers.watching(spec, attempt=record.attempt, run_id=record.run_id) as watch:
+            try:
+                done = batch.run(spec, run_log=log, requested=record, listener=watch.listener)
+            except Exception as error:
+                watch.gave_up = gives_up(spec.retry, record.attempt, error)
+                raise
+            watch.succeeded(done.to_dict())
+        return done
+
+    return carry_out(record, spec, log, watched, now=now)
+
+
+def _jobs(asked: set[str], log: RunLog, now: datetime) -> list[Job]:
+    """Those that failed and have a retry policy wait for their time, the others are due now, in every call anew."""
+    failing = log.attempt_states()
+    slot = f"{cron_slot(now)}/{time.time_ns()}"
+    return [
+        replace(job, schedule=None, trigger=None, slot=None if job.name in failing and job.retry.explicit else slot)
+        for job in declared_jobs()
+        if job.name in asked
+    ]
+
+
+@contextlib.contextmanager
+def _opened(run_log: Any) -> Iterator[RunLog]:
+    """A run log, the one behind a URL or a connection, or this process's own."""
+    if run_log is None:
+        if registry.age() not in _kept:
+            _kept.clear()
+        yield _kept.setdefault(registry.age(), InMemoryRunLog())
+        return
+    if isinstance(run_log, Declared):
+        run_log = Connection(run_log)
+    address = run_log.dsn() if isinstance(run_log, Connection) else run_log
+    if not isinstance(address, str):
+        yield run_log
+        return
+    opened = from_url(address)
+    try:
+        yield opened
+    finally:
+        opened.close()

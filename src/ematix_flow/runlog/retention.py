@@ -1,0 +1,47 @@
+"""How long runs are remembered."""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ematix_flow.foundation.clock import now
+from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.redact import mask
+
+if TYPE_CHECKING:
+    from ematix_flow.runlog.protocol import RunLog
+
+VARIABLE = "EMATIX_FLOW_RUN_RETENTION_DAYS"
+DAYS = 90
+_EVERY = 50
+_log = logging.getLogger(__name__)
+
+
+def retention_days() -> int:
+    """Return how many days a run is remembered after it began; 0 for ever."""
+    said = os.environ.get(VARIABLE, "").strip()
+    if said and not said.isdigit():
+        raise ConfigError(
+            f"{VARIABLE}={said} is not a number of days", hint=f"give a whole number; it is {DAYS} without"
+        )
+    return int(said) if said else DAYS
+
+
+def retire(run_log: RunLog) -> int:
+    """Remove the records of runs that are older than the retention; return how many."""
+    days = retention_days()
+    return run_log.retire_runs(now() - timedelta(days=days)) if days else 0
+
+
+def retire_now_and_then(run_log: RunLog) -> None:
+    """Retire old runs behind one run of many: no run pays for a history that others made."""
+    if random.randrange(_EVERY):  # noqa: S311  not a secret
+        return
+    try:
+        retire(run_log)
+    except FlowError as error:
+        _log.warning("old runs stay in the run log: %s", mask(error.what))

@@ -1,0 +1,53 @@
+"""Who watches the runs of a command: those that were asked for, and the history is read for alerters alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ematix_flow.cli.output import Output
+from ematix_flow.cli.watchers import Watchers, WatchWishes
+from ematix_flow.observe.alerts.active import clear_alerters, register_alerter
+from ematix_flow.runlog.memory import InMemoryRunLog
+
+
+class Asked(InMemoryRunLog):
+    """Counts how often the history is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def list_runs(self, **what: Any) -> Any:
+        self.reads += 1
+        return super().list_runs(**what)
+
+
+class Alerter:
+    def notify(self, event: object) -> None:
+        """Heard."""
+
+
+@pytest.fixture(autouse=True)
+def _nobody_registered(project: Path) -> Iterator[None]:
+    clear_alerters()
+    yield
+    clear_alerters()
+
+
+@pytest.mark.parametrize(("wishes", "reads"), [(WatchWishes(), 0), (WatchWishes(metrics="prometheus://:0"), 0)])
+def test_without_alerters_the_history_is_not_read(wishes: WatchWishes, reads: int) -> None:
+    log = Asked()
+    Watchers(wishes, Output(), log, "").close()
+    assert log.reads == reads
+
+
+def test_nobody_watches_where_nobody_was_asked_for_and_an_alerter_of_the_module_does() -> None:
+    log = Asked()
+    assert Watchers(WatchWishes(), Output(), log, "")._observers is None
+    register_alerter(Alerter())
+    assert Watchers(WatchWishes(), Output(), log, "")._observers is not None
+    assert log.reads == 1
