@@ -55,6 +55,20 @@ def test_a_process_whose_engine_is_killed_between_two_runs_joins_another(project
     assert second == project.engines()[0]["pid"] != engine
 
 
+def test_a_run_whose_engine_is_killed_is_done_by_another(project: Project, engine: int) -> None:
+    (project.folder / "asked").unlink(missing_ok=True)
+    running = subprocess.Popen(project.command("run", "slow", "--json"), cwd=project.folder,
+                               env={**project.environment, **KEPT}, stdout=subprocess.PIPE, text=True)  # fmt: skip
+    awaited((project.folder / "asked").exists)
+    os.kill(engine, signal.SIGKILL)
+    out, _ = running.communicate(timeout=300)
+    (result,) = json.loads(out)["results"]
+    assert (result["status"], result["targets"][0]["rows_inserted"]) == ("success", 40)
+    assert result["session"]["pid"] == project.engines()[0]["pid"] != engine
+    (record,) = project.flow("runs", "list", "--pipeline", "slow")["runs"]
+    assert record["status"] == "succeeded"
+
+
 def test_an_engine_whose_jvm_is_killed_ends_and_leaves_no_record(project: Project, engine: int) -> None:
     (java,) = _java_of(engine)
     os.kill(java, signal.SIGKILL)

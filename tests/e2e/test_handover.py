@@ -68,7 +68,8 @@ class Shop:
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     made = Shop(tmp_path_factory.mktemp("handover"))
-    ready = subprocess.Popen([sys.executable, "-m", "ematix_flow.cli.ready", str(made.folder / "engine" / "warm.sock")])
+    listens = str(made.folder / "engine" / "warm.sock")
+    ready = subprocess.Popen([sys.executable, "-m", "ematix_flow.cli.ready", listens, str(os.getpid())])
     until = time.monotonic() + 60
     while not (made.folder / "engine" / "warm.sock").exists():
         assert time.monotonic() < until
@@ -77,6 +78,17 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     ready.terminate()
     assert ready.wait(10) == 0
     assert not (made.folder / "engine" / "warm.sock").exists()
+
+
+def test_a_process_whose_engine_ended_while_it_started_ends_too(tmp_path: Path) -> None:
+    """As an engine does that is killed while this process still imports."""
+    script = f"{sys.executable} -m ematix_flow.cli.ready {tmp_path}/late.sock $$ > /dev/null 2>&1 & echo $!"
+    pid = int(subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout)
+    until = time.monotonic() + 60
+    while Path(f"/proc/{pid}").exists():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert list(tmp_path.iterdir()) == []
 
 
 def _told(out: str) -> dict[str, object]:

@@ -1,6 +1,6 @@
 """The process that a warm engine keeps beside it: everything is imported, and each command is a fork of it.
 
-`python -m ematix_flow.cli.ready SOCKET`, started by the engine and ended with it. It has one thread and no connection, so
+`python -m ematix_flow.cli.ready SOCKET ENGINE_PID`, started by the engine and ended with it. It has one thread and no connection, so
 that a fork is a process like any other.
 """
 
@@ -43,9 +43,10 @@ def main(words: list[str]) -> int:
     for name in _IMPORTED:
         with suppress(Exception):  # what is not installed is not needed
             importlib.import_module(name)
-    path = Path(words[0])
-    waiting = _Waiting(path, os.getppid(), build())
-    command = waiting.serve()
+    path, engine = Path(words[0]), int(words[1])
+    if os.getppid() != engine:  # it ended during the imports: nobody else would end this process or remove its socket
+        return 0
+    command = _Waiting(path, engine, build()).serve()
     return _ended(command()) if command is not None else 0
 
 

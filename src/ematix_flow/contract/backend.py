@@ -66,8 +66,13 @@ class BatchSink(Protocol):
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
         """Make the stage visible together with the token; a rehearsal counts and changes nothing."""
 
-    def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
-        """Close the history entry and drop the stage."""
+    def settle(
+        self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
+    ) -> WriteResult | None:
+        """Close the history entry and drop the stage; return what the target has of the load.
+
+        That is `result`, or for a failed run what was published although the answer to its commit was lost.
+        """
 
     def refused(self, job: WriteJob, error: str) -> None:
         """Keep a history entry of a run that failed before the target was opened."""

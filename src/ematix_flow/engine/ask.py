@@ -18,6 +18,7 @@ from ematix_flow.engine.coroutines import awaited
 from ematix_flow.engine.handle import Connection
 from ematix_flow.engine.window import WindowChoice, not_windowed
 from ematix_flow.expressions import marks_in, quote
+from ematix_flow.families.lost_engine import lost_engine
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed, SqlError, UserError
 from ematix_flow.foundation.location import Location
 
@@ -151,6 +152,9 @@ def _answer(spec: PipelineSpec, given: Mapping[str, Any]) -> Any:
     except FlowError as exc:
         raise exc.at(_line_in(spec, exc) or spec.where) from exc
     except Exception as exc:
+        lost = lost_engine(exc)
+        if lost is not None:
+            raise lost.at(spec.where) from exc
         raise UserError(
             f"{spec.name} raised {type(exc).__name__}: {exc}",
             raised=exc,

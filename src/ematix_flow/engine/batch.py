@@ -28,7 +28,7 @@ from ematix_flow.engine.walk import Walk, close, outcome, refuse
 from ematix_flow.engine.window import LiveWindow, WindowChoice, fired_at
 from ematix_flow.families.lake.session import starting_with
 from ematix_flow.foundation.clock import now
-from ematix_flow.foundation.errors import ConfigError, FlowError, PartialFailure, RunCancelled, told_of
+from ematix_flow.foundation.errors import ConfigError, EngineLost, FlowError, PartialFailure, RunCancelled, told_of
 from ematix_flow.runlog.retention import retire_now_and_then
 from ematix_flow.runlog.worker import this_worker
 
@@ -110,6 +110,22 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock
         clock(Event(spec.name, "function"))
         value = plain_answer(spec, choice)
         return Result(spec.name, run_id, "success", seconds=clock.elapsed(), value=value, window=choice.text)
+    load = partial(_load, spec, started_at=started_at, clock=clock, accept_deletes=accept_deletes, choice=choice,
+                   run_log=run_log, rehearsal=rehearsal)  # fmt: skip
+    try:
+        return load(run_id)
+    except EngineLost as lost:
+        # What was published before the loss, by a target of a fan-out or ahead of a transform, would be loaded twice.
+        published = spec.fan_out or str(lost.facts.get("step")).startswith("transform[")
+        if published or not session.leave_lost_engine():
+            raise
+    clock(Event(spec.name, "plan", "the engine was lost before the load was published; once more on another"))
+    return replace(load(str(uuid.uuid4())), run_id=run_id)
+
+
+def _load(spec: PipelineSpec, run_id: str, *, started_at: datetime, clock: StepClock, accept_deletes: int | None,
+          choice: WindowChoice, run_log: RunLog | None, rehearsal: bool) -> Result:  # fmt: skip
+    """Read, stage and publish every target, then run the transforms that follow."""
 
     def keep(context: RunContext, error: FlowError) -> None:
         if not rehearsal:

@@ -153,6 +153,15 @@ def end() -> None:
         _forget()
 
 
+def leave_lost_engine() -> bool:
+    """Forget the session on a warm engine that has ended; return False where the session is not on one."""
+    if not warm.is_joined(_own.session):
+        return False
+    warm.leave()
+    _forget()
+    return True
+
+
 def _greet(session: SparkSession, choice: Choice, tell: Tell) -> None:
     try:
         executors.greet(session, choice, tell)

@@ -38,7 +38,7 @@ from ematix_flow.engine.steps import StepClock
 from ematix_flow.engine.ticker import ticking
 from ematix_flow.families.progress import STAGED, Counted, counted, file_bytes, watching
 from ematix_flow.foundation import fault
-from ematix_flow.foundation.errors import FlowError, RunFailed
+from ematix_flow.foundation.errors import FlowError, LeaseLost, RunCancelled, RunFailed
 from ematix_flow.foundation.redact import mask
 from ematix_flow.planning.drift import plan_ddl, settle_drift
 from ematix_flow.planning.lanes import INSIDE, SPARK, LaneChoice
@@ -109,11 +109,14 @@ class Walk:
     def _failed(self, loading: Loading, error: FlowError, cause: Exception | None = None) -> None:
         error.at(self.context.spec.where)
         error.facts.setdefault("step", self.step)
-        loading.error = error
         if loading.opening is not None:
-            loading.target.sink.settle(loading.job, loading.opening, None, mask(error.what))
+            loading.result = loading.target.sink.settle(loading.job, loading.opening, None, mask(error.what))
+            if loading.result is not None and not isinstance(error, (RunCancelled, LeaseLost)):
+                loading.notes += (f"published, although an error followed: {mask(error.what)}",)
+                return
         elif not self.rehearsal:
             loading.target.sink.refused(loading.job, mask(error.what))
+        loading.error = error
         if not (self.context.spec.fan_out and self.context.spec.continue_on_failure):
             raise error from cause
 

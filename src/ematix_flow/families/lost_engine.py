@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import traceback
 
-from ematix_flow.foundation.errors import FlowError, RunFailed
+from ematix_flow.foundation.errors import EngineLost
 
 # What the server itself has to say arrives as an exception of Spark's; these are the wire's.
 _LOST = ("RetriesExceeded", "RETRIES_EXCEEDED", "_InactiveRpcError", "_MultiThreadedRendezvous")
 
 
-def lost_engine(exc: BaseException) -> FlowError | None:
+def lost_engine(exc: BaseException) -> EngineLost | None:
     """Return the error to raise when the engine is gone, None when the exception says something else."""
     if not any(word in f"{type(exc).__name__} {str(exc)[:200]}" for word in _LOST) and not _is_silent(exc):
         return None
-    return RunFailed(
+    return EngineLost(
         "the Spark engine went away in the middle of the run",
         hint="run it again: nothing is lost or doubled; flow engine status shows the engines that are there",
     )

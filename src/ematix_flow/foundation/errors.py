@@ -35,7 +35,8 @@ FlowError                       exit  retry
 ├── Brake                           7     the load would delete too much
 ├── StorageFull                     1  ✓
 ├── RunFailed                       1  ✓  anything else that ends a run, and nobody knows whether it heals
-│   └── UserError                   1  ✓  the user's own function raised
+│   ├── UserError                   1  ✓  the user's own function raised
+│   └── EngineLost                  1  ✓  the Spark engine ended in the middle of the run
 └── PartialFailure                  8  ✓  some targets of a fan-out failed
 """
 
@@ -269,6 +270,10 @@ class RunFailed(FlowError, ValueError):
     """Anything else that ends a run."""
 
     retryable = True
+
+
+class EngineLost(RunFailed):
+    """The Spark engine ended in the middle of the run."""
 
 
 class UserError(RunFailed):

@@ -284,14 +284,17 @@ class DeltaSink(LakeSink):
         with translating("taking back observations"):
             self._take_back(self._observations(load.schema, load.table), load.run_id)
 
-    def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
+    def settle(
+        self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
+    ) -> WriteResult | None:
         """As every lake; and many small files become a few, now and then."""
-        super().settle(job, opening, result, error)
+        settled = super().settle(job, opening, result, error)
         if result is not None and error is None and not job.rehearsal:
             table = self._target(job)
             if is_due(table.version()):
                 with self.place.locked(job.shape.declared.qualified):
                     compact(table.path)
+        return settled
 
     def finish_load(self, load: Load) -> None:
         """Keys whose last version was deleted are forgotten as observations too."""

@@ -1,7 +1,19 @@
 """A warm engine: one Spark process of this user, kept ready, that many short commands share."""
 
-from ematix_flow.engine.warm.client import is_usable, join, leave, start, stop
+from ematix_flow.engine.warm.client import is_joined, is_usable, join, leave, start, stop
 from ematix_flow.engine.warm.policy import KeepWarm, keep_warm
 from ematix_flow.engine.warm.records import Engine, engines, retired
 
-__all__ = ["Engine", "KeepWarm", "engines", "is_usable", "join", "keep_warm", "leave", "retired", "start", "stop"]
+__all__ = [
+    "Engine",
+    "KeepWarm",
+    "engines",
+    "is_joined",
+    "is_usable",
+    "join",
+    "keep_warm",
+    "leave",
+    "retired",
+    "start",
+    "stop",
+]

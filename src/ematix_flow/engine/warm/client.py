@@ -66,6 +66,11 @@ def is_usable(session: SparkSession) -> bool:
         return False
 
 
+def is_joined(session: SparkSession | None) -> bool:
+    """Return whether a session is on an engine that this process joined."""
+    return session is not None and session is _used.session
+
+
 def leave() -> None:
     """Release the session on the engine that was joined, which else keeps it for its whole life."""
     session, engine, lock = _used.session, _used.engine, _used.lock

@@ -100,7 +100,8 @@ def _ready_process(file: Path) -> subprocess.Popen[bytes] | None:
     path = str(file.with_suffix(".sock"))
     if sys.platform != "linux" or len(path.encode()) > _LONGEST_SOCKET:
         return None
-    return subprocess.Popen([sys.executable, "-m", records.READY_MODULE, path], stdin=subprocess.DEVNULL)  # noqa: S603
+    command = [sys.executable, "-m", records.READY_MODULE, path, str(os.getpid())]
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  this very interpreter
 
 
 def _serving(made: Mapping[str, str]) -> dict[str, str]:

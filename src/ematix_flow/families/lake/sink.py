@@ -202,14 +202,17 @@ class LakeSink(ABC):
             return opening.watermark
         return later(facts.watermark, opening.watermark, job.shape.declared.column(job.incremental.column).type.kind)
 
-    def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
-        """What was published becomes the last load; the stage goes. A lake that is gone cannot be told anything."""
+    def settle(
+        self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
+    ) -> WriteResult | None:
+        """Make what was published the last load and drop the stage; return what the lake has of it, as far as it answers."""
         with suppress(FlowError):
             if not job.rehearsal:
-                self._settle(job, counts=result.counts if result else None, error=error)
+                result = self._settle(job, result, error)
             self._drop_stage(job.run_id, job.shape.table.schema, job.shape.table.name)
+        return result
 
-    def _settle(self, job: WriteJob, *, counts: Counts | None, error: str | None) -> None:
+    def _settle(self, job: WriteJob, result: WriteResult | None, error: str | None) -> WriteResult | None:
         state = self.state.read(job.writer) or WriterState()
         mine = state.pending
         if mine is not None and mine.run_id == job.run_id:
@@ -219,8 +222,11 @@ class LakeSink(ABC):
             else:
                 self.finish_load(found)
                 state = replace(state, pending=found).settled()
+                if result is None:
+                    result, error = found.result(job.writer), None
             self.state.write(job.writer, replace(state, pending=None))
-        self._finished(job, job.run_id, counts, error)
+        self._finished(job, job.run_id, result.counts if result else None, error)
+        return result
 
     def _published(self, writer: str, load: Load) -> Load | None:
         """The load when the table has it: a commit may have succeeded although an error followed it."""

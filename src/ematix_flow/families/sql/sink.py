@@ -219,13 +219,20 @@ class SqlSink(ABC):
         """The table of observations is there, with the target's columns."""
         ensure_observations(self.ddl(), job)
 
-    def settle(self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None) -> None:
-        """Close the history entry and drop the stage; a target that is gone cannot be told anything."""
+    def settle(
+        self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
+    ) -> WriteResult | None:
+        """Close the history entry and drop the stage; return what the target has of the load, as far as it answers."""
         with suppress(FlowError), self.connect() as session:
             self.drop_stage(session, job.run_id)
             if job.rehearsal or job.batch is not None:
-                return
-            Meta(session, self.dialect).finish(job.run_id, counts=result.counts if result else None, error=error)
+                return result
+            meta = Meta(session, self.dialect)
+            if result is None:
+                result = meta.published(job.run_id)
+                error = error if result is None else None
+            meta.finish(job.run_id, counts=result.counts if result else None, error=error)
+        return result
 
     def has_database(self) -> bool:
         """Return False where connecting would create the database."""
