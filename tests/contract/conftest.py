@@ -22,7 +22,6 @@ from tests.harness import HARNESSES, open_harness
 from tests.harness.base import Harness
 
 JARS = {"delta", "s3a", "kafka", "avro"}
-QUICK_JAVA = "-XX:+UseSerialGC"  # two cores have other work than collecting garbage side by side
 Systems = Callable[[str], Harness]
 
 
@@ -112,7 +111,6 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("EMATIX_FLOW_LOGS_DIR", str(home / "logs"))
     patch.setenv("EMATIX_FLOW_RUN_LOG_PATH", str(home / "run_log.db"))
     patch.setenv("EMATIX_FLOW_STAGE_DIR", str(home / "stage"))
-    patch.setenv("JDK_JAVA_OPTIONS", QUICK_JAVA)
     if native.is_native():
         patch.setenv("EMATIX_FLOW_ENGINE", "sail")
     engine = _warm_engine(patch, home) if os.environ.get(native.ENGINE_VARIABLE) == "warm" else None

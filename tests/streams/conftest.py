@@ -24,7 +24,6 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "EMATIX_FLOW_CHECKPOINTS": "checkpoints",
     }.items():  # fmt: skip
         patch.setenv(name, str(home / place))
-    patch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
     yield
     patch.undo()
 

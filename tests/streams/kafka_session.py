@@ -15,7 +15,6 @@ from tests.services.kafka import PASSWORD, USER, Kafka
 def session(folder: Path, monkeypatch: Any) -> Any:
     """The engine's own session; its log stays out of the person's folders."""
     monkeypatch.setenv("EMATIX_FLOW_LOGS_DIR", str(folder / "logs"))
-    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
     return spark_session({"kafka"})
 
 

@@ -21,7 +21,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """The engine's own session; its log stays out of the person's folders."""
     patch = pytest.MonkeyPatch()
     patch.setenv("EMATIX_FLOW_LOGS_DIR", str(tmp_path_factory.mktemp("logs")))
-    patch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
     session = spark_session()
     session.conf.set("spark.sql.shuffle.partitions", "2")
     yield session

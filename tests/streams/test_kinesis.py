@@ -91,7 +91,6 @@ def service(kinesis_url: str) -> Service:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     patch = pytest.MonkeyPatch()
     patch.setenv("EMATIX_FLOW_LOGS_DIR", str(tmp_path_factory.mktemp("home") / "logs"))
-    patch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
     yield spark_session({"delta", "s3a"})
     patch.undo()
 

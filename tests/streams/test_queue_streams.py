@@ -80,7 +80,6 @@ def consuming(toml: str, home: Path, fault: str = "") -> Iterator[subprocess.Pop
         "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}",
         "EMATIX_FLOW_LOGS_DIR": str(home / "logs"),
         "EMATIX_FLOW_FAULT": fault,
-        "JDK_JAVA_OPTIONS": "-XX:+UseSerialGC",
     }
     command = [
         sys.executable,

@@ -59,7 +59,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     patch = pytest.MonkeyPatch()
     home = tmp_path_factory.mktemp("home")
     patch.setenv("EMATIX_FLOW_LOGS_DIR", str(home / "logs"))
-    patch.setenv("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC")
     yield spark_session({"delta", "s3a"})
     patch.undo()
 
