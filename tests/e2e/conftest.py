@@ -10,8 +10,10 @@ import pytest
 
 from tests import conftest as servers
 from tests.e2e.samples import CUSTOMERS, RAW_TABLES, Database, Page, open_page, set_variables
-from tests.e2e.streaming import CLEAN
+from tests.e2e.streaming import CLEAN, bucket, fill
+from tests.e2e.words import worded
 from tests.services.kafka import Kafka
+from tests.services.object_stores import S3_ACCESS
 from tests.services.server import free_port
 
 
@@ -64,12 +66,30 @@ def page(
 def reader(page: Page, kafka: Kafka, database: Database, monkeypatch: pytest.MonkeyPatch) -> Page:
     """The document with a reader's hosts and ports in it, and his variables set."""
     database.run(CLEAN)
-    monkeypatch.setenv("KAFKA_BOOTSTRAP", kafka.open)
+    monkeypatch.setenv(worded("RIDE_BUS"), kafka.open)
     page.values |= {
-        "localhost:9092": kafka.open,
-        "postgres://localhost/mydb": database.url,
-        "postgres://localhost/wh": database.url,
-        "postgres://localhost/ematix_state": database.url,
-        "9100": str(free_port()),
+        worded("127.0.0.1:19092"): kafka.open,
+        worded("postgres://127.0.0.1/rides_db"): database.url,
+        worded("postgres://127.0.0.1/depot"): database.url,
+        worded("postgres://127.0.0.1/remembered"): database.url,
+        worded("9464"): str(free_port()),
     }
     return page
+
+
+@pytest.fixture
+def archive(reader: Page, s3_url: str, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client of the bucket that the documents name, which is empty; the keys to it are in the variables they name."""
+    for name, value in S3_ACCESS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(worded("CELLAR_KEY"), S3_ACCESS["AWS_ACCESS_KEY_ID"])
+    monkeypatch.setenv(worded("CELLAR_SECRET"), S3_ACCESS["AWS_SECRET_ACCESS_KEY"])
+    reader.values[worded("https://objects.bikes.test")] = s3_url
+    return bucket(s3_url)
+
+
+@pytest.fixture
+def topics(kafka: Kafka) -> Kafka:
+    """The broker, whose topic of rides holds three of them."""
+    fill(kafka, "rides")
+    return kafka

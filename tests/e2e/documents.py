@@ -1,6 +1,7 @@
 """The product's documents, read at run time: their code blocks by heading, ready to be run.
 
-The folder is named by EMATIX_FLOW_SPEC; without it, `shared/spec/product` beside the repository is used.
+The folder is named by EMATIX_FLOW_SPEC; without it, `shared/spec/product` beside the repository is used, and without
+that the twins: documents of this repository with samples of the same names and shapes in words of their own.
 """
 
 from __future__ import annotations
@@ -12,9 +13,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import CodeType
+from typing import Any
 
-FOLDER = Path(os.environ.get("EMATIX_FLOW_SPEC") or Path(__file__).resolve().parents[3] / "shared" / "spec" / "product")
-MISSING = f"the product's documents are not in {FOLDER}; set EMATIX_FLOW_SPEC to their folder to run their samples"
+from tests.e2e.names import EARLY
+
+PRODUCT = Path(__file__).resolve().parents[3] / "shared" / "spec" / "product"
+TWINS = Path(__file__).resolve().parent / "twins"
+FOLDER = Path(os.environ.get("EMATIX_FLOW_SPEC") or (PRODUCT if PRODUCT.is_dir() else TWINS)).resolve()
+NEWER, FIRST = "readme-0.3.0", "readme-0.1.2"
 _HEADING = re.compile(r"^(#{1,6}) +(.*)$")
 _OPENS_BLOCK = re.compile(r"^(?:class|def|for) .*:\s*(?:#.*)?$")
 _STARTS_CODE = re.compile(r"^(?:@|class |def |for |from |import |#|[a-z_0-9]+ = |[a-z_.]+\()")
@@ -45,6 +51,15 @@ class Sample:
             text = text.replace(printed, value)
         return replace(self, text=text)
 
+    def keyword(self, name: str) -> Any:
+        """The value that the block gives to a keyword, worked out from what it says there."""
+        import ast
+
+        (said,) = [
+            one.value for one in ast.walk(ast.parse(self.text)) if isinstance(one, ast.keyword) and one.arg == name
+        ]
+        return eval(compile(ast.Expression(said), self.name, "eval"))
+
     def commands(self) -> list[list[str]]:
         """The `flow` commands of a shell block, as words without their comments."""
         import shlex
@@ -54,9 +69,20 @@ class Sample:
         return [command[1:] for command in words if command[:1] == ["flow"]]
 
 
-def fenced(document: str) -> dict[str, Sample]:
+def file_of(document: str, folder: Path = FOLDER) -> Path:
+    """The file of a document: the product's are stored as text, the twins as Markdown."""
+    stored = folder / f"{document}.txt"
+    return stored if stored.is_file() else folder / f"{document}.md"
+
+
+def text_of(document: str) -> str:
+    """A whole document."""
+    return file_of(document).read_text(encoding="utf-8")
+
+
+def fenced(document: str, folder: Path = FOLDER) -> dict[str, Sample]:
     """Every fenced block by name: `Section/Heading`, `Section/Heading (2)` for the second of its language there."""
-    file = FOLDER / document
+    file = file_of(document, folder)
     path: list[tuple[int, str]] = []
     found: dict[str, Sample] = {}
     opened: tuple[str, int] | None = None
@@ -87,13 +113,22 @@ def _add(found: dict[str, Sample], sample: Sample) -> None:
     found[name] = sample
 
 
+def early(name: str) -> Sample:
+    """A sample of the first document, which has no fences, by the name of its block in the twin."""
+    if FOLDER == TWINS:
+        return fenced(FIRST)[name]
+    place = EARLY[name]
+    if place.end:
+        return between(FIRST, first=place.first, end=place.end)
+    return unindented(FIRST, after=place.after, first=place.first)
+
+
 def unindented(document: str, *, after: str, first: str) -> Sample:
     """A Python block of a document that lost its indentation, given back by what the lines must mean.
 
     The block begins with the line `first` below the line `after` and ends where the lines stop being code.
     """
-    file = FOLDER / document
-    lines = file.read_text(encoding="utf-8").splitlines()
+    file, lines = file_of(document), text_of(document).splitlines()
     begin = lines.index(first, lines.index(after))
     text = _indented(lines[begin:])
     return Sample(file, begin + 1, "python", after, text)
@@ -101,8 +136,7 @@ def unindented(document: str, *, after: str, first: str) -> Sample:
 
 def between(document: str, *, first: str, end: str) -> Sample:
     """The lines of a document from `first` to before `end`."""
-    file = FOLDER / document
-    lines = file.read_text(encoding="utf-8").splitlines()
+    file, lines = file_of(document), text_of(document).splitlines()
     begin = lines.index(first)
     return Sample(file, begin + 1, "", first, "\n".join(lines[begin : lines.index(end, begin)]) + "\n")
 

@@ -13,29 +13,30 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from tests.e2e.samples import Database
+from tests.e2e.words import worded
 from tests.services.kafka import Kafka
 
 SECONDS = 180.0
-BUCKET = "ematix-archive"
+BUCKET, GROUP = worded("bike-archive"), worded("bike-readers")
 EVENTS = [
-    {"event_id": 1, "user_id": 7, "page": "/start", "payload": "one"},
-    {"event_id": 2, "user_id": 8, "page": "/start", "payload": "two"},
-    {"event_id": 3, "user_id": 7, "page": "/end", "payload": None},
+    {"ride_id": 1, "rider_id": 7, "stop": "/start", "remark": "one"},
+    {"ride_id": 2, "rider_id": 8, "stop": "/start", "remark": "two"},
+    {"ride_id": 3, "rider_id": 7, "stop": "/end", "remark": None},
 ]
 USERS = """
-CREATE TABLE dim_users (user_id bigint, tier text);
-INSERT INTO dim_users VALUES (7, 'gold'), (9, 'silver');
+CREATE TABLE rider_plans (rider_id bigint, plan text);
+INSERT INTO rider_plans VALUES (7, 'gold'), (9, 'silver');
 """
 CLEAN = """
-DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS marketdata CASCADE;
+DROP SCHEMA public CASCADE; CREATE SCHEMA public; DROP SCHEMA IF EXISTS telemetry CASCADE;
 DROP SCHEMA IF EXISTS ematix_flow CASCADE;
 """
-OPTIONS = """ts,underlying,days_to_expiry,strike,bid,ask
-2026-03-02T14:30:01Z,SPXW,0,4500,1.25,1.30
-2026-03-02T14:30:40Z,SPXW,0,4505,0.95,1.00
-2026-03-02T14:30:41Z,SPXW,7,4505,9.95,9.00
-2026-03-02T14:30:42Z,SPY,0,450,0.15,0.20
-2026-03-02T14:31:00Z,SPXW,0,4500,1.35,1.40
+LEVELS = """seen_at,city,level_no,dock,bikes,slots
+2026-03-02T14:30:01Z,Oslo,0,4500,1.25,1.30
+2026-03-02T14:30:40Z,Oslo,0,4505,0.95,1.00
+2026-03-02T14:30:41Z,Oslo,7,4505,9.95,9.00
+2026-03-02T14:30:42Z,Turku,0,450,0.15,0.20
+2026-03-02T14:31:00Z,Oslo,0,4500,1.35,1.40
 """
 
 
@@ -83,27 +84,27 @@ def has(database: Database, table: str, rows: int) -> Callable[[], bool]:
     return lambda: database.rows(f"SELECT count(*) FROM {table}") == [(rows,)]
 
 
-def users(database: Database, table: str = "public.events") -> list[tuple[Any, ...]]:
+def users(database: Database, table: str = "public.rides") -> list[tuple[Any, ...]]:
     """What of the events is in a table."""
-    return database.rows(f"SELECT event_id, user_id, page, payload FROM {table} ORDER BY event_id")
+    return database.rows(f"SELECT ride_id, rider_id, stop, remark FROM {table} ORDER BY ride_id")
 
 
 LOADED = [tuple(event.values()) for event in EVENTS]
 
 
 def fill(kafka: Kafka, topic: str, values: Sequence[bytes] = tuple(json.dumps(one).encode() for one in EVENTS)) -> None:
-    """A topic of this name that holds these messages and no others, and a group that has read none of them."""
+    """A topic that holds these messages and no others, and a group that has read none; in the words of the samples."""
     from confluent_kafka import KafkaException
 
     from tests.streams.kafka_topics import admin, new_topic, send
 
-    client = admin(kafka)
-    for asked in (client.delete_topics([topic]), client.delete_consumer_groups(["ematix-flow"])):
+    client, topic = admin(kafka), worded(topic)
+    for asked in (client.delete_topics([topic]), client.delete_consumer_groups([GROUP])):
         for done in asked.values():
             with suppress(KafkaException):  # there was none
                 done.result(30)
     new_topic(kafka, name=topic)
-    send(kafka, topic, [{"value": value} for value in values])
+    send(kafka, topic, [{"value": worded(value.decode()).encode()} for value in values])
 
 
 def bucket(url: str) -> Any:
@@ -129,9 +130,14 @@ def lake_at(url: str, *, file_format: str) -> Any:
     from ematix_flow import ObjectStoreS3Connection
 
     return ObjectStoreS3Connection(
-        name="lake", endpoint=url, bucket=BUCKET, region="us-east-1", access_key_id="${AWS_ACCESS_KEY_ID}",
+        name="cellar", endpoint=url, bucket=BUCKET, region="us-east-1", access_key_id="${AWS_ACCESS_KEY_ID}",
         secret_access_key="${AWS_SECRET_ACCESS_KEY}", format=file_format,
     )  # fmt: skip
+
+
+def put(client: Any, key: str, text: str) -> None:
+    """Put a file into the bucket; its name and its text are in the words of the twins."""
+    client.put_object(Bucket=BUCKET, Key=worded(key), Body=worded(text).encode())
 
 
 def lines_of(client: Any, prefix: str) -> list[str]:
@@ -142,8 +148,8 @@ def lines_of(client: Any, prefix: str) -> list[str]:
 
 
 def keys_of(client: Any, prefix: str) -> list[str]:
-    """The objects below a prefix."""
-    found = client.list_objects_v2(Bucket=BUCKET, Prefix=prefix).get("Contents", ())
+    """The objects below a prefix, which is in the words of the twins."""
+    found = client.list_objects_v2(Bucket=BUCKET, Prefix=worded(prefix)).get("Contents", ())
     return [one["Key"] for one in found if not one["Key"].endswith("/")]
 
 

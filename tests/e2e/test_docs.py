@@ -82,7 +82,7 @@ def test_the_connections_of_a_page_are_connections(texts: list[str], monkeypatch
 
     for text in texts:
         for name in re.findall(r"\$\{(\w+)\}", text):
-            monkeypatch.setenv(name, "told")
+            monkeypatch.setenv(name, "value-of-a-docs-variable")
         Path(".ematix-flow.toml").write_text(text, encoding="utf-8")
         for name in re.findall(r"^\[connections\.(\w+)\]$", text, re.MULTILINE):
             found = resolve(name)

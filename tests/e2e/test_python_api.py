@@ -17,6 +17,12 @@ from ematix_flow.foundation.errors import FlowError, MissingColumn, SqlError, Un
 from ematix_flow.preview import render_text
 from tests.e2e.samples import Database, set_variables
 
+RAW_EVENTS = """
+DROP SCHEMA IF EXISTS analytics CASCADE; DROP SCHEMA IF EXISTS raw CASCADE; CREATE SCHEMA raw;
+CREATE TABLE raw.events (event_id bigint, name text, received_at timestamptz);
+INSERT INTO raw.events VALUES
+  (1, 'login', '2026-01-01 10:00:00+00'), (2, NULL, '2026-01-01 10:05:00+00'), (3, 'logout', '2026-01-01 11:00:00+00');
+"""
 QUERY = "SELECT event_id, name, received_at FROM raw.events"
 
 
@@ -30,6 +36,7 @@ class Events:
 @pytest.fixture(autouse=True)
 def _declared(database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     set_variables(monkeypatch, tmp_path, url=database.url)
+    database.run(RAW_EVENTS)
     registry.clear()
     clear_registry()
     register(PostgresConnection(name="warehouse", url=database.url))

@@ -9,9 +9,9 @@ import pytest
 
 from tests.e2e import documents, names
 from tests.e2e.documents import Sample
+from tests.e2e.words import worded
 
-DOCUMENT, FIRST = "readme-0.3.0.txt", "readme-0.1.2.txt"
-pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
+DOCUMENT, FIRST = documents.NEWER, documents.FIRST
 
 RUN_BY = {
     "Start:sh": "test_spec_orchestration.py::test_run_due_as_printed_fires_a_slot_once",
@@ -25,7 +25,7 @@ RUN_BY = {
     names.FILE: "test_spec_streams.py::test_the_printed_file_is_run_by_python",
     names.FILE_BY_COMMAND: "test_spec_streams.py::test_the_printed_command_runs_a_stream",
     names.TYPED_BY_COMMAND: "test_spec_streams.py::test_the_printed_command_runs_a_stream",
-    names.PIVOT_TABLE: "test_spec_streams.py::test_many_rows_become_one_with_json",
+    names.PIVOT_TABLE: "test_spec_archives.py::test_many_rows_become_one_with_json",
     "Configuration reference/Connection introspection:sh":
         "test_spec_commands.py::test_connections_are_set_listed_and_checked_as_printed",
     names.SUMMARY: "test_spec_commands.py::test_the_summary_of_commands_runs",
@@ -42,28 +42,13 @@ NOT_RUN = {
 REFUSED = {names.WINDOWS, names.SESSIONS, names.JOINS, names.CHANGES, names.STATE}
 """Windows, sessions, joins and change data are chapters of another issue: declared, and refused with a sentence."""
 
-FIRST_SAMPLES = [
-    ("Quickstart 1: declarative Postgres pipeline (v0.1)", "from typing import Annotated"),
-    ("explicitly:", "@ematix.pipeline("),
-    ("Declaring connections in code (decorator)", "from ematix_flow import ("),
-    ("The static form lets you skip writing SELECT * boilerplate:", "@ematix.pipeline("),
-    ("2. Run from Python:", "from ematix_flow import run_pipeline"),
-    ("Or skip the TOML entirely (Π.3 typed-Python form)", "# my_pipelines.py"),
-    ("Tumbling window aggregation (count events per user per minute):", "from ematix_flow import ("),
-    ("Session window (per-user activity sessions, 5-minute idle gap):", "from ematix_flow import StateStore # new in 39.5a"),
-    ("Driven from typed Python via sources=[Source(...)]:", "from ematix_flow import Join, Source"),
-    ("Advanced knobs (Π.1)", "from ematix_flow import Watermark"),
-    ("Object-store target with compression (Π.1.4)", "from ematix_flow import ObjectStoreS3Connection, Target"),
-    ("Python API: streaming backends from a notebook", "from ematix_flow._core import KafkaBackend"),
-]  # fmt: skip
-"""The Python of the first document, which has no fences, as its tests find it."""
 FIRST_LINES = {
-    "flow run-due --module my_pipelines": "the other document prints the same",
-    "flow run --module my_pipelines sync_customers": "test_spec_first_samples.py",
-    "flow preview --module my_pipelines sync_customers": "test_spec_first_samples.py",
-    "flow validate --module my_pipelines sync_customers": "test_spec_first_samples.py",
-    "flow consume --module my_pipelines events_to_pg --metrics-port 9100": "the other document prints the same",
-    "flow consume-list --module my_pipelines": "the other document prints the same",
+    "flow run-due --module bike_flows": "the other document prints the same",
+    "flow run --module bike_flows renew_members": "test_spec_first_samples.py",
+    "flow preview --module bike_flows renew_members": "test_spec_first_samples.py",
+    "flow validate --module bike_flows renew_members": "test_spec_first_samples.py",
+    "flow consume --module bike_flows rides_to_depot --metrics-port 9464": "the other document prints the same",
+    "flow consume-list --module bike_flows": "the other document prints the same",
     "cargo": "the original's own build; the words behind it are those of the other document",
     "pip": "the original's own package",
 }
@@ -71,9 +56,8 @@ _CODE = re.compile(r"^(?:from [a-z_.]+ import |import \w+|@ematix\.\w+(?:\(.*)?$
 
 
 def test_every_block_of_the_document_is_run_or_has_a_reason_not_to_be() -> None:
-    found = set(documents.fenced(DOCUMENT))
-    known = names.BATCH | names.STREAMS | set(RUN_BY) | set(NOT_RUN)
-    assert (found - known, known - found) == (set(), set())
+    found, run = set(documents.fenced(DOCUMENT)), names.BATCH | names.STREAMS | set(RUN_BY)
+    assert (found - run - set(NOT_RUN), run - found) == (set(), set())
     assert REFUSED < names.STREAMS
 
 
@@ -87,18 +71,17 @@ def test_every_name_of_a_sample_is_used_by_a_test() -> None:
     told = {
         key: value
         for key, value in vars(names).items()
-        if isinstance(value, str) and value in names.STREAMS | names.BATCH
+        if isinstance(value, str) and value in names.STREAMS | names.BATCH | set(names.EARLY)
     }
     texts = "".join(file.read_text(encoding="utf-8") for file in Path(__file__).parent.glob("test_spec_*.py") if file != Path(__file__))  # fmt: skip
     assert [key for key in told if len(re.findall(rf"\b{key}\b", texts)) < 2] == []  # imported, and run
 
 
 def test_every_line_of_code_in_the_first_document_belongs_to_a_sample() -> None:
-    samples = [documents.unindented(FIRST, after=after, first=first) for after, first in FIRST_SAMPLES]
-    taken = {number for sample in samples for number in _lines(sample)}
-    lines = (documents.FOLDER / FIRST).read_text(encoding="utf-8").splitlines()
+    taken = {number for sample in map(documents.early, names.EARLY) for number in _lines(sample)}
+    lines = documents.text_of(FIRST).splitlines()
     left = [line for number, line in enumerate(lines, start=1) if _CODE.match(line) and number not in taken]
-    assert [line for line in left if not line.startswith(tuple(FIRST_LINES))] == []
+    assert [line for line in left if not line.startswith(tuple(map(worded, FIRST_LINES)))] == []
 
 
 def _lines(sample: Sample) -> range:

@@ -1,10 +1,11 @@
-"""Every batch sample of the product's 0.1.2 document runs against a real PostgreSQL.
+"""Every batch sample of the product's 0.1.2 document, or of its twin, runs against a real PostgreSQL.
 
-The stored text lost its indentation; documents.unindented gives it back, and changes nothing else.
+The stored text of the document lost its indentation; documents.unindented gives it back, and changes nothing else.
 """
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -12,14 +13,15 @@ import pytest
 
 from ematix_flow import KafkaConnection, PostgresConnection, SchemaRegistryConnection, config, connect, get_connection
 from tests.e2e import documents
-from tests.e2e.documents import Sample
-from tests.e2e.samples import Database, Page, succeed
+from tests.e2e.documents import early
+from tests.e2e.names import IN_CODE, QUICKSTART, STATIC_SOURCE, TWO_DATABASES
+from tests.e2e.samples import MODULE, Database, Page, succeed
+from tests.e2e.words import worded
 
-DOCUMENT = "readme-0.1.2.txt"
-pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
+DOCUMENT = documents.FIRST
 CURRENT = (
-    "SELECT customer_id, email, name, updated_at::date::text FROM analytics.customer_dim WHERE is_current "
-    "ORDER BY customer_id"
+    "SELECT member_id, mail, nick, changed_at::date::text FROM reporting.member_card WHERE is_current "
+    "ORDER BY member_id"
 )
 LOADED = [
     (1, "ada@example.org", "Ada", "2026-01-01"),
@@ -28,87 +30,66 @@ LOADED = [
 ]
 
 
-def quickstart() -> Sample:
-    return documents.unindented(
-        DOCUMENT, after="Quickstart 1: declarative Postgres pipeline (v0.1)", first="from typing import Annotated"
-    )
-
-
-def across_databases() -> Sample:
-    return documents.unindented(DOCUMENT, after="explicitly:", first="@ematix.pipeline(")
-
-
-def connections_in_code() -> Sample:
-    return documents.unindented(
-        DOCUMENT, after="Declaring connections in code (decorator)", first="from ematix_flow import ("
-    )
-
-
-def static_source() -> Sample:
-    return documents.unindented(
-        DOCUMENT, after="The static form lets you skip writing SELECT * boilerplate:", first="@ematix.pipeline("
-    )
-
-
 def test_the_quickstart_loads_versions_of_customers(page: Page, database: Database) -> None:
-    found = page.run_sample(quickstart())
-    assert found.sync_customers.spec.loads[0].strategy.keys == ("customer_id",)
-    assert found.sync_customers()["rows_inserted"] == 3
+    found = page.run_sample(early(QUICKSTART))
+    assert found.renew_members.spec.loads[0].strategy.keys == (worded("member_id"),)
+    assert found.renew_members()["rows_inserted"] == 3
     assert database.rows(CURRENT) == LOADED
-    database.run("UPDATE raw.customers SET name = 'Bobby', updated_at = '2026-02-01' WHERE customer_id = 2")
-    again = found.sync_customers()
+    database.run("UPDATE intake.members SET nick = 'Bobby', changed_at = '2026-02-01' WHERE member_id = 2")
+    again = found.renew_members()
     assert (again["rows_inserted"], again["rows_closed"]) == (1, 1)
     versions = database.rows(
-        "SELECT name, is_current FROM analytics.customer_dim WHERE customer_id = 2 ORDER BY valid_from"
+        "SELECT nick, is_current FROM reporting.member_card WHERE member_id = 2 ORDER BY valid_from"
     )
     assert versions == [("Bob", False), ("Bobby", True)]
 
 
 def test_a_variable_is_read_when_the_connection_is_used(page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = page.run_sample(quickstart())
-    assert found.warehouse.url == "${EMATIX_FLOW_DSN}"
+    found = page.run_sample(early(QUICKSTART))
+    assert found.depot.url == "${EMATIX_FLOW_DSN}"
     monkeypatch.setenv("EMATIX_FLOW_DSN", "postgres://ana:other-geheim@elsewhere/wh")
-    assert found.warehouse.resolved().address.host == "elsewhere"
-    assert "other-geheim" not in repr(found.warehouse.resolved())
+    assert found.depot.resolved().address.host == "elsewhere"
+    assert "other-geheim" not in repr(found.depot.resolved())
 
 
 def test_connections_of_both_shapes_are_registered_and_one_is_loaded_into(page: Page, database: Database) -> None:
-    found = page.run_sample(quickstart())
-    found = page.run_sample(connections_in_code())
-    assert isinstance(found.warehouse, PostgresConnection)
-    assert isinstance(found.kafka_prod, KafkaConnection)
-    assert isinstance(found.sr_prod, SchemaRegistryConnection)
-    assert get_connection("warehouse_2") is found.warehouse_2
-    assert "kafka-geheim" not in repr(found.kafka_prod.resolved())
-    assert found.sync_customers.sync()["rows_inserted"] == 3
+    found = page.run_sample(early(QUICKSTART))
+    found = page.run_sample(early(IN_CODE))
+    assert isinstance(found.depot, PostgresConnection)
+    assert isinstance(found.ride_bus, KafkaConnection)
+    assert isinstance(found.ride_shapes, SchemaRegistryConnection)
+    assert get_connection(worded("depot_two")) is found.depot_two
+    assert "kafka-geheim" not in repr(found.ride_bus.resolved())
+    assert found.renew_members.sync()["rows_inserted"] == 3
     assert database.rows(CURRENT) == LOADED
 
 
 def test_a_static_source_needs_no_query(page: Page, database: Database) -> None:
-    page.run_sample(quickstart())
-    assert page.run_sample(static_source()).sync_customers.sync()["rows_inserted"] == 3
+    page.run_sample(early(QUICKSTART))
+    assert page.run_sample(early(STATIC_SOURCE)).renew_members.sync()["rows_inserted"] == 3
     assert database.rows(CURRENT) == LOADED
 
 
 def test_a_project_file_names_connections(page: Page, tmp_path: Path, database: Database) -> None:
-    text = (documents.FOLDER / DOCUMENT).read_text(encoding="utf-8")
-    entries = re.findall(r'(\[connections\.\w+\]) (url = "[^"]*")', text)
-    assert [header for header, _ in entries] == ["[connections.raw_db]", "[connections.warehouse]"]
+    entries = re.findall(r'(\[connections\.\w+\])\s(url = "[^"]*")', documents.text_of(DOCUMENT))
+    assert [header for header, _ in entries] == [worded("[connections.field_db]"), worded("[connections.depot]")]
     lines = "\n".join(line for entry in entries for line in entry)
     (tmp_path / ".ematix-flow.toml").write_text(lines, encoding="utf-8")
-    with connect("warehouse") as conn:
-        assert conn.fetch_scalar_int("SELECT count(*) FROM raw.customers") == 3
-    assert config.resolve_dsn("raw_db").endswith("://user:raw-geheim@host/raw")
-    assert config.list_connections()["raw_db"].count("geheim") == 0
+    with connect(worded("depot")) as conn:
+        assert conn.fetch_scalar_int(worded("SELECT count(*) FROM intake.members")) == 3
+    resolved, printed = config.resolve_dsn(worded("field_db")), os.path.expandvars(entries[0][1])
+    assert ":field-geheim@" in resolved
+    assert resolved.split("://")[1] == printed.split("://")[1].strip('"')
+    assert config.list_connections()[worded("field_db")].count("geheim") == 0
 
 
 def test_the_printed_commands_run_the_quickstart(page: Page, database: Database, tmp_path: Path) -> None:
-    (tmp_path / "my_pipelines.py").write_text(quickstart().text, encoding="utf-8")
-    text = (documents.FOLDER / DOCUMENT).read_text(encoding="utf-8")
-    printed = re.findall(r"^flow (?:run|preview|validate) --module my_pipelines sync_customers\b", text, re.MULTILINE)
+    (tmp_path / f"{MODULE}.py").write_text(early(QUICKSTART).text, encoding="utf-8")
+    command = rf"^flow (?:run|preview|validate) --module {MODULE} {worded('renew_members')}\b"
+    printed = re.findall(command, documents.text_of(DOCUMENT), re.MULTILINE)
     assert len(printed) == 3
     said = [succeed(*command.split()[1:]) for command in printed]
-    assert "sync_customers: ok" in said[2]
+    assert worded("renew_members: ok") in said[2]
     assert database.rows(CURRENT) == LOADED
 
 
@@ -117,8 +98,8 @@ def test_the_printed_commands_run_the_quickstart(page: Page, database: Database,
 def test_a_source_in_another_database_is_carried_over(
     page: Page, database: Database, raw_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("EMATIX_FLOW_DSN_RAW_DB", raw_database.url)
-    page.run_sample(quickstart())
-    result = page.run_sample(across_databases()).sync_customers.sync()
+    monkeypatch.setenv(f"EMATIX_FLOW_DSN_{worded('field_db')}".upper(), raw_database.url)
+    page.run_sample(early(QUICKSTART))
+    result = page.run_sample(early(TWO_DATABASES)).renew_members.sync()
     assert (result["path"], result["rows_inserted"]) == ("cross_db", 2)
     assert database.rows(CURRENT) == LOADED[:2]

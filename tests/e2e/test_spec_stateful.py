@@ -11,25 +11,28 @@ import pytest
 import ematix_flow
 from ematix_flow import BigInt, Text, ematix, pk
 from tests.e2e import documents
-from tests.e2e.names import CHANGES, JOINS, SESSIONS, STATE, TYPED, WINDOWS
+from tests.e2e.documents import early
+from tests.e2e.names import (
+    CHANGES,
+    EARLY_JOINS,
+    EARLY_SESSIONS,
+    EARLY_WINDOWS,
+    JOINS,
+    SESSIONS,
+    STATE,
+    TYPED,
+    WINDOWS,
+)  # fmt: skip
 from tests.e2e.samples import Database, Page
 from tests.e2e.streaming import fill, has, stopped
 from tests.services.kafka import Kafka
 
-DOCUMENT, FIRST = "readme-0.3.0.txt", "readme-0.1.2.txt"
-pytestmark = pytest.mark.skipif(not (documents.FOLDER / DOCUMENT).is_file(), reason=documents.MISSING)
+DOCUMENT, FIRST = documents.NEWER, documents.FIRST
 NAMES = {name: getattr(ematix_flow, name) for name in ("Window", "Aggregation", "StateStore", "run_streaming_pipeline")}
 NAMES |= {name: getattr(ematix_flow, name) for name in ("KafkaConnection", "PostgresConnection")}
 DOCUMENTS = [DOCUMENT, pytest.param(FIRST, marks=pytest.mark.full("the other document prints the same stream"))]
 JARS = {"delta", "kafka", "avro", "s3a"}
-IN_THE_FIRST = {
-    WINDOWS: ("Tumbling window aggregation (count events per user per minute):", "from ematix_flow import ("),
-    SESSIONS: (
-        "Session window (per-user activity sessions, 5-minute idle gap):",
-        "from ematix_flow import StateStore # new in 39.5a",
-    ),
-    JOINS: ("Driven from typed Python via sources=[Source(...)]:", "from ematix_flow import Join, Source"),
-}
+IN_THE_FIRST = {WINDOWS: EARLY_WINDOWS, SESSIONS: EARLY_SESSIONS, JOINS: EARLY_JOINS}
 
 
 @ematix.table(schema="public")
@@ -41,23 +44,21 @@ class CustomerMirror:
 
 
 def minutes(*given: tuple[int, str, float]) -> list[bytes]:
-    """Events of a user on a page, so many minutes after noon."""
+    """Rides of a rider to a stop, so many minutes after noon."""
     noon = datetime(2026, 3, 2, 12, tzinfo=timezone.utc)
     return [
-        json.dumps({"user_id": user, "page": page, "_event_ts": (noon + timedelta(minutes=late)).isoformat()}).encode()
-        for user, page, late in given
+        json.dumps({"rider_id": user, "stop": stop, "_event_ts": (noon + timedelta(minutes=late)).isoformat()}).encode()
+        for user, stop, late in given
     ]
 
 
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_events_are_counted_by_the_minute(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
-    fill(kafka, "events", minutes((7, "/a", 0.1), (7, "/b", 0.9), (8, "/a", 0.5), (7, "/c", 1.2)))
-    with stopped(has(database, "public.events_per_min", 2)):
+    fill(kafka, "rides", minutes((7, "/a", 0.1), (7, "/b", 0.9), (8, "/a", 0.5), (7, "/c", 1.2)))
+    with stopped(has(database, "public.rides_by_minute", 2)):
         run_sample(reader, document, WINDOWS)
-    told = (
-        "SELECT user_id, to_char(window_start AT TIME ZONE 'UTC', 'HH24:MI'), n FROM public.events_per_min ORDER BY 1"
-    )
+    told = "SELECT rider_id, to_char(window_start AT TIME ZONE 'UTC', 'HH24:MI'), how_many FROM public.rides_by_minute ORDER BY 1"
     assert database.rows(told) == [(7, "12:00", 2), (8, "12:00", 1)]
 
 
@@ -65,12 +66,10 @@ def test_events_are_counted_by_the_minute(reader: Page, database: Database, kafk
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_a_session_ends_after_five_quiet_minutes(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
-    fill(
-        kafka, "events", minutes((7, "/start", 0), (7, "/cart", 4), (7, "/pay", 8), (8, "/start", 1), (9, "/late", 14))
-    )
-    with stopped(has(database, "public.user_sessions", 2)):
+    fill(kafka, "rides", minutes((7, "/start", 0), (7, "/cart", 4), (7, "/pay", 8), (8, "/start", 1), (9, "/late", 14)))
+    with stopped(has(database, "public.outings", 2)):
         run_sample(reader, document, SESSIONS)
-    told = "SELECT user_id, events, entry_page, exit_page FROM public.user_sessions ORDER BY 1"
+    told = "SELECT rider_id, stops_seen, first_stop, last_stop FROM public.outings ORDER BY 1"
     assert database.rows(told) == [(7, 3, "/start", "/pay"), (8, 1, "/start", "/start")]
     assert database.rows("SELECT count(*) > 0 FROM public.ematix_streaming_state") == [(True,)]
 
@@ -79,22 +78,21 @@ def test_a_session_ends_after_five_quiet_minutes(reader: Page, database: Databas
 @pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_orders_meet_their_payments(reader: Page, database: Database, kafka: Kafka, document: str) -> None:
-    fill(kafka, "orders", [b'{"order_id": 1, "item": "tea"}', b'{"order_id": 2, "item": "cup"}'])
-    fill(kafka, "payments", [b'{"order_id": 2, "amount": 5}', b'{"order_id": 3, "amount": 9}'])
-    with stopped(has(database, "public.orders_with_payments", 1)):
+    fill(kafka, "pickups", [b'{"trip_id": 1, "item": "tea"}', b'{"trip_id": 2, "item": "cup"}'])
+    fill(kafka, "dropoffs", [b'{"trip_id": 2, "amount": 5}', b'{"trip_id": 3, "amount": 9}'])
+    with stopped(has(database, "public.trips", 1)):
         run_sample(reader, document, JOINS)
-    told = "SELECT left_order_id, left_item, right_amount FROM public.orders_with_payments"
+    told = "SELECT left_trip_id, left_item, right_amount FROM public.trips"
     assert database.rows(told) == [(2, "cup", 5)]
 
 
 def run_sample(reader: Page, document: str, name: str) -> None:
-    """Of the newer document by its heading, of the first by what stands before it."""
+    """Run a sample of the newer document, or the one of the first document that shows the same."""
     reader.run(TYPED, **NAMES)
     if document == DOCUMENT:
         reader.run(name)
     else:
-        after, first = IN_THE_FIRST[name]
-        reader.run_sample(documents.unindented(FIRST, after=after, first=first))
+        reader.run_sample(early(IN_THE_FIRST[name]))
 
 
 MIRRORED = [
@@ -111,12 +109,12 @@ def test_change_data_is_applied_as_printed(reader: Page, kafka: Kafka, database:
         {"before": before, "after": after, "source": {**source, "lsn": number}, "op": op}
         for number, (op, before, after) in enumerate(MIRRORED)
     ]
-    fill(kafka, "dbserver1.public.customers", [json.dumps(one).encode() for one in told])
+    fill(kafka, "office.public.members", [json.dumps(one).encode() for one in told])
     reader.run(TYPED)
-    found = reader.run(CHANGES, customer_mirror=CustomerMirror)
-    assert found.mirror_customers.spec.targets[0].mode == "merge"
+    found = reader.run(CHANGES, member_copy=CustomerMirror)
+    assert found.copy_members.spec.targets[0].mode == "merge"
     with stopped(has(database, "public.customer_mirror", 2)):
-        found.mirror_customers()
+        found.copy_members()
     assert database.rows("SELECT id, name FROM public.customer_mirror ORDER BY id") == [(1, "Ada"), (2, "Pascal")]
     seen = database.rows("SELECT pk_json, last_seen_ts_ms FROM ematix_flow.cdc_idempotency ORDER BY 1")
     assert seen == [(f'{{"id":{number}}}', 1_794_767_172_657) for number in (1, 2, 3)]
@@ -125,5 +123,6 @@ def test_change_data_is_applied_as_printed(reader: Page, kafka: Kafka, database:
 @pytest.mark.full
 def test_a_state_store_is_a_value(page: Page) -> None:
     made: list[Any] = []
+    interval = page.samples[STATE].keyword("checkpoint_interval_ms")
     page.run(STATE, StateStore=lambda **said: made.append(ematix_flow.StateStore(**said)))
-    assert (made[0].kind, made[0].checkpoint_interval_ms) == ("postgres", 60_000)
+    assert (made[0].kind, made[0].checkpoint_interval_ms) == ("postgres", interval)

@@ -22,7 +22,7 @@ from tests.streams.dialect_samples import (
     VALUES,
     WHOLE,
 )
-from tests.streams.readme_functions import Vwap
+from tests.streams.sample_functions import Vwap
 from tests.streams.sql_session import open_until, spark, transform
 
 __all__ = ["open_until", "spark"]

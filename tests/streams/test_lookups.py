@@ -15,7 +15,7 @@ from ematix_flow import DuckDBConnection, Lookup, ObjectStoreLocalConnection, Po
 from ematix_flow.engine.streams import lookups as module
 from ematix_flow.engine.streams.lookups import Lookups
 from ematix_flow.foundation.errors import FlowError, MissingTable
-from tests.streams.readme_functions import CLEANED
+from tests.streams.sample_functions import WITH_TIERS
 from tests.streams.sql_session import DLQ, Aside, explained, open_until, rows, spark, transform
 
 __all__ = ["open_until", "spark"]
@@ -103,11 +103,11 @@ def tiers(made: Any, frame: Any) -> dict[int, Any]:
         return {row.user_id: row.tier for row in made.apply(frame, open_until, None).collect()}
 
 
-def test_the_printed_sample_joins_a_query(spark: Any, users: Any) -> None:
+def test_a_stream_joins_what_a_query_finds(spark: Any, users: Any) -> None:
     lookup = Lookup(
         connection=users.connection, query="SELECT user_id, tier FROM dim_users", refresh_interval_ms=60_000
     )
-    made = transform(CLEANED, lookups={"users": lookup})
+    made = transform(WITH_TIERS, lookups={"users": lookup})
     assert tiers(made, events(spark, 1, 2, 3, 4)) == {1: "gold", 2: "Ünîcode", 3: None, 4: None}
     made.close()
 
@@ -119,14 +119,14 @@ def test_the_printed_sample_joins_a_query(spark: Any, users: Any) -> None:
 def test_a_whole_table_is_named_with_or_without_its_schema(spark: Any, users: Any, schema: str, table: str) -> None:
     own = "public" if isinstance(users, Postgres) else "main"
     lookup = Lookup(connection=users.connection, table=table.format(schema=own), schema=schema.format(schema=own))
-    made = transform(CLEANED, lookups={"users": lookup})
+    made = transform(WITH_TIERS, lookups={"users": lookup})
     assert tiers(made, events(spark, 1)) == {1: "gold"}
     made.close()
 
 
 @pytest.mark.full
 def test_a_lookup_is_read_once_and_kept_when_nothing_says_otherwise(spark: Any, users: Any) -> None:
-    made = transform(CLEANED, lookups={"users": Lookup(connection=users.connection, table="dim_users")})
+    made = transform(WITH_TIERS, lookups={"users": Lookup(connection=users.connection, table="dim_users")})
     assert tiers(made, events(spark, 1)) == {1: "gold"}
     users.fill([(1, "silver")])
     assert tiers(made, events(spark, 1)) == {1: "gold"}
@@ -136,7 +136,7 @@ def test_a_lookup_is_read_once_and_kept_when_nothing_says_otherwise(spark: Any, 
 def test_a_lookup_is_read_again_at_the_border_of_a_batch_when_its_time_has_come(spark: Any, users: Any) -> None:
     clock = Clock()
     lookup = Lookup(connection=users.connection, table="dim_users", refresh_interval_ms=5_000)
-    made = transform(CLEANED, lookups={"users": lookup})
+    made = transform(WITH_TIERS, lookups={"users": lookup})
     made.lookups = Lookups({"users": lookup}, clock=clock)
     assert tiers(made, events(spark, 1)) == {1: "gold"}
     users.fill([(1, "silver"), (9, "new")])
@@ -156,7 +156,7 @@ def test_a_batch_that_is_planned_keeps_the_rows_it_was_planned_with(
 ) -> None:
     clock = Clock()
     lookup = Lookup(connection=users.connection, table="dim_users", refresh_interval_ms=1)
-    made = transform(CLEANED, lookups={"users": lookup})
+    made = transform(WITH_TIERS, lookups={"users": lookup})
     made.lookups = Lookups({"users": lookup}, clock=clock)
     before = made.apply(events(spark, 1), open_until, None)
     users.fill([(1, "silver")])
@@ -171,7 +171,7 @@ def test_a_refresh_that_fails_keeps_the_old_rows_and_warns(
 ) -> None:
     clock = Clock()
     lookup = Lookup(connection=users.connection, table="dim_users", refresh_interval_ms=1_000)
-    made = transform(CLEANED, lookups={"users": lookup})
+    made = transform(WITH_TIERS, lookups={"users": lookup})
     made.lookups = Lookups({"users": lookup}, clock=clock)
     assert tiers(made, events(spark, 1)) == {1: "gold"}
     users.run("ALTER TABLE dim_users RENAME TO gone")
@@ -192,7 +192,7 @@ def test_a_refresh_that_fails_keeps_the_old_rows_and_warns(
 @pytest.mark.full
 def test_a_lookup_that_cannot_be_read_at_first_fails_the_stream(spark: Any, users: Any, open_until: ExitStack) -> None:
     lookup = Lookup(connection=users.connection, table="nobody", refresh_interval_ms=1_000)
-    made = transform(CLEANED, lookups={"users": lookup})
+    made = transform(WITH_TIERS, lookups={"users": lookup})
     with pytest.raises(FlowError, match=r"lookup 'users' cannot be read: .*nobody") as failed:
         made.apply(events(spark, 1), open_until, None)
     assert isinstance(failed.value, MissingTable)
@@ -205,7 +205,7 @@ def test_a_lookup_without_tables_is_refused(spark: Any, open_until: ExitStack) -
 
     wrong = SchemaRegistryConnection("registry", url="http://127.0.0.1:1")
     with pytest.raises(FlowError, match=r"registry|tables"):
-        transform(CLEANED, lookups={"users": Lookup(connection=wrong, table="t")}).apply(
+        transform(WITH_TIERS, lookups={"users": Lookup(connection=wrong, table="t")}).apply(
             events(spark, 1), open_until, None
         )
 
@@ -242,7 +242,7 @@ def test_a_few_rows_are_copied_to_every_task(
     try:
         for most, expected in ((module.SMALL_ROWS, True), (1, False)):
             monkeypatch.setattr(module, "SMALL_ROWS", most)
-            made = transform(CLEANED, lookups={"users": lookup})
+            made = transform(WITH_TIERS, lookups={"users": lookup})
             frame = made.apply(events(spark, 1), open_until, None)
             assert ("BroadcastHashJoin" in explained(frame)) is expected
             made.close()
@@ -266,7 +266,7 @@ def test_bad_rows_of_a_statement_with_lookups_are_set_aside(spark: Any, users: A
 def test_lookups_serve_the_session_of_a_streaming_query(spark: Any, users: Any, tmp_path: Path) -> None:
     clock = Clock()
     lookup = Lookup(connection=users.connection, table="dim_users", refresh_interval_ms=1_000)
-    made = transform(CLEANED, lookups={"users": lookup})
+    made = transform(WITH_TIERS, lookups={"users": lookup})
     made.lookups = Lookups({"users": lookup}, clock=clock)
     seen: list[Any] = []
 

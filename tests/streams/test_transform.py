@@ -16,7 +16,7 @@ from ematix_flow.declare.streams.spec import DROP
 from ematix_flow.engine.statement_words import bad_row
 from ematix_flow.engine.streams.sifting import Sieve
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, MissingTable, SqlError
-from tests.streams.readme_functions import Vwap
+from tests.streams.sample_functions import Vwap
 from tests.streams.sql_session import DLQ, Aside, explained, open_until, rows, spark, statement, transform
 
 __all__ = ["open_until", "spark"]

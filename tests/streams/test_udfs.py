@@ -21,7 +21,7 @@ from ematix_flow.engine import spark_errors
 from ematix_flow.engine.functions.tasks import PartialCall, PartialTask
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, PlanError, SqlError
 from tests.streams.aggregates import AGGREGATES, MORE_AGGREGATES
-from tests.streams.readme_functions import SNAPSHOTS, VWAP_PER_MINUTE, WITH_GREEKS, Vwap, bs_call_delta
+from tests.streams.sample_functions import LEVELS, STRAINED, VWAP_BY_MINUTE, Vwap, strain_of
 from tests.streams.sql_session import answers, open_until, rows, spark, statement
 
 __all__ = ["open_until", "spark"]
@@ -169,38 +169,38 @@ def test_a_number_that_is_no_unsigned_one_names_the_function(spark: Any) -> None
     assert error.what == "small: argument 1 is not of type UInt8: -1"
 
 
-def test_the_printed_sample_with_greeks_runs_as_printed(spark: Any, open_until: ExitStack) -> None:
+def test_a_function_of_five_columns_is_called_inside_of_an_aggregate(spark: Any, open_until: ExitStack) -> None:
     at = datetime(2026, 1, 5, 14, 30, 12, tzinfo=timezone.utc)
-    data = [(at, 4500.0, 1.25, 1.30, 4500.0, 0.2, 0.05, 30 / 365), (at, 4600.0, 0.5, 0.6, 4500.0, 0.2, 0.05, 30 / 365)]
-    schema = "ts TIMESTAMP, strike DOUBLE, bid DOUBLE, ask DOUBLE, spot DOUBLE, vol DOUBLE, rate DOUBLE, expiry DOUBLE"
-    made = statement(WITH_GREEKS, bs_call_delta).frame(spark.createDataFrame(data, schema), {}, open_until)
+    data = [(at, 45.0, 1.25, 1.30, 50.0, 0.2, 0.05, 2.5), (at, 46.0, 0.5, 0.6, 50.0, 0.2, 0.05, 2.5)]
+    names = ("dock", "bikes", "slots", "capacity", "tilt", "rust", "years")
+    schema = "seen_at TIMESTAMP, " + ", ".join(f"{name} DOUBLE" for name in names)
+    made = statement(STRAINED, strain_of).frame(spark.createDataFrame(data, schema), {}, open_until)
     (row,) = made.collect()
-    assert row.minute.minute == 30
-    assert row.minute.second == 0
-    found = {item.strike: item for item in row.strikes_json}
-    d1 = (math.log(1.0) + (0.05 + 0.02) * (30 / 365)) / (0.2 * math.sqrt(30 / 365))
-    assert found[4500.0].delta == pytest.approx(0.5 * (1 + math.erf(d1 / math.sqrt(2))))
-    assert (found[4600.0].bid, found[4600.0].ask) == (0.5, 0.6)
-    assert found[4600.0].delta < found[4500.0].delta
+    assert (row.at_minute.minute, row.at_minute.second) == (30, 0)
+    found = {item.dock: item for item in row.docks}
+    used = 45.0 / (45.0 + 50.0 * math.exp(-0.05 * 2.5))
+    assert found[45.0].strain == pytest.approx(1 - (1 - used) * (1 - math.tanh(0.2 * used)))
+    assert (found[46.0].bikes, found[46.0].slots) == (0.5, 0.6)
+    assert found[46.0].strain > found[45.0].strain
 
 
-def test_the_printed_pivot_needs_no_function(spark: Any, open_until: ExitStack) -> None:
+def test_a_pivot_needs_no_function(spark: Any, open_until: ExitStack) -> None:
     at = datetime(2026, 1, 5, 14, 30, 12, tzinfo=timezone.utc)
-    data = [(at, "SPXW", 0, 4500.0, 1.25, 1.30), (at, "SPXW", 1, 1.0, 1.0, 1.0), (at, "SPY", 0, 2.0, 2.0, 2.0)]
-    schema = "ts TIMESTAMP, underlying STRING, days_to_expiry INT, strike DOUBLE, bid DOUBLE, ask DOUBLE"
+    data = [(at, "Oslo", 0, 45.0, 1.25, 1.30), (at, "Oslo", 1, 1.0, 1.0, 1.0), (at, "Turku", 0, 2.0, 2.0, 2.0)]
+    schema = "seen_at TIMESTAMP, city STRING, level_no INT, dock DOUBLE, bikes DOUBLE, slots DOUBLE"
     frame = spark.createDataFrame(data, schema)
     for dialect in ("spark", "datafusion"):
-        (row,) = statement(SNAPSHOTS, dialect=dialect).frame(frame, {}, open_until).collect()
-        assert [item.asDict() for item in row.strikes_json] == [{"strike": 4500.0, "bid": 1.25, "ask": 1.3}], dialect
+        (row,) = statement(LEVELS, dialect=dialect).frame(frame, {}, open_until).collect()
+        assert [item.asDict() for item in row.docks] == [{"dock": 45.0, "bikes": 1.25, "slots": 1.3}], dialect
 
 
-def test_the_printed_aggregate_runs_as_printed(spark: Any, open_until: ExitStack) -> None:
+def test_a_class_aggregates_by_the_minute(spark: Any, open_until: ExitStack) -> None:
     minutes = [datetime(2026, 1, 5, 14, minute, 12, tzinfo=timezone.utc) for minute in (30, 31)]
     data = [(minutes[0], 100.0, 10.0), (minutes[0], 110.0, 5.0), (minutes[0], 105.0, 15.0), (minutes[1], 9.0, 1.0)]
-    frame = spark.createDataFrame(data, "ts TIMESTAMP, price DOUBLE, qty DOUBLE").repartition(3)
+    frame = spark.createDataFrame(data, "at TIMESTAMP, price DOUBLE, qty DOUBLE").repartition(3)
     for in_parts in (True, False):
-        ready = statement(VWAP_PER_MINUTE, Vwap, in_parts=in_parts)
-        found = {row.minute.minute: row.vwap for row in ready.frame(frame, {}, open_until).collect()}
+        ready = statement(VWAP_BY_MINUTE, Vwap, in_parts=in_parts)
+        found = {row.at_minute.minute: row.vwap for row in ready.frame(frame, {}, open_until).collect()}
         assert found == {30: pytest.approx(3125 / 30), 31: pytest.approx(9.0)}
 
 

@@ -22,7 +22,7 @@ from ematix_flow import (
 from ematix_flow.declare import registry
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, PlanError, SqlError
 from ematix_flow.lineage import lineage_of
-from tests.streams.readme_functions import Vwap
+from tests.streams.sample_functions import Vwap
 from tests.streams.sql_session import spark
 from tests.streams.test_udfs import half, picky
 
