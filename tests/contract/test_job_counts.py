@@ -127,25 +127,50 @@ class People:
     seen: Timestamp
 
 
-def test_a_tiny_append_to_delta_takes_two_jobs(tmp_path: Path) -> None:
-    """One stages the rows; the other creates the table, or finds out what is in it."""
-    shop = SQLiteConnection(unique("shop"), path=str(tmp_path / "shop.db"))
-    lake = DeltaLocalConnection(unique("lake"), path=str(tmp_path / "lake"))
+def people_of(file: Path, *rows: tuple[int, str, str]) -> None:
+    with closing(sqlite3.connect(file)) as shop, shop:
+        shop.execute("DROP TABLE IF EXISTS people")
+        shop.execute("CREATE TABLE people (id INTEGER, name TEXT, seen TIMESTAMP)")
+        shop.executemany("INSERT INTO people VALUES (?, ?, ?)", rows)
 
-    @ematix.pipeline(name=unique("load"), target=People, source_connection=shop, target_connection=lake, mode="append",
-                     force_lane="spark")  # fmt: skip
+
+def jobs_into_delta(folder: Path, mode: str, lane: str, *loads: list[tuple[int, str, str]]) -> list[int]:
+    """Load these rows one after the other into one table, and return how many jobs each load took."""
+    shop = SQLiteConnection(unique("shop"), path=str(folder / "shop.db"))
+    lake = DeltaLocalConnection(unique("lake"), path=str(folder / "lake"))
+
+    @ematix.pipeline(name=unique("load"), target=People, source_connection=shop, target_connection=lake, mode=mode,
+                     force_lane=lane)  # fmt: skip
     def load() -> str:
         return "SELECT id, name, seen FROM people"
 
-    def people(*rows: tuple[int, str, str]) -> None:
-        with closing(sqlite3.connect(tmp_path / "shop.db")) as file, file:
-            file.execute("DROP TABLE IF EXISTS people")
-            file.execute("CREATE TABLE people (id INTEGER, name TEXT, seen TIMESTAMP)")
-            file.executemany("INSERT INTO people VALUES (?, ?, ?)", rows)
+    jobs = []
+    for rows in loads:
+        people_of(folder / "shop.db", *rows)
+        jobs.append(jobs_of(load))
+    return jobs
 
-    people((1, "a", "2024-01-01 00:00:00"), (2, "b", "2024-01-01 00:00:00"))
-    first = jobs_of(load)
-    people((1, "A", "2024-01-02 00:00:00"), (2, "b", "2024-01-01 00:00:00"), (3, "c", "2024-01-02 00:00:00"))
-    assert (first, jobs_of(load)) == (2, 2)
-    stored = spark_session(["delta"]).read.format("delta").load(str(tmp_path / "lake" / "raw" / "people"))
-    assert stored.count() == 5
+
+def stored_in(folder: Path) -> Any:
+    return spark_session(["delta"]).read.format("delta").load(str(folder / "lake" / "raw" / "people"))
+
+
+def test_a_tiny_append_to_delta_takes_a_job(tmp_path: Path) -> None:
+    """It stages the rows; another one creates the table."""
+    first = [(1, "a", "2024-01-01 00:00:00"), (2, "b", "2024-01-01 00:00:00")]
+    second = [(1, "A", "2024-01-02 00:00:00"), (2, "b", "2024-01-01 00:00:00"), (3, "c", "2024-01-02 00:00:00")]
+    assert jobs_into_delta(tmp_path, "append", "spark", first, second) == [2, 1]
+    assert stored_in(tmp_path).count() == 5
+
+
+@pytest.mark.parametrize("lane", ["spark", "arrow"])
+@pytest.mark.parametrize(("mode", "versions"), [("merge", 600), ("scd2", 1000)])
+def test_a_small_delta_table_takes_two_jobs(tmp_path: Path, mode: str, versions: int, lane: str) -> None:
+    """One stages the rows, the other writes what the table becomes; a third creates the table."""
+
+    def rows(count: int, name: str) -> list[tuple[int, str, str]]:
+        return [(number, name if number < 400 else "same", "2024-01-01 00:00:00") for number in range(count)]
+
+    assert jobs_into_delta(tmp_path, mode, lane, rows(500, "a"), rows(600, "b"), rows(600, "b")) == [3, 2, 2]
+    assert stored_in(tmp_path).count() == versions
+    assert stored_in(tmp_path).where("name = 'b'").count() == 400

@@ -49,8 +49,12 @@ def test_every_delta_load_is_one_commit_that_carries_its_token(delta: Lake) -> N
     table = people()
     loads = [
         (Append(), [person(1, "a"), person(2, "b"), person(3, "c")], "WRITE"),
-        (merging(deletes=HARD), [person(1, "a"), person(2, "B"), person(4, "d")], "MERGE"),
-        (merging(), [], "WRITE" if native.is_native() else "MERGE"),
+        (
+            merging(deletes=HARD),
+            [person(1, "a"), person(2, "B"), person(4, "d")],
+            "MERGE" if native.is_native() else "WRITE",
+        ),
+        (merging(), [], "WRITE"),
         (Truncate(), [person(9, "z")], "WRITE"),
     ]
     results = [delta.load(table, strategy, rows) for strategy, rows, _ in loads]
@@ -224,7 +228,8 @@ def test_versions_close_open_refresh_and_expire_in_one_commit(delta: Lake) -> No
     # What only its ttl closed does not come back, unless it changes.
     fourth = delta.load(table, strategy, [person(1, "a", "y"), person(2, "C", "x"), person(4, "new")], at=day(9))
     assert fourth.counts == Counts(read=3, inserted=1, unchanged=2)
-    assert [row.operation for row in delta.history(table)] == ["MERGE", "MERGE", "MERGE", "WRITE", "CREATE TABLE"]
+    by = "MERGE" if native.is_native() else "WRITE"  # Spark writes a small table anew
+    assert [row.operation for row in delta.history(table)] == [by, by, by, "WRITE", "CREATE TABLE"]
 
 
 @pytest.mark.full

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Annotated, Any
 
-from ematix_flow import BigInt, DeltaLocalConnection, DuckDBConnection, PostgresConnection, Text, ematix
+from ematix_flow import BigInt, DeltaLocalConnection, DuckDBConnection, PostgresConnection, Text, ematix, pk
 
 _KIND, _PLACE = os.environ["CRASH_TARGET"].split("|")
 _MAKE = {
@@ -36,3 +36,18 @@ def replace_numbers(spark: Any) -> Any:
     """All rows of the day that the environment names, in place of those of the day before."""
     first = ROWS * int(os.environ.get("CRASH_DAY", "0"))
     return spark.range(first, first + ROWS, 1, 4).selectExpr("id AS n", "concat('row ', id) AS text")
+
+
+@ematix.table(schema=os.environ.get("CRASH_SCHEMA", "crash"), name="numbers")
+class KeyedNumbers:
+    """Rows with a key, whose texts change from day to day."""
+
+    n: Annotated[BigInt, pk()]
+    text: Text
+
+
+@ematix.pipeline(target=KeyedNumbers, target_connection=CONNECTION, mode="merge")
+def merge_numbers(spark: Any) -> Any:
+    """The texts of the day that the environment names, and as many new rows."""
+    day = int(os.environ.get("CRASH_DAY", "0"))
+    return spark.range(0, ROWS + day, 1, 4).selectExpr("id AS n", f"'day {day}' AS text")

@@ -163,3 +163,45 @@ def _stages(target: dict[str, str]) -> list[str]:
     with psycopg.connect(target["CRASH_TARGET"].split("|")[1]) as client:
         rows = client.execute("SELECT tablename FROM pg_tables WHERE tablename LIKE 'stage%'").fetchall()
         return [row[0] for row in rows]
+
+
+# By default the kill with new files in the table's folder that its log does not name yet.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "point"),
+    [
+        pytest.param("delta", point, marks=() if point == "before_log_entry" else pytest.mark.full)
+        for point in (*POINTS, "before_log_entry")
+    ],
+    indirect=["target"],
+)
+def test_a_small_delta_table_is_that_of_one_day_whenever_its_run_is_killed(target: dict[str, str], point: str) -> None:
+    assert flow_run(target, "merge_numbers").returncode == 0
+    before, after = [(n, "day 0") for n in range(ROWS)], [(n, "day 1") for n in range(ROWS + 1)]
+    assert _texts(target) == before
+    tomorrow = {**target, "CRASH_DAY": "1"}
+    killed = flow_run(tomorrow, "merge_numbers", fault=point)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert _texts(target) == (after if point == "after_publish" else before)
+    again = flow_run(tomorrow, "merge_numbers")
+    assert again.returncode == 0, again.stderr
+    assert _texts(target) == after
+    assert _strays(target) == set()
+
+
+def _numbers(target: dict[str, str]) -> Any:
+    from deltalake import DeltaTable
+
+    return DeltaTable(f"{target['CRASH_TARGET'].split('|')[1]}/{target['CRASH_SCHEMA']}/numbers")
+
+
+def _texts(target: dict[str, str]) -> list[tuple[int, str]]:
+    rows = _numbers(target).to_pyarrow_table(columns=["n", "text"]).to_pylist()
+    return sorted((row["n"], row["text"]) for row in rows)
+
+
+def _strays(target: dict[str, str]) -> set[str]:
+    """Return the files in the table's folder that no version of it names."""
+    folder = Path(_numbers(target).table_uri.removeprefix("file://"))
+    logged = "".join(file.read_text() for file in (folder / "_delta_log").glob("*.json"))
+    return {file.name for file in folder.glob("*.parquet") if file.name not in logged}

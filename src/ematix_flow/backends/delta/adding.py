@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import logging
+import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import date
 from pathlib import Path
 from typing import Any
 
-from ematix_flow.backends.delta.library import footer, opened
+from ematix_flow.backends.delta.library import footer, is_addressable, is_plain, opened, refusing_others
 from ematix_flow.contract.lane import Carried
 from ematix_flow.families.frames import arrow_type
 from ematix_flow.families.lake.place import LakePath, explained, local
 from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.foundation import fault
 from ematix_flow.foundation.redact import mask
 
-# Features that a table with plain columns may have; others change what a commit has to say.
-_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
 _STATISTICS = 32  # columns, as many as Delta itself keeps
 
 
@@ -47,9 +48,7 @@ def _plain_columns(table: LakePath) -> Mapping[str, Any] | None:
         return None
     try:
         found = opened(table)
-        protocol = found.protocol()
-        features = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-        if found.metadata().partition_columns or not features <= _FEATURES:
+        if not is_plain(found):
             return None
         return {field.name: field for field in found.schema().fields}
     except ImportError:
@@ -59,38 +58,36 @@ def _plain_columns(table: LakePath) -> Mapping[str, Any] | None:
         return None
 
 
-def is_addressable(table: LakePath) -> bool:
-    """Whether the library takes the path; some signs end the process instead of raising an error."""
-    return not any(sign in str(table) for sign in "[]\\^|%")
-
-
 def add_files(
-    table: LakePath, files: Sequence[LakePath], *, how: str, token: tuple[str, int], note: str, run_id: str
-) -> bool:
-    """Move the files into the table and commit them with the token; False when a commit with the token is there."""
+    table: LakePath, files: Sequence[LakePath], *, how: str, token: tuple[str, int], note: str, run_id: str,
+    onto: Any = None,
+) -> bool:  # fmt: skip
+    """Move the files into the table and commit them with the token; False when a commit with the token is there.
+
+    With `onto`, a version as the library opened it, raises LeaseHeld when there is a later one.
+    """
     from deltalake import CommitProperties, Transaction
     from deltalake.transaction import AddAction
 
-    found = opened(table)
+    found = opened(table) if onto is None else onto
     known = found.transaction_version(token[0])
     if known is not None and known >= token[1]:
         return False
     actions: list[Any] = []
     with explained(table):
         for number, file in enumerate(files):
-            name = file_name(run_id, number)
+            name = file_name(run_id, f"{number}-{uuid.uuid4().hex[:8]}")  # a run may have been tried before
             size, modified = _moved(file, table / name)
             statistics = json.dumps(_statistics(footer(table / name)))
             actions.append(AddAction(name, size, {}, int(modified * 1000), True, statistics))
-    found.create_write_transaction(
-        actions,
-        how,
-        found.schema(),
-        partition_by=[],
-        commit_properties=CommitProperties(
-            custom_metadata={"userMetadata": note}, app_transactions=[Transaction(token[0], token[1])]
-        ),
+    fault.point("before_log_entry")
+    properties = CommitProperties(
+        custom_metadata={"userMetadata": note},
+        app_transactions=[Transaction(token[0], token[1])],
+        max_commit_retries=None if onto is None else 0,  # a retry would let both commits stand
     )
+    with nullcontext() if onto is None else refusing_others(table):
+        found.create_write_transaction(actions, how, found.schema(), partition_by=[], commit_properties=properties)
     return True
 
 
@@ -105,7 +102,7 @@ def _moved(file: LakePath, into: LakePath) -> tuple[int, float]:
     return about.st_size, about.st_mtime
 
 
-def file_name(run_id: str, number: int | str) -> str:
+def file_name(run_id: str, number: str) -> str:
     """The name of a file in the table; by it the leftovers of a run that died can be told."""
     return f"part-flow-{run_id}-{number}.parquet"
 

@@ -2,10 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ematix_flow.families.lake.place import LakePath
 from ematix_flow.families.lake.s3.path import S3Path
+from ematix_flow.foundation.errors import LeaseHeld
+
+# Features that a table with plain columns may have; others change what a commit has to say.
+_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
+_MAPPED = 2  # the version of readers that is the older word for mapped columns
+_CONSTRAINTS = "delta.constraints."
+_OWN = '"delta.'  # in the JSON of a column that the table computes or checks
+
+
+def is_addressable(table: LakePath) -> bool:
+    """Whether the library takes the path; some signs end the process instead of raising an error."""
+    return not any(sign in str(table) for sign in "[]\\^|%")
+
+
+def is_plain(found: Any) -> bool:
+    """Whether files may join the table by an entry in its log: no partitions, and nothing that the table does to rows.
+
+    Versions of writers before features had names imply some of them, which the settings and columns then show.
+    """
+    about, protocol = found.metadata(), found.protocol()
+    named = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
+    if about.partition_columns or not named <= _FEATURES or protocol.min_reader_version == _MAPPED:
+        return False
+    constrained = any(name.startswith(_CONSTRAINTS) for name in about.configuration)
+    return not constrained and _OWN not in found.schema().to_json()
 
 
 def opened(table: LakePath) -> Any:
@@ -43,3 +70,16 @@ def footer(file: LakePath) -> Any:
         access_key=bucket.access_key_id, secret_key=bucket.secret_access_key, region=bucket.region, **own
     )
     return pq.ParquetFile(f"{bucket.name}/{file.key}", filesystem=store).metadata
+
+
+@contextmanager
+def refusing_others(table: LakePath) -> Iterator[None]:
+    """Whoever commits between our look and our commit makes it worth nothing."""
+    from deltalake.exceptions import CommitFailedError
+
+    try:
+        yield
+    except CommitFailedError as exc:
+        raise LeaseHeld(
+            f"another writer changed {table.name} meanwhile; nothing was loaded", hint="run it again"
+        ) from exc

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.delta.adding import is_addressable
+from ematix_flow.backends.delta.library import is_addressable, refusing_others
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column
@@ -21,7 +20,7 @@ from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.change import ACTION
 from ematix_flow.families.lake.place import Place, explained, local, uri
 from ematix_flow.families.lake.session import active
-from ematix_flow.foundation.errors import LeaseHeld, MissingDriver, Unsupported
+from ematix_flow.foundation.errors import MissingDriver, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -155,7 +154,7 @@ def write(path: Path, rows: Path, how: str, *, token: tuple[str, int] | None = N
     table = opened(path)
     if _is_known(table, token):
         return False
-    with _refusing_others(path):
+    with refusing_others(path):
         # An overwrite and an append are of different signatures, and `how` is either.
         write_deltalake(table, _reader(table, rows), mode=how, commit_properties=_properties(token, note))  # type: ignore[call-overload]
     return True
@@ -173,7 +172,7 @@ def merge(
     source, on = _reader(table, actions, more=(ACTION,), only=names), _same(table, match)
     into = {_quoted(name): f"s.{_quoted(name)}" for name in names}
     updates = {_quoted(name): into[_quoted(name)] for name in names if name not in match}
-    with _refusing_others(path):
+    with refusing_others(path):
         merger = table.merge(source, on, source_alias="s", target_alias="t", commit_properties=_properties(token, note))
         merger = merger.when_matched_delete(f"s.{ACTION} = 'delete'")
         if updates:  # a table of keys has none
@@ -237,19 +236,6 @@ def _properties(token: tuple[str, int] | None, note: str) -> Any:
 
     metadata: Mapping[str, Any] = {"userMetadata": note} if note else {}
     return CommitProperties(custom_metadata=dict(metadata), app_transactions=[Transaction(*token)] if token else None)
-
-
-@contextmanager
-def _refusing_others(path: Path) -> Iterator[None]:
-    """Whoever commits between our look and our commit makes it worth nothing."""
-    from deltalake.exceptions import CommitFailedError
-
-    try:
-        yield
-    except CommitFailedError as exc:
-        raise LeaseHeld(
-            f"another writer changed {path.name} meanwhile; nothing was loaded", hint="run it again"
-        ) from exc
 
 
 def _reader(table: Any, folder: Path, *, more: Sequence[str] = (), only: Sequence[str] = ()) -> Any:

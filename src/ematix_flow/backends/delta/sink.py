@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from ematix_flow.backends.delta.adding import can_add, take_back
 from ematix_flow.backends.delta.compaction import compact, is_due
 from ematix_flow.backends.delta.ddl import DeltaDdl, create_table
+from ematix_flow.backends.delta.small import Rewrite, rewrite_load
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.changes import GATE
 from ematix_flow.contract.lane import Tasks
@@ -137,6 +138,11 @@ class DeltaSink(LakeSink):
         if self._can_add(job, opening):
             return self._add(job, facts, opening, load)
         with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
+            rewritten = self._rewritten(job, facts)
+            if rewritten is not None:
+                load = self.announce(job, load, rewritten.counts, facts=facts, after=None)
+                added = table.add(rewritten.files, rewritten.how, writer=job.writer, load=load, onto=rewritten.onto)
+                return load if added else self._refuse(job, opening, load)
             before = table.version()
             if isinstance(job.strategy, Scd2) and job.strategy.event_time:
                 self._follow(job)
@@ -150,10 +156,19 @@ class DeltaSink(LakeSink):
                 raise LeaseHeld(f"another writer changed {job.shape.table.qualified} meanwhile; nothing was loaded",
                                 hint="run it again")  # fmt: skip
             if not table.change(change, writer=job.writer, load=load, folder=StageFolder(self.stage_folder(job))):
-                # The state is older than the table: the next run begins after what the table says.
-                self.state.write(job.writer, WriterState(table.last_load_of(job.writer), pending=load))
-                raise taken(opening)
+                self._refuse(job, opening, load)
         return load
+
+    def _rewritten(self, job: WriteJob, facts: Facts) -> Rewrite | None:
+        """The files of a small table after the load; None where the table changes in another way."""
+        stage = self._staged(job)
+        refuse_broken(facts, lambda: stage, job)
+        return rewrite_load(self._target(job).path, job, stage, facts.rows, StageFolder(self.stage_folder(job)))
+
+    def _refuse(self, job: WriteJob, opening: Opening, load: Load) -> NoReturn:
+        """The state is older than the table: the next run begins after what the table says."""
+        self.state.write(job.writer, WriterState(self._target(job).last_load_of(job.writer), pending=load))
+        raise taken(opening)
 
     def _can_add(self, job: WriteJob, opening: Opening) -> bool:
         """Nothing to compare, and whole rows in the table's own types."""
@@ -167,13 +182,12 @@ class DeltaSink(LakeSink):
         table, emptied = self._target(job), isinstance(job.strategy, Truncate)
         with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
             refuse_broken(facts, lambda: self._staged(job), job)
-            deleted = table.read().count() if emptied else 0
+            deleted = table.count() if emptied else 0
             counts = Counts(read=facts.rows, inserted=facts.rows, deleted=deleted)
             load = self.announce(job, load, counts, facts=facts, after=None)
             files = self.staged_parquet(job) if facts.rows else ()
             if not table.add(files, "overwrite" if emptied else "append", writer=job.writer, load=load):
-                self.state.write(job.writer, WriterState(table.last_load_of(job.writer), pending=load))
-                raise taken(opening)
+                self._refuse(job, opening, load)
         return load
 
     def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | Change | None]:
@@ -187,11 +201,13 @@ class DeltaSink(LakeSink):
             case Truncate():
                 return truncate(stage, target, words, staged=staged), None
             case Merge() as strategy:
-                return merge(stage, target, words, strategy, folder, staged=staged), None
+                is_empty = self._target(job).is_empty()
+                return merge(stage, target, words, strategy, folder, staged=staged, is_empty=is_empty), None
             case Changes() as strategy:
                 return changes(stage, target, self._gate_rows(job), words, strategy, folder, staged=staged)
             case Scd2(event_time=None) as strategy:
-                return scd2(stage, target, words, strategy, folder, staged=staged), None
+                is_empty = self._target(job).is_empty()
+                return scd2(stage, target, words, strategy, folder, staged=staged, is_empty=is_empty), None
             case Scd2() as strategy:
                 return self._events(stage, target, Events(words, strategy, folder), job, staged=staged)
 

@@ -1,19 +1,20 @@
-"""Plain Delta tables of this machine as their log describes them: read without a Spark job, and once per version.
+"""Plain Delta tables of this machine as their log describes them, without a Spark job.
 
-Spark finds the files of a table by several jobs over its log. A table without features of its own says the same to the
-library delta-rs in a few milliseconds; what is small enough is then read, and written anew, as plain Parquet.
+Spark finds the columns and files of a table by jobs over its log. A table without features of its own says the same to
+the library delta-rs in a few milliseconds, and its files are plain Parquet.
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
-from ematix_flow.backends.delta.adding import is_addressable
+from ematix_flow.backends.delta.library import is_addressable, is_plain, opened
 from ematix_flow.families.lake.place import LakePath, uri
 from ematix_flow.families.lake.session import active, on_sail
 from ematix_flow.foundation.redact import mask
@@ -22,24 +23,55 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_FEATURES = {"appendOnly", "invariants", "timestampNtz"}
-_PROPERTIES = {"delta.logRetentionDuration", "delta.deletedFileRetentionDuration", "delta.checkpointInterval"}
-"""Those that change nothing about how rows are read and written."""
-_SMALL_BYTES = 8 * 1024 * 1024
-_SMALL_FILES = 64
-_kept: dict[Path, Snapshot] = {}
-_MOST_KEPT = 64
+SMALL_BYTES = 4 * 1024 * 1024
+SMALL_ROWS = 100_000  # bytes say little of columns with one value
+SMALL_FILES = 32  # from more paths on, Spark lists them by a job
+# Those that change nothing about how rows are read and written.
+_PROPERTIES = {
+    "delta.logRetentionDuration", "delta.deletedFileRetentionDuration", "delta.checkpointInterval",
+    "delta.autoOptimize", "delta.autoOptimize.autoCompact", "delta.minReaderVersion", "delta.minWriterVersion",
+}  # fmt: skip
+_FEATURE = "delta.feature."
+_ADDRESS = set("*?{}:")  # in a path they mean several files, or another place
+_MARKS = ('"__', '"void"')  # in the JSON of columns with a meaning beside their types
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One version of a table: its columns as JSON, its files, and their rows where the log counts them."""
+    """One version of a table, as the library has opened it."""
 
-    version: int
-    columns: str
-    files: tuple[str, ...]
-    size: int
-    rows: int | None
+    folder: Path
+    opened: Any
+
+    @cached_property
+    def columns(self) -> str:
+        """The columns as JSON."""
+        return str(self.opened.schema().to_json())
+
+    @cached_property
+    def adds(self) -> Any:
+        """What the log says about each file, as an Arrow table."""
+        import pyarrow as pa
+
+        return pa.table(self.opened.get_add_actions())
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """The files, as they are called inside of the table's folder; those of another table have an address."""
+        return tuple(sorted(unquote(path) for path in self.adds.column("path").to_pylist()))
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(self.adds.column("size_bytes").to_pylist())
+
+    @property
+    def rows(self) -> int | None:
+        """How many rows there are, None where the log does not count those of each file."""
+        if not self.paths:
+            return 0
+        counts = self.adds.column("num_records").to_pylist() if "num_records" in self.adds.column_names else [None]
+        return None if None in counts else sum(counts)
 
     @property
     def schema(self) -> StructType:
@@ -50,50 +82,40 @@ class Snapshot:
 
     @property
     def is_small(self) -> bool:
-        """Whether the whole table may be read and written by one task."""
-        return self.size <= _SMALL_BYTES and len(self.files) <= _SMALL_FILES
+        """Whether one task may read and write the whole table."""
+        if len(self.paths) > SMALL_FILES or self.size > SMALL_BYTES or self.rows is None or self.rows > SMALL_ROWS:
+            return False
+        return not any(_ADDRESS & set(path) or path.startswith("/") for path in (*self.paths, str(self.folder)[1:]))
+
+    @property
+    def has_plain_columns(self) -> bool:
+        """Whether the table itself only refuses NULL in whole columns: it pads and cuts nothing."""
+        if any(mark in self.columns for mark in _MARKS):
+            return False
+        return all(":false" not in _compact(field["type"]) for field in json.loads(self.columns)["fields"])
 
     def read(self) -> DataFrame:
         """Return the rows as one partition, so that nothing has to be exchanged to compare them."""
-        spark, columns = active(), self.schema
-        if not self.files:
-            return spark.createDataFrame([], columns).coalesce(1)
-        return spark.read.schema(columns).parquet(*(uri(Path(file)) for file in self.files)).coalesce(1)
+        from pyspark.sql.functions import lit
 
-    def values(self, names: Sequence[str]) -> Any:
-        """Return these columns of all rows as an Arrow table; read here, so only of a small table."""
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        return pa.concat_tables([pq.ParquetFile(file).read(list(names)) for file in self.files])
+        columns = self.schema
+        if not self.paths:
+            nothing = active().sql("SELECT 1 AS n WHERE false")
+            made = (lit(None).cast(field.dataType).alias(field.name) for field in columns.fields)
+            return nothing.select(*made).coalesce(1)
+        return active().read.schema(columns).parquet(*(uri(self.folder / path) for path in self.paths)).coalesce(1)
 
 
-def snapshot_of(table: LakePath, version: int) -> Snapshot | None:
-    """Return the table as of its newest version; None where only Spark reads it right."""
+def snapshot_of(table: LakePath, *, with_files: bool = False) -> Snapshot | None:
+    """Return the newest version of a table, looking at its files as well if asked to; None where only Spark can."""
     if not isinstance(table, Path) or on_sail() or not is_addressable(table):
         return None
-    known = _kept.get(table)
-    if known is not None and known.version == version:
-        return known
-    found = _opened(table)
-    if found is None:
-        _kept.pop(table, None)
-        return None
-    if len(_kept) >= _MOST_KEPT:
-        _kept.clear()
-    _kept[table] = found
-    return found
-
-
-def _opened(table: Path) -> Snapshot | None:
     try:
-        from deltalake import DeltaTable
-
-        found = DeltaTable(str(table))
-        about = found.metadata()
-        if about.partition_columns or not _is_plain(found.protocol(), about.configuration):
+        found = opened(table)
+        if not is_plain(found) or not _is_known(found.metadata().configuration):
             return None
-        return _described(found)
+        made = Snapshot(table, found)
+        return made if made.columns and (not with_files or made.adds is not None) else None
     except ImportError:
         return None
     except Exception as exc:  # a table that this library does not understand is Spark's
@@ -101,24 +123,11 @@ def _opened(table: Path) -> Snapshot | None:
         return None
 
 
-def _is_plain(protocol: Any, properties: Any) -> bool:
-    """Whether rows are in files as they are; the older versions of the protocol have features without a name."""
-    named = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
-    is_older = protocol.min_reader_version <= 1 and protocol.min_writer_version <= 2
-    is_named = protocol.min_reader_version == 3 and protocol.min_writer_version == 7
-    own = {name for name in properties or {} if name.startswith("delta.")}
-    return (is_older or is_named) and named <= _FEATURES and own <= _PROPERTIES
+def _is_known(properties: Any) -> bool:
+    """Whether no setting changes what files or commits must look like; features are the protocol's."""
+    own = {name for name in properties or {} if name.startswith("delta.") and not name.startswith(_FEATURE)}
+    return own <= _PROPERTIES
 
 
-def _described(found: Any) -> Snapshot:
-    import pyarrow as pa
-
-    files = pa.table(found.get_add_actions())
-    counts = files.column("num_records").to_pylist() if "num_records" in files.column_names else [None] * len(files)
-    return Snapshot(
-        version=found.version(),
-        columns=found.schema().to_json(),
-        files=tuple(sorted(found.file_uris())),
-        size=sum(files.column("size_bytes").to_pylist()),
-        rows=None if None in counts else sum(counts),
-    )
+def _compact(kind: Any) -> str:
+    return json.dumps(kind, separators=(",", ":"))

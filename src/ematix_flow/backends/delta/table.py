@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.delta import native
 from ematix_flow.backends.delta.adding import add_files, can_add_typed
+from ematix_flow.backends.delta.small import rewrite_by
+from ematix_flow.backends.delta.snapshot import snapshot_of
 from ematix_flow.families.lake.change import ACTION, Change, StageFolder, rows_of
 from ematix_flow.families.lake.place import LakePath, explained, local, read_if_there, uri
 from ematix_flow.families.lake.s3.path import S3Path
@@ -65,7 +67,25 @@ class DeltaTable:
 
     def schema(self) -> StructType:
         """The columns, with their comments."""
-        return native.schema_of(self.folder) if on_sail() else self.read().schema
+        if on_sail():
+            known: StructType = native.schema_of(self.folder)
+            return known
+        found = snapshot_of(self.path)
+        return self.read().schema if found is None else found.schema
+
+    def count(self) -> int:
+        """How many rows there are, by the log where it says so."""
+        known = self._counted()
+        return self.read().count() if known is None else known
+
+    def is_empty(self) -> bool:
+        """Whether there is no row."""
+        known = self._counted()
+        return self.read().isEmpty() if known is None else known == 0
+
+    def _counted(self) -> int | None:
+        found = snapshot_of(self.path, with_files=True)
+        return None if found is None else found.rows
 
     def layout(self) -> tuple[list[str], int]:
         """The columns of its partitions, and how many files there are."""
@@ -135,6 +155,9 @@ class DeltaTable:
         if on_sail():
             return self._change_on_sail(change, token=(writer, load.sequence), note=note, folder=folder)
         if change.how == "merge":
+            small = rewrite_by(self.path, change, folder)
+            if small is not None:
+                return self.add(small.files, small.how, writer=writer, load=load, onto=small.onto)
             self._merge(change, writer=writer, load=load, note=note)
         elif isinstance(self.path, S3Path) and can_add_typed(self.path, change.frame.columns):
             return self._add_on_s3(change, writer=writer, load=load, folder=folder)
@@ -163,20 +186,20 @@ class DeltaTable:
             return native.merge(self.folder, rows, rows_of(change.frame), change.match, token=token, note=note)
         return native.write(self.folder, rows, change.how, token=token, note=note)
 
-    def add(self, files: Sequence[LakePath], how: str, *, writer: str, load: Load) -> bool:
-        """The same with files that are already written."""
-        token = (writer, load.sequence)
-        return add_files(self.path, files, how=how, token=token, note=_noted(writer, load), run_id=load.run_id)
+    def add(self, files: Sequence[LakePath], how: str, *, writer: str, load: Load, onto: Any = None) -> bool:
+        """The same with files that are already written; `onto` is the only version that they may follow."""
+        token, note = (writer, load.sequence), _noted(writer, load)
+        return add_files(self.path, files, how=how, token=token, note=note, run_id=load.run_id, onto=onto)
 
     def _typed(self, frame: DataFrame) -> DataFrame:
         """The rows in the table's own types, which may be wider than the declared ones."""
-        kinds = {field.name: field.dataType.simpleString() for field in self.read().schema.fields}
+        kinds = {field.name: field.dataType.simpleString() for field in self.schema().fields}
         return frame.selectExpr(*(f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" for name in frame.columns))
 
     def _merge(self, change: Change, *, writer: str, load: Load, note: str) -> None:
         spark, view = active(), f"flow_actions_{uuid.uuid4().hex}"
         names = rows_of(change.frame)
-        nullable = {field.name: field.nullable for field in self.read().schema.fields}
+        nullable = {field.name: field.nullable for field in self.schema().fields}
         on = " AND ".join(f"t.{quote(key)} {'<=>' if nullable[key] else '='} s.{quote(key)}" for key in change.match)
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names if name not in change.match)
         update = f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else ""  # a table of keys has nothing else

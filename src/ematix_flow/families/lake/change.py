@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.write import Counts
 from ematix_flow.families.frames import spark_type
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.place import LakePath, uri
-from ematix_flow.families.lake.session import quote
+from ematix_flow.families.lake.session import is_sail, quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 ACTION = "__flow_action"
 WRITE, DELETE = "'write'", "'delete'"
 _FLAGS = ("inserted", "updated", "closed", "deleted", "missing")
+_PREFIX = "__flow_"
+OWN = (ACTION, *(_PREFIX + name for name in _FLAGS))
 
 
 @dataclass(frozen=True)
@@ -42,6 +44,18 @@ class StageFolder:
         frame.write.mode("overwrite").parquet(where)
         return frame.sparkSession.read.schema(frame.schema).parquet(where)
 
+    def keep_actions(self, actions: DataFrame) -> tuple[DataFrame, Tally]:
+        """Write actions once, and return them with what they add up to, which is counted while they are written."""
+        from pyspark.sql import Observation
+        from pyspark.sql.functions import expr
+
+        if is_sail(actions.sparkSession):  # it observes nothing: the actions are read once more
+            kept = self.keep("actions", actions)
+            return kept, Tally.told(kept.selectExpr(*Tally.questions()).collect()[0].asDict())
+        watch = Observation()
+        kept = self.keep("actions", actions.observe(watch, *map(expr, Tally.questions())))
+        return kept, Tally.told(watch.get)
+
 
 @dataclass(frozen=True)
 class Tally:
@@ -54,10 +68,34 @@ class Tally:
     missing: int
 
     @classmethod
-    def of(cls, actions: DataFrame) -> Tally:
-        """One small aggregate."""
-        row = actions.selectExpr(*(f"coalesce(sum({_flag(name)}), 0) AS `{name}`" for name in _FLAGS)).collect()[0]
+    def questions(cls) -> list[str]:
+        """Return the aggregates to ask actions for."""
+        return [f"coalesce(sum({_flag(name)}), 0) AS `{name}`" for name in _FLAGS]
+
+    @classmethod
+    def told(cls, row: Mapping[str, Any]) -> Tally:
+        """Return the tally of the answers."""
         return cls(**{name: int(row[name]) for name in _FLAGS})
+
+
+@dataclass(frozen=True)
+class Draft:
+    """Actions on rows of these `columns`, by those of `match`, that have yet to be worked out.
+
+    `counts` makes the load's counts of a tally, and of the number of rows that are `alive` in the table; it raises
+    Brake where too many of these would go.
+    """
+
+    actions: DataFrame
+    columns: tuple[str, ...]
+    match: tuple[str, ...]
+    alive: str
+    counts: Callable[[Tally, Callable[[], int]], Counts]
+
+    def worked_out(self, target: DataFrame, folder: StageFolder) -> Change:
+        """Return the change with its actions written beside the table, for tables that are merged into."""
+        kept, tally = folder.keep_actions(self.actions)
+        return Change("merge", kept, self.counts(tally, lambda: target.where(self.alive).count()), self.match)
 
 
 def image(words: Words, values: Mapping[str, str]) -> list[str]:
@@ -94,9 +132,8 @@ def new_row(words: Words, **values: str) -> dict[str, str]:
 
 def rows_of(actions: DataFrame) -> list[str]:
     """Names of the target's columns in a frame of actions."""
-    own = {ACTION, *(_flag(name) for name in _FLAGS)}
-    return [name for name in actions.columns if name not in own]
+    return [name for name in actions.columns if name not in OWN]
 
 
 def _flag(name: str) -> str:
-    return f"__flow_{name}"
+    return _PREFIX + name

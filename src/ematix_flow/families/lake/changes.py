@@ -21,7 +21,7 @@ from ematix_flow.contract.changes import (
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Changes
 from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image, new_row, row_of
+from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, action, image, new_row, row_of
 from ematix_flow.families.lake.checks import check_keys
 from ematix_flow.families.lake.columns import Words
 from ematix_flow.families.lake.session import quote, text
@@ -48,13 +48,12 @@ def changes(
     *sums, kept = judged.selectExpr(f"count_if({_STALE})", *of_stale, f"collect_set({KEPT})").collect()[0]
     rows, stale, late, contradicted = (int(value or 0) for value in sums)
     fresh = judged.where(f"NOT {_STALE}")
-    actions = folder.keep("actions", _written(fresh, target, words, strategy, kept))
-    tally = Tally.of(actions)
+    actions, tally = folder.keep_actions(_written(fresh, target, words, strategy, kept))
     counts = Counts(
         staged, tally.inserted, tally.updated, staged - rows - tally.inserted - tally.updated - tally.deleted,
         deleted=tally.deleted, stale=stale, late=late, contradicted=contradicted,
     )  # fmt: skip
-    return Change("merge", actions, counts, strategy.keys), _remembered(fresh, strategy, folder)
+    return Change("merge", actions, counts, strategy.keys), _remembered(fresh, strategy, folder, staged)
 
 
 def _judged(stage: DataFrame, gate: DataFrame, strategy: Changes) -> DataFrame:
@@ -102,7 +101,7 @@ def _written(fresh: DataFrame, target: DataFrame, words: Words, strategy: Change
     return joined.where(happens).selectExpr(*image(words, values), *action(kind, flags))
 
 
-def _remembered(fresh: DataFrame, strategy: Changes, folder: StageFolder) -> Change:
+def _remembered(fresh: DataFrame, strategy: Changes, folder: StageFolder, staged: int) -> Change:
     """A snapshot tells when it looked and not when a row became so, and keeps out nothing that comes after it."""
     values = {
         "pipeline_name": text(strategy.gate), "pk_json": KEY, "last_seen_ts_ms": f"coalesce({EVENT_MS}, 0)", "source_position": POSITION,
@@ -111,4 +110,4 @@ def _remembered(fresh: DataFrame, strategy: Changes, folder: StageFolder) -> Cha
     told = fresh.where(f"({EVENT_MS} IS NOT NULL OR {POSITION} IS NOT NULL) AND {OPERATION} <> '{READ}'")
     made = [f"CAST({values[one.name]} AS {spark_type(one.type)}) AS {quote(one.name)}" for one in GATE.columns]
     rows = folder.keep("remembered", told.selectExpr(*made, *action(WRITE, {})))
-    return Change("merge", rows, Counts(), GATE_KEYS)
+    return Change("merge", rows, Counts(read=staged), GATE_KEYS)

@@ -85,12 +85,17 @@ def refuse_broken(facts: Facts, staged: Callable[[], DataFrame], job: WriteJob) 
             raise _broken(job, kind, column, facts.broken[name], samples)
 
 
-def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
-    """Refuse two rows of one batch with the same key."""
+def repeated(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the keys of more than one row, each with the number of its rows."""
     from pyspark.sql.functions import expr
 
     names = [quote(key) for key in keys]
-    twice = frame.selectExpr(*names).groupBy(*names).agg(expr("count(*) AS __flow_n")).where("__flow_n > 1")
+    return frame.selectExpr(*names).groupBy(*names).agg(expr("count(*) AS __flow_n")).where("__flow_n > 1")
+
+
+def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
+    """Refuse two rows of one batch with the same key."""
+    twice = repeated(frame, keys)
     found = twice.limit(SAMPLES).collect()
     if not found:
         return

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ematix_flow.contract.shape import DELETED_AT
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Merge
-from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image, new_row, row_of
+from ematix_flow.families.lake.change import (
+    DELETE,
+    WRITE,
+    Change,
+    Draft,
+    StageFolder,
+    Tally,
+    action,
+    image,
+    new_row,
+    row_of,
+)
 from ematix_flow.families.lake.checks import check_keys
 from ematix_flow.families.lake.columns import Words, instant
 from ematix_flow.families.lake.session import quote
@@ -20,24 +32,30 @@ _THERE = "__flow_there"
 
 
 def merge(
-    stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, folder: StageFolder, *, staged: int
-) -> Change:
+    stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, folder: StageFolder, *, staged: int,
+    is_empty: bool,
+) -> Change:  # fmt: skip
     """Actions for the rows that change, and for no others."""
     check_keys(stage, words.job, strategy.keys)
-    if target.isEmpty():
+    if is_empty:
         rows = stage.alias("s").selectExpr(*image(words, new_row(words)))
         return Change("append", rows, Counts(read=staged, inserted=staged))
+    return draft_merge(stage, target, words, strategy, staged=staged).worked_out(target, folder)
+
+
+def draft_merge(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, *, staged: int) -> Draft:
+    """Return the actions as a query; two staged rows of one key are for the caller to refuse."""
     actions = _written(stage, target, words, strategy)
     if strategy.deletes is not None:
         actions = actions.unionByName(_retired(stage, target, words, strategy))
-    kept = folder.keep("actions", actions)
-    tally = Tally.of(kept)
-    if strategy.deletes is not None:
-        existing = target.where(_alive(strategy)).count()
-        check_deletes(words.job, staged=staged, existing=existing, missing=tally.missing)
-    unchanged = staged - tally.inserted - tally.updated
-    counts = Counts(staged, tally.inserted, tally.updated, unchanged, deleted=tally.deleted)
-    return Change("merge", kept, counts, strategy.keys)
+
+    def counts(tally: Tally, existing: Callable[[], int]) -> Counts:
+        if strategy.deletes is not None:
+            check_deletes(words.job, staged=staged, existing=existing() if tally.missing else 0, missing=tally.missing)
+        unchanged = staged - tally.inserted - tally.updated
+        return Counts(staged, tally.inserted, tally.updated, unchanged, deleted=tally.deleted)
+
+    return Draft(actions, words.table, strategy.keys, _alive(strategy), counts)
 
 
 def _written(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge) -> DataFrame:

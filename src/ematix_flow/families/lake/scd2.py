@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
-from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image, new_row, row_of
+from ematix_flow.families.lake.change import (
+    DELETE,
+    WRITE,
+    Change,
+    Draft,
+    StageFolder,
+    Tally,
+    action,
+    image,
+    new_row,
+    row_of,
+)
 from ematix_flow.families.lake.checks import check_keys
 from ematix_flow.families.lake.columns import Words, instant, plus
 from ematix_flow.families.lake.session import is_sail, quote
@@ -20,26 +32,32 @@ _STAGED = "__flow_staged"
 
 
 def scd2(
-    stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, folder: StageFolder, *, staged: int
-) -> Change:
+    stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, folder: StageFolder, *, staged: int,
+    is_empty: bool,
+) -> Change:  # fmt: skip
     """Close changed versions, open new ones, refresh what is not compared; one action per touched version."""
     check_keys(stage, words.job, strategy.keys)
-    if target.isEmpty():
+    if is_empty:
         rows = stage.alias("s").selectExpr(*image(words, _opening(words, strategy)))
         return Change(
             "append", rows, Counts(read=staged, inserted=staged, closed=staged if _ends_at_once(strategy) else 0)
         )
+    return draft_scd2(stage, target, words, strategy, staged=staged).worked_out(target, folder)
+
+
+def draft_scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, *, staged: int) -> Draft:
+    """Return the actions as a query; two staged rows of one key are for the caller to refuse."""
     actions = _versions(stage, target, words, strategy)
     if strategy.deletes is Deletes.HARD:
         actions = actions.unionByName(forgotten(stage, target, words, strategy))
-    kept = folder.keep("actions", actions)
-    tally = Tally.of(kept)
-    if strategy.deletes is not None:
-        existing = target.where(quote(IS_CURRENT)).count()
-        check_deletes(words.job, staged=staged, existing=existing, missing=tally.missing)
-    unchanged = max(staged - tally.inserted - tally.updated, 0)
-    counts = Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)
-    return Change("merge", kept, counts, (*strategy.keys, VALID_FROM))
+
+    def counts(tally: Tally, existing: Callable[[], int]) -> Counts:
+        if strategy.deletes is not None:
+            check_deletes(words.job, staged=staged, existing=existing() if tally.missing else 0, missing=tally.missing)
+        unchanged = max(staged - tally.inserted - tally.updated, 0)
+        return Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)
+
+    return Draft(actions, words.table, (*strategy.keys, VALID_FROM), quote(IS_CURRENT), counts)
 
 
 def forgotten(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:

@@ -15,7 +15,7 @@ from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, Column
 from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, Tally, action, image
+from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, action, image
 from ematix_flow.families.lake.columns import ROWS_SO_FAR, Words, instant, plus, to_instant
 from ematix_flow.families.lake.scd2 import expired, forgotten
 from ematix_flow.families.lake.session import quote, text
@@ -72,8 +72,7 @@ class Events:
             actions = actions.unionByName(expired(others, self.w, self.strategy))
         if self.strategy.deletes is Deletes.HARD:
             actions = actions.unionByName(forgotten(stage, target, self.w, self.strategy))
-        kept = self.folder.keep("actions", actions)
-        tally = Tally.of(kept)
+        kept, tally = self.folder.keep_actions(actions)
         unchanged = staged - new.where(f"NOT {quote(GONE)}").count()
         counts = Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)
         if target.isEmpty():

@@ -1,0 +1,118 @@
+"""The rows of a small table after a load, written and counted by one Spark job.
+
+Table, actions and keys that the stage has twice are laid one below the other in one partition. The rows with equal
+`match` columns then say among themselves which of them stay, and nothing has to be exchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.families.lake.change import ACTION, OWN, Draft, Tally
+from ematix_flow.families.lake.session import quote
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+PART = "__flow_part"
+OLD, NEW = "old", "new"  # rows of keys that the table has, and of others
+_SIDE, _ROWS, _ACTIONS = "__flow_side", "__flow_rows", "__flow_actions"
+_TABLE, _ACTED, _TWICE = "table", "acted", "twice"
+_STAYS = f"(({_SIDE} = '{_TABLE}' AND {_ACTIONS} = 0) OR ({_SIDE} = '{_ACTED}' AND {ACTION} = 'write'))"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was written: `alive` rows were there, `twice` keys are repeated in the stage, `touched` rows changed.
+
+    Where something is `unclear`, the files must not be used: an action meets several rows or other actions, or a
+    column that takes no NULL would have one.
+    """
+
+    tally: Tally
+    alive: int
+    twice: int
+    touched: int
+    unclear: int
+
+    @classmethod
+    def told(cls, row: Mapping[str, Any]) -> Outcome:
+        """Return the outcome of what was observed."""
+        return cls(Tally.told(row), *(int(row[f"n_{name}"]) for name in ("alive", "twice", "touched", "unclear")))
+
+
+def rewritten(
+    target: DataFrame, draft: Draft, columns: StructType, *, twice: DataFrame | None = None, keys: Sequence[str] = ()
+) -> tuple[DataFrame, Callable[[], Outcome]]:
+    """Return every row of the table after the draft's actions, and what gives the outcome when they are written.
+
+    The column PART tells rows that need not be written, as long as no row of the table changes, from new ones. The
+    `columns` are those of the table; one that the actions lack keeps its value. `twice` has the repeated `keys`.
+    """
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import expr
+
+    watch = Observation()
+    below = _side(target, _TABLE, columns, columns.names).union(
+        _side(draft.actions, _ACTED, columns, (*draft.columns, *OWN))
+    )
+    if twice is not None:
+        below = below.union(_side(twice, _TWICE, columns, keys))
+    group = f"OVER (PARTITION BY {', '.join(quote(name) for name in draft.match)})"
+    grouped = below.coalesce(1).selectExpr(
+        "*", f"count_if({_SIDE} = '{_TABLE}') {group} AS {_ROWS}", f"count_if({_SIDE} = '{_ACTED}') {group} AS {_ACTIONS}",
+        *(f"first({quote(name)}, true) {group} AS {_before(name)}" for name in _lacking(draft, columns)),
+    )  # fmt: skip
+    watched = grouped.observe(watch, *map(expr, _questions(draft, columns)))
+    part = f"IF({_SIDE} = '{_ACTED}' AND {_ROWS} = 0, '{NEW}', '{OLD}') AS {PART}"
+    return watched.where(_STAYS).selectExpr(*_values(draft, columns), part), lambda: Outcome.told(watch.get)
+
+
+def _side(frame: DataFrame, side: str, columns: StructType, there: Sequence[str]) -> DataFrame:
+    """The rows with the columns and types of the table; what is not there is NULL.
+
+    A frame is not asked for its columns: a client of an engine would have to ask the engine.
+    """
+    from pyspark.sql.functions import col, lit
+
+    kinds: list[tuple[str, Any]] = [(field.name, field.dataType) for field in columns.fields]
+    kinds += [(name, "string" if name == ACTION else "int") for name in OWN]
+    made = [(col(quote(name)) if name in there else lit(None)).cast(kind).alias(name) for name, kind in kinds]
+    return frame.select(*made, lit(side).alias(_SIDE))
+
+
+def _lacking(draft: Draft, columns: StructType) -> list[str]:
+    return [field.name for field in columns.fields if field.name not in draft.columns]
+
+
+def _values(draft: Draft, columns: StructType) -> list[str]:
+    kept = set(_lacking(draft, columns))
+    return [
+        f"IF({_SIDE} = '{_ACTED}', {_before(name)}, {quote(name)}) AS {quote(name)}" if name in kept else quote(name)
+        for name in (field.name for field in columns.fields)
+    ]
+
+
+def _questions(draft: Draft, columns: StructType) -> list[str]:
+    acted = f"{_SIDE} = '{_ACTED}'"
+    unclear = [f"({acted} AND ({_ACTIONS} > 1 OR {_ROWS} > 1))", *_missing(draft, columns)]
+    return [
+        *Tally.questions(),
+        f"count_if({_SIDE} = '{_TABLE}' AND {draft.alive}) AS `n_alive`",
+        f"count_if({_SIDE} = '{_TWICE}') AS `n_twice`",
+        f"count_if({acted} AND {_ROWS} > 0) AS `n_touched`",
+        f"count_if({' OR '.join(unclear)}) AS `n_unclear`",
+    ]
+
+
+def _missing(draft: Draft, columns: StructType) -> Sequence[str]:
+    kept = set(_lacking(draft, columns))
+    required = [field.name for field in columns.fields if not field.nullable]
+    return [f"({_STAYS} AND {_before(name) if name in kept else quote(name)} IS NULL)" for name in required]
+
+
+def _before(name: str) -> str:
+    return quote(f"__flow_before_{name}")
