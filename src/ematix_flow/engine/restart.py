@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.message import Message
 from ematix_flow.foundation.errors import LeaseHeld, PlanError
 from ematix_flow.runlog.agenda import Action
 from ematix_flow.runlog.worker import this_worker
@@ -33,6 +34,8 @@ class Origin:
     parent: str = ""
     """The run whose load its transforms follow, when it begins with a transform."""
     first_transform: int | None = None
+    message: Message | None = None
+    """The message that asked for it."""
 
 
 def origin_of(requested: RunRecord | None, spec: PipelineSpec) -> Origin:
@@ -43,7 +46,8 @@ def origin_of(requested: RunRecord | None, spec: PipelineSpec) -> Origin:
     step = Action.of(requested).from_step
     found = _TRANSFORM.match(step or "")
     if found is None:
-        return Origin(told)
+        sent = told.get("message")
+        return Origin(told, message=Message.from_dict(sent) if isinstance(sent, Mapping) else None)
     number = int(found[1])
     if number >= len(spec.transforms_post):
         raise PlanError(
