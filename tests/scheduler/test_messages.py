@@ -19,7 +19,7 @@ from ematix_flow.runlog import SqliteRunLog
 from tests.scheduler.projects import Project
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import group_offsets, new_topic, send
-from tests.streams.rabbit_queues import depth, new_queue, publish
+from tests.streams.rabbit_queues import channel, depth, new_queue, publish
 
 _WORKFLOW = """
 from ematix_flow import KafkaConnection, RabbitMQConnection, Source
@@ -49,6 +49,7 @@ class Arrivals:
     send: Callable[..., None]
     left: Callable[[], Any]
     """What the broker still has for the workflow."""
+    queue: str = ""
 
     def seen(self) -> list[str]:
         """The messages that the job was called with, in order."""
@@ -86,7 +87,7 @@ def over_rabbitmq(rabbitmq_url: str, tmp_path: Path) -> Iterator[Arrivals]:
     def arrive(*names: str) -> None:
         publish(rabbitmq_url, queue, [text_of(name) for name in names])
 
-    yield Arrivals(project, arrive, lambda: depth(rabbitmq_url, queue))
+    yield Arrivals(project, arrive, lambda: depth(rabbitmq_url, queue), queue)
     project.close()
 
 
@@ -147,6 +148,27 @@ def test_a_queue_fires_by_message_id_and_a_failed_message_is_tried_again_before_
     assert over_rabbitmq.seen() == ["bad", "bad", "b"]
     found = project.rows("SELECT status, attempt FROM run_records WHERE pipeline = 'load' ORDER BY started_at")
     assert found == [("failed", 1), ("succeeded", 2), ("succeeded", 1)]
+
+
+def test_only_the_leader_listens_and_the_next_one_goes_on(over_rabbitmq: Arrivals, rabbitmq_url: str) -> None:
+    project = over_rabbitmq.project
+
+    def told(event: str) -> int:
+        return sum(item["event"] == event for item in project.events())
+
+    first = project.scheduler()
+    project.wait_until(lambda: told("leading") == 1, what="leading", seconds=60)
+    over_rabbitmq.send("a")
+    project.wait_until(lambda: over_rabbitmq.seen() == ["a"], what="the first message", seconds=60)
+    second = project.scheduler()
+    project.wait_until(lambda: told("standby") == 1, what="standby", seconds=60)
+    with channel(rabbitmq_url) as looking:
+        assert looking.queue_declare(over_rabbitmq.queue, passive=True).method.consumer_count == 1
+    over_rabbitmq.stop(first)
+    project.wait_until(lambda: told("leading") == 2, what="the next leader", seconds=60)
+    over_rabbitmq.send("b")
+    project.wait_until(lambda: over_rabbitmq.seen() == ["a", "b"], what="the second message", seconds=60)
+    over_rabbitmq.stop(second)
 
 
 def test_a_leader_whose_lease_is_over_confirms_nothing(kafka: Kafka, tmp_path: Path) -> None:
