@@ -144,10 +144,19 @@ def test_a_queue_fires_by_message_id_and_a_failed_message_is_tried_again_before_
     daemon = project.scheduler("--executor", "inprocess://")
     project.wait_until(lambda: len(over_rabbitmq.seen()) >= 3, what="the messages", seconds=60)
     project.wait_until(lambda: over_rabbitmq.left() == 0, what="an empty queue", seconds=60)
+    failed = project.rows("SELECT run_id FROM run_records WHERE status = 'failed'")[0][0]
+    project.flow("runs", "restart", failed)
+    project.wait_until(lambda: len(over_rabbitmq.seen()) >= 4, what="the message that a person asked for", seconds=60)
+    project.wait_until(
+        lambda: (
+            project.rows("SELECT count(*) FROM run_records WHERE pipeline = 'load' AND status = 'succeeded'") == [(3,)]
+        ),
+        what="its end",
+    )
     over_rabbitmq.stop(daemon)
-    assert over_rabbitmq.seen() == ["bad", "bad", "b"]
+    assert over_rabbitmq.seen() == ["bad", "bad", "b", "bad"]
     found = project.rows("SELECT status, attempt FROM run_records WHERE pipeline = 'load' ORDER BY started_at")
-    assert found == [("failed", 1), ("succeeded", 2), ("succeeded", 1)]
+    assert found == [("failed", 1), ("succeeded", 2), ("succeeded", 1), ("succeeded", 1)]
 
 
 def test_only_the_leader_listens_and_the_next_one_goes_on(over_rabbitmq: Arrivals, rabbitmq_url: str) -> None:

@@ -60,7 +60,7 @@ def run(
     was `requested` is taken out of the queue; `terms` are those of the pipeline's lease.
     """
     spec = spec.overridden(overrides)
-    origin = origin_of(requested, spec)
+    origin = origin_of(requested, spec, run_log)
     if requested is not None:
         run_id, attempt = requested.run_id, requested.attempt
     run_id, started_at = run_id or str(uuid.uuid4()), now()

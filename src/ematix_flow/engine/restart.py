@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _TRANSFORM = re.compile(r"transform\[(\d+)\]")
 _OF_WORKER = ("worker",)
+_MESSAGE = "message"
 
 
 class AlreadyTaken(LeaseHeld):
@@ -38,15 +39,22 @@ class Origin:
     """The message that asked for it."""
 
 
-def origin_of(requested: RunRecord | None, spec: PipelineSpec) -> Origin:
-    """What a requested run asks for; a load begins anew at whichever step it failed, because its stage is gone."""
+def origin_of(requested: RunRecord | None, spec: PipelineSpec, run_log: RunLog | None = None) -> Origin:
+    """What a requested run asks for; a load begins anew at whichever step it failed, because its stage is gone.
+
+    A run that repeats one which a message asked for is about the same message.
+    """
     if requested is None:
         return Origin()
     told = {name: value for name, value in requested.extras.items() if name not in _OF_WORKER}
+    repeated = Action.of(requested).run_id if _MESSAGE not in told else None
+    prior = run_log.get_run(repeated) if run_log is not None and repeated else None
+    if prior is not None and _MESSAGE in prior.extras:
+        told[_MESSAGE] = prior.extras[_MESSAGE]
     step = Action.of(requested).from_step
     found = _TRANSFORM.match(step or "")
     if found is None:
-        sent = told.get("message")
+        sent = told.get(_MESSAGE)
         return Origin(told, message=Message.from_dict(sent) if isinstance(sent, Mapping) else None)
     number = int(found[1])
     if number >= len(spec.transforms_post):
