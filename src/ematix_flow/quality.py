@@ -1,7 +1,8 @@
-"""Quality: what came of the checks of a load, and how fresh pipelines are."""
+"""Quality: what came of the checks of a load or of a table, and how fresh pipelines are."""
 
 from ematix_flow.declare.checks import parse_duration
 from ematix_flow.engine.quality import QualityAssertion, QualityOutcome
+from ematix_flow.engine.table_quality import run_expectations, run_quality_stage
 from ematix_flow.foundation.errors import (
     QualityCheckFailed,
     QualityDependencyMissing,
@@ -33,4 +34,6 @@ __all__ = [
     "parse_duration",
     "register_freshness_sla",
     "registered_slas",
+    "run_expectations",
+    "run_quality_stage",
 ]

@@ -81,7 +81,7 @@ DOORS = {
     "ematix_flow.quality": (
         "FreshnessEvaluator", "FreshnessState", "QualityAssertion", "QualityCheckFailed", "QualityDependencyMissing",
         "QualityError", "QualityOutcome", "QualityUnrunnable", "SlaSpec", "evaluate_freshness", "evaluate_freshness_once",
-        "parse_duration", "register_freshness_sla", "registered_slas",
+        "parse_duration", "register_freshness_sla", "registered_slas", "run_expectations", "run_quality_stage",
     ),
     "ematix_flow.run_log": (
         "Action", "InMemoryRunLog", "Interval", "Pause", "RunLog", "RunRecord", "Slot", "SqliteRunLog", "from_url",

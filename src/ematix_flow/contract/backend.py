@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ematix_flow.contract.ddl import DdlStep, TableState
+from ematix_flow.contract.listening import ListenerMaker
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.stream import BrokerSinkMaker, StreamSourceMaker
@@ -142,6 +143,8 @@ class Backend:
     """Whether one process at a time may write, so that loads side by side would only wait for each other."""
     stream_source: StreamSourceMaker | None = None
     broker_sink: BrokerSinkMaker | None = None
+    listener: ListenerMaker | None = None
+    """Listens to messages that fire workflows."""
     stream_delivery: str = ""
     """The most that a stream into this system can promise; empty where nothing beside batches is offered."""
     takes_changes: bool = False

@@ -214,19 +214,41 @@ def quality_from(options: PipelineOptions) -> QualitySpec:
 
 def checks_for(table: TableSpec, options: PipelineOptions, where: Location | None) -> tuple[Check, ...]:
     """The checks of one target: those of the user's function, and the freshness of its column."""
+    return checks_of(table, options.expectations, options.freshness_column, options.freshness_sla, where)
+
+
+def checks_of(table: TableSpec, expectations: Any, freshness_column: str | None,
+              freshness_sla: str | int | float | timedelta | None, where: Location | None,
+              promises: Sequence[Check] = ()) -> tuple[Check, ...]:  # fmt: skip
+    """Return `promises`, what the user's function asks of the table, and the freshness of its column, each once."""
     columns = {column.name: column.type for column in table.columns}
     tester = Tester(columns, of=table.qualified)
-    if options.expectations is not None:
-        _call(options.expectations, tester, where)
-    column, sla = options.freshness_column, options.freshness_sla
-    if column is not None and sla is not None:
-        if column not in columns:
+    for check in promises:
+        tester.add(check)
+    if expectations is not None:
+        _call(expectations, tester, where)
+    if freshness_column is not None and freshness_sla is not None:
+        if freshness_column not in columns:
             raise MissingColumn(
-                f"freshness_column names {column!r}, which {table.qualified} does not declare",
-                hint=did_you_mean(column, columns),
+                f"freshness_column names {freshness_column!r}, which {table.qualified} does not declare",
+                hint=did_you_mean(freshness_column, columns),
             )
-        tester.add(fresh(column, columns[column], sla, where))
+        tester.add(fresh(freshness_column, columns[freshness_column], freshness_sla, where))
     return tester.checks
+
+
+def promises_of(table: TableSpec) -> tuple[Check, ...]:
+    """Return what a declaration itself promises: columns without NULL, and keys whose values come once.
+
+    >>> from ematix_flow.declare.types import BigInt, Column, Text
+    >>> columns = (Column(BigInt(), False, True, "id"), Column(Text(), True, False, "city"))
+    >>> [check.name for check in promises_of(TableSpec("shop", "people", columns))]
+    ['id.not_null', 'unique_group(id)']
+    """
+    documents = {column.name for column in table.columns if column.type.kind in _DOCUMENTS}
+    keys = [key for key in (table.primary_key, *table.unique) if key and documents.isdisjoint(key)]
+    filled = [NotNull(column.name, where=table.where) for column in table.columns if not column.nullable]
+    return (*filled, *(Unique(tuple(key), is_group=True, where=table.where) for key in keys))
 
 
 def _call(expectations: Any, tester: Tester, where: Location | None) -> None:

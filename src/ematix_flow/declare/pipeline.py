@@ -25,7 +25,8 @@ PATHS = ("same_db", "cross_db")
 LANES = ("arrow", "spark")
 _ALIASES = {"continue_on_target_failure": "continue_on_failure"}
 WINDOW_PARAMETERS = ("start", "end")
-_NOT_CONNECTIONS = ("spark", *WINDOW_PARAMETERS)
+MESSAGE_PARAMETER = "message"
+_NOT_CONNECTIONS = ("spark", MESSAGE_PARAMETER, *WINDOW_PARAMETERS)
 
 
 class PipelineError(DeclarationError, TypeError):
@@ -210,8 +211,10 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
                    where: Location | None = None) -> PipelineSpec:  # fmt: skip
     """A function that does the whole work itself and only wants to be known, scheduled and run."""
     try:
-        if not callable(function) or set(positional_parameters(function)) - set(WINDOW_PARAMETERS):
-            raise PipelineError(f"{name}: a plain pipeline is a function without arguments, or of (start, end)")
+        if not callable(function) or set(positional_parameters(function)) - {*WINDOW_PARAMETERS, MESSAGE_PARAMETER}:
+            raise PipelineError(
+                f"{name}: a plain pipeline is a function without arguments, or of (start, end) or (message)"
+            )
         _check_window(function)
         if timezone is not None:
             _check_timezone(timezone)
@@ -312,6 +315,11 @@ def takes_window(function: Callable[..., Any]) -> bool:
     return set(WINDOW_PARAMETERS) <= set(positional_parameters(function))
 
 
+def takes_message(function: Callable[..., Any]) -> bool:
+    """Whether the function wants the message that fired it."""
+    return MESSAGE_PARAMETER in positional_parameters(function)
+
+
 def _check_window(function: Callable[..., Any]) -> None:
     taken = set(WINDOW_PARAMETERS) & set(positional_parameters(function))
     if len(taken) == 1:
@@ -332,7 +340,7 @@ def _check_arity(function: Callable[..., Any], options: PipelineOptions) -> None
     if len(names) > 2:
         raise PipelineError(
             f"{function.__name__} takes {len(names)} arguments",
-            hint="take none, (conn), (source, target) and optionally spark, start, end",
+            hint="take none, (conn), (source, target) and optionally spark, message, start, end",
         )
     if not positional_parameters(function) and options.source_table is None and returns_nothing(function):
         raise PipelineError(

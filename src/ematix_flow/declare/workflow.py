@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.streams import registry as streams
+from ematix_flow.declare.streams.placement import kind_of
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import Location
 
 ALL, ANY = "all", "any"
+LISTENED = ("kafka", "rabbitmq")
+"""Kinds of connections whose messages can fire workflows."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +126,24 @@ def _trigger(given: Any) -> TriggerOp | None:
     return _op(ALL, (given,) if isinstance(given, str) else tuple(given))
 
 
+def _check_message(made: Workflow) -> None:
+    """A message is a name that somebody sends, or comes from a broker whose deliveries can be confirmed one by one."""
+    said = made.on_message
+    if said is None or (isinstance(said, str) and said):
+        return
+    if not isinstance(said, Source):
+        raise DeclarationError(
+            f"workflow {made.name}: on_message takes the name of a message or a Source, not {said!r}",
+            hint='on_message="orders_arrived", or on_message=Source(kafka_prod, "orders")',
+        )
+    kind = kind_of(said.connection)
+    if kind is not None and kind not in LISTENED:
+        raise DeclarationError(
+            f"workflow {made.name}: messages of {kind} cannot fire a workflow",
+            hint="use a source of Kafka or RabbitMQ; or a stream that reads it and sends a message: flow send NAME",
+        )
+
+
 def _check(made: Workflow, depends_on: Any) -> None:
     if depends_on is not None:
         raise DeclarationError(
@@ -130,6 +152,7 @@ def _check(made: Workflow, depends_on: Any) -> None:
     fired_by = [item for item in (made.triggered_by, made.schedule, made.on_message) if item is not None]
     if made.on_message is not None and len(fired_by) > 1:
         raise DeclarationError(f"workflow {made.name}: on_message stands alone", hint="remove the other trigger")
+    _check_message(made)
     if made.timezone is not None and made.schedule is None:
         raise DeclarationError(f"workflow {made.name} has a timezone and no schedule", hint="add schedule=")
     running = [job for job in made.jobs if streams.find(job) is not None]

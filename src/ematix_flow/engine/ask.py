@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.config.resolve import resolve
 from ematix_flow.declare.endpoints import Source
+from ematix_flow.declare.message import Message
 from ematix_flow.declare.normalizers import Derive
-from ematix_flow.declare.pipeline import PipelineSpec, connection_parameters, positional_parameters, takes_window
+from ematix_flow.declare.pipeline import (
+    PipelineSpec,
+    connection_parameters,
+    positional_parameters,
+    takes_message,
+    takes_window,
+)
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.windows import Window
 from ematix_flow.engine.coroutines import awaited
@@ -27,6 +34,10 @@ if TYPE_CHECKING:
 
 reads_until: ContextVar[ExitStack | None] = ContextVar("reads_until", default=None)
 """The end of the run whose function is being called; what the function reads may stay open until then."""
+
+
+fired_by: ContextVar[Message | None] = ContextVar("fired_by", default=None)
+"""The message that asked for the run at work; None for a run that none did."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +64,16 @@ class NoSource:
 
 
 Asked = QuerySource | FrameSource | NoSource
+
+
+@contextmanager
+def firing(message: Message | None) -> Iterator[None]:
+    """Let the function of the run see the message that asked for it."""
+    token = fired_by.set(message)
+    try:
+        yield
+    finally:
+        fired_by.reset(token)
 
 
 def ask(
@@ -126,6 +147,8 @@ def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], op
     given: dict[str, Any] = {}
     if "spark" in positional_parameters(spec.function):
         given["spark"] = spark()
+    if takes_message(spec.function):
+        given["message"] = fired_by.get()
     if window is not None:
         given |= {"start": window.start, "end": window.end}
     connections = [source, _declared(spec.loads[0].connection)]
@@ -143,7 +166,8 @@ def plain_answer(spec: PipelineSpec, choice: WindowChoice) -> Any:
     window = choice.take() if takes_window(spec.function) else None
     if window is None and takes_window(spec.function):
         return choice.nothing_new()
-    return _answer(spec, {} if window is None else {"start": window.start, "end": window.end})
+    given: dict[str, Any] = {"message": fired_by.get()} if takes_message(spec.function) else {}
+    return _answer(spec, given if window is None else {**given, "start": window.start, "end": window.end})
 
 
 def _answer(spec: PipelineSpec, given: Mapping[str, Any]) -> Any:

@@ -15,7 +15,7 @@ from ematix_flow.declare import registry
 from ematix_flow.declare.engine import DISTRIBUTED, EngineWish
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.engine import lease, post, session, spark_errors
-from ematix_flow.engine.ask import NoSource, QuerySource, ask, plain_answer
+from ematix_flow.engine.ask import NoSource, QuerySource, ask, firing, plain_answer
 from ematix_flow.engine.choice import choose
 from ematix_flow.engine.context import RunContext, open_context
 from ematix_flow.engine.cost import Meter, versions
@@ -60,7 +60,7 @@ def run(
     was `requested` is taken out of the queue; `terms` are those of the pipeline's lease.
     """
     spec = spec.overridden(overrides)
-    origin = origin_of(requested, spec)
+    origin = origin_of(requested, spec, run_log)
     if requested is not None:
         run_id, attempt = requested.run_id, requested.attempt
     run_id, started_at = run_id or str(uuid.uuid4()), now()
@@ -72,6 +72,7 @@ def run(
     with (
         choice.settled(run_id),
         claimed,
+        firing(origin.message),
         _recorded(run_log, spec, run_id, started_at, meter, attempt, told=told, requested=requested) as record,
     ):
         if origin.first_transform is not None:

@@ -11,7 +11,13 @@ from ematix_flow.contract.backend import Backend
 from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.declare.loads import LoadSpec
-from ematix_flow.declare.pipeline import PipelineSpec, connection_parameters, positional_parameters, several
+from ematix_flow.declare.pipeline import (
+    PipelineSpec,
+    connection_parameters,
+    positional_parameters,
+    several,
+    takes_message,
+)
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.engine import post
 from ematix_flow.engine.ask import table_query
@@ -64,7 +70,9 @@ def _query(spec: PipelineSpec, source: Any, notes: list[str]) -> str:
     if "spark" in positional_parameters(spec.function):
         notes.append("not asked: the function makes a dataframe in Spark")
         return ""
-    given = {name: _Unasked(_name(source)) for name in connection_parameters(spec.function)}
+    given: dict[str, Any] = {name: _Unasked(_name(source)) for name in connection_parameters(spec.function)}
+    if takes_message(spec.function):
+        given["message"] = None
     query: Any = ""
     try:
         answer = None if spec.source_table else spec.function(**given)

@@ -33,6 +33,8 @@ SKIP_VARIABLE = "EMATIX_SKIP_QUALITY"
 PASSED, WARNED, FAILED, ERRED, SKIPPED, EMPTY = "pass", "warn", "fail", "error", "skipped", "empty"
 _OFF = ("", "0", "false", "no", "off")
 _LONGEST_LIST = 60
+_LOAD_ALL_THE_SAME = 'correct the source, or load such rows all the same: on_quality_failure="warn"'
+_CORRECT = "correct the source and load again, or correct the rows in the table"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class QualityOutcome:
     policy: str = "warn"
     alert: bool = False
     """Whether somebody is told although the load went on."""
+    is_loaded: bool = False
+    """Whether the rows were in their table when they were checked."""
 
     @property
     def qualified_table(self) -> str:
@@ -118,10 +122,11 @@ class QualityOutcome:
 
     def __str__(self) -> str:
         number = len(self.wrong)
-        said = f"{number} of {self.checks_total} checks {'refuses' if number == 1 else 'refuse'} the rows for {self.qualified_table}"
+        refuses, into = "refuses" if number == 1 else "refuse", "of" if self.is_loaded else "for"
+        said = f"{number} of {self.checks_total} checks {refuses} the rows {into} {self.qualified_table}"
         if not self.checks_failed and self.checks_errored:
             said = f"{self.checks_errored} of {self.checks_total} checks of {self.qualified_table} could not be asked"
-        return "\n".join([f"{said}; nothing was loaded", *map(str, self.wrong)])
+        return "\n".join([said if self.is_loaded else f"{said}; nothing was loaded", *map(str, self.wrong)])
 
 
 def examine(pipeline: str, quality: QualitySpec, target: LoadContext, job: WriteJob, stage: Stage) -> QualityOutcome:
@@ -156,12 +161,12 @@ def obey(outcome: QualityOutcome, checks: Sequence[Check]) -> None:
         raise QualityCheckFailed(
             outcome,
             where=where,
-            hint='correct the source, or load such rows all the same: on_quality_failure="warn"',
+            hint=_CORRECT if outcome.is_loaded else _LOAD_ALL_THE_SAME,
             checks=len(outcome.wrong),
         )
     if outcome.verdict == WARNED:
         raise QualityUnrunnable(
-            str(outcome), where=where, hint=f'correct the check, or load without: {SKIP_VARIABLE}=1 or "warn"'
+            str(outcome), where=where, hint=f'correct the check, or go on without: {SKIP_VARIABLE}=1 or "warn"'
         )
 
 
@@ -194,19 +199,24 @@ def _asked(target: LoadContext, job: WriteJob, stage: Stage, checks: Sequence[Ch
     except FlowError as exc:
         if exc.retryable:  # the load itself would meet the same trouble
             raise
-        said = mask(exc.what.splitlines()[0])
-        return tuple(QualityAssertion(check.name, ERRED, f"it could not be asked: {said}") for check in checks)
-    return tuple(_assertion(finding, job) for finding in findings)
+        return tuple(unasked(check, exc) for check in checks)
+    return tuple(assertion_of(finding, job.started_at) for finding in findings)
 
 
-def _assertion(finding: Finding, job: WriteJob) -> QualityAssertion:
+def assertion_of(finding: Finding, at: datetime, of: str = "load") -> QualityAssertion:
+    """Return what came of a check that was asked at that moment, of a load or of a table."""
     name = finding.check.name
     if finding.passed:
         return QualityAssertion(name, PASSED)
-    return QualityAssertion(name, FAILED, _refusal(finding, job), finding.failing, finding.samples)
+    return QualityAssertion(name, FAILED, _refusal(finding, at, of), finding.failing, finding.samples)
 
 
-def _refusal(finding: Finding, job: WriteJob) -> str:
+def unasked(check: Check, error: FlowError) -> QualityAssertion:
+    """Return what is said of a check that could not be asked."""
+    return QualityAssertion(check.name, ERRED, f"it could not be asked: {mask(error.what.splitlines()[0])}")
+
+
+def _refusal(finding: Finding, at: datetime, of: str) -> str:
     """What is wrong, in words."""
     rows = "1 row" if finding.failing == 1 else f"{finding.failing:,} rows"
     match finding.check:
@@ -224,9 +234,9 @@ def _refusal(finding: Finding, job: WriteJob) -> str:
             several = "1 value comes" if finding.repeated == 1 else f"{finding.repeated:,} values come"
             return f"{several} more than once, in {rows}"
         case RowCount() as count:
-            return f"the load has {finding.rows:,}, expected are {count}"
+            return f"the {of} has {finding.rows:,}, expected are {count}"
         case Fresh() as wanted:
-            return _stale(wanted, finding, job.started_at)
+            return _stale(wanted, finding, at)
 
 
 def _beyond(check: Between) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.declare.message import Message
 from ematix_flow.foundation.errors import LeaseHeld, PlanError
 from ematix_flow.runlog.agenda import Action
 from ematix_flow.runlog.worker import this_worker
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _TRANSFORM = re.compile(r"transform\[(\d+)\]")
 _OF_WORKER = ("worker",)
+_MESSAGE = "message"
 
 
 class AlreadyTaken(LeaseHeld):
@@ -33,17 +35,27 @@ class Origin:
     parent: str = ""
     """The run whose load its transforms follow, when it begins with a transform."""
     first_transform: int | None = None
+    message: Message | None = None
+    """The message that asked for it."""
 
 
-def origin_of(requested: RunRecord | None, spec: PipelineSpec) -> Origin:
-    """What a requested run asks for; a load begins anew at whichever step it failed, because its stage is gone."""
+def origin_of(requested: RunRecord | None, spec: PipelineSpec, run_log: RunLog | None = None) -> Origin:
+    """What a requested run asks for; a load begins anew at whichever step it failed, because its stage is gone.
+
+    A run that repeats one which a message asked for is about the same message.
+    """
     if requested is None:
         return Origin()
     told = {name: value for name, value in requested.extras.items() if name not in _OF_WORKER}
+    repeated = Action.of(requested).run_id if _MESSAGE not in told else None
+    prior = run_log.get_run(repeated) if run_log is not None and repeated else None
+    if prior is not None and _MESSAGE in prior.extras:
+        told[_MESSAGE] = prior.extras[_MESSAGE]
     step = Action.of(requested).from_step
     found = _TRANSFORM.match(step or "")
     if found is None:
-        return Origin(told)
+        sent = told.get(_MESSAGE)
+        return Origin(told, message=Message.from_dict(sent) if isinstance(sent, Mapping) else None)
     number = int(found[1])
     if number >= len(spec.transforms_post):
         raise PlanError(

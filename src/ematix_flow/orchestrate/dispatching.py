@@ -10,7 +10,7 @@ from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchSpec, Executor
 from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.redact import mask
-from ematix_flow.orchestrate.known import is_running
+from ematix_flow.orchestrate.known import is_running, tried_again, waits_for_retry
 from ematix_flow.orchestrate.settling import settle
 from ematix_flow.runlog.agenda import Action
 from ematix_flow.runlog.changes import Fate, closed
@@ -50,13 +50,15 @@ class Dispatching:
         if not waiting:
             return 0
         busy = self._busy()
-        paused = self.run_log.paused()
+        paused, retried = self.run_log.paused(), tried_again(self.run_log, self.policies)
         started = 0
         for record in waiting:
             if len(busy) >= self.most:
                 break
             name = record.pipeline
             if name in busy or name in paused or record.run_id in self.workers:
+                continue
+            if name in retried and waits_for_retry(record):
                 continue
             if self._start(record):
                 busy.add(name)

@@ -15,7 +15,7 @@ from ematix_flow.orchestrate.cron import fire_in
 from ematix_flow.orchestrate.triggers import satisfied_at
 from ematix_flow.runlog.records import AttemptState, from_text, to_text
 
-CRON, RETRY, AFTER, WAIT = "cron", "retry", "after", "wait"
+CRON, RETRY, AFTER, WAIT, MESSAGE = "cron", "retry", "after", "wait", "message"
 
 
 @dataclass(frozen=True)

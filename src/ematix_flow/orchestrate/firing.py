@@ -10,6 +10,7 @@ from typing import Any
 
 from ematix_flow.foundation.errors import LeaseHeld, told_of
 from ematix_flow.orchestrate.due import Job, Skip
+from ematix_flow.orchestrate.known import tried_again, waits_for_retry
 from ematix_flow.orchestrate.lost import WORKER_GONE, lost_runs
 from ematix_flow.orchestrate.queueing import Queueing
 from ematix_flow.orchestrate.settling import gives_up
@@ -91,10 +92,12 @@ class Firing:
 
     def _waiting(self) -> list[RunRecord]:
         """Requested runs of these jobs, one each; the oldest first."""
-        paused = self.run_log.paused()
+        paused, retried = self.run_log.paused(), tried_again(self.run_log, self._policies)
         found = dict[str, RunRecord]()
         for record in self.run_log.pending_actions():
             name = record.pipeline
+            if name in retried and waits_for_retry(record):
+                continue
             if name in self._policies and name not in paused and Action.of(record).starts_a_run:
                 found.setdefault(name, record)
         return list(found.values())

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ematix_flow.declare import registry, workflow
+from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.streams import registry as streams
-from ematix_flow.declare.workflow import AnyOf, TriggerOp, Workflow
-from ematix_flow.foundation.errors import DeclarationError, Unsupported
+from ematix_flow.declare.workflow import AllOf, AnyOf, TriggerOp, Workflow
+from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.orchestrate import cron
 from ematix_flow.orchestrate.due import Job
@@ -42,20 +43,17 @@ def job_of(spec: PipelineSpec, flow: Workflow | None = None) -> Job:
         depends_on=spec.depends_on,
         upstream_freshness_secs=spec.upstream_freshness_secs,
         retry=spec.retry,
-        trigger=_trigger(flow) if flow is not None else None,
+        trigger=_trigger(flow, spec) if flow is not None else None,
     )
 
 
-def _trigger(flow: Workflow) -> TriggerOp | None:
+def _trigger(flow: Workflow, spec: PipelineSpec) -> TriggerOp | None:
     """A message is one more name that succeeds: whoever sends it says when."""
     if flow.on_message is None:
         return flow.triggered_by
-    if not isinstance(flow.on_message, str):
-        raise Unsupported(
-            f"workflow {flow.name}: on_message takes the name of a message, not {type(flow.on_message).__name__}",
-            where=flow.where,
-            hint='write on_message="orders_arrived", and send it: flow send orders_arrived',
-        )
+    if isinstance(flow.on_message, Source):  # its first jobs are asked for by each message, the others follow them
+        upstreams = [name for name in spec.depends_on if name in flow.jobs]
+        return AllOf(*upstreams) if upstreams else None
     return AnyOf(message(flow.on_message))
 
 

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.workflow import Workflow, workflows
-from ematix_flow.orchestrate.due import AFTER, CRON, WAIT, Job, Known
+from ematix_flow.orchestrate.due import AFTER, CRON, MESSAGE, WAIT, Job, Known
 from ematix_flow.runlog.agenda import Action
 from ematix_flow.runlog.protocol import RunLog
-from ematix_flow.runlog.records import LastRun, RunRecord
+from ematix_flow.runlog.records import AttemptState, LastRun, RunRecord
 from ematix_flow.runlog.worker import is_dead
 
 
 def known_by(run_log: RunLog, jobs: Sequence[Job]) -> Known:
     """A handful of questions, however long the history is."""
     waiting = {name: slot.slot.partition(":")[2] for name, slot in run_log.last_slots(WAIT).items()}
+    attempts = run_log.attempt_states()
     return Known(
         succeeded=_with_workflows(_succeeded(run_log, jobs), workflows()),
         fired={name: slot.slot for name, slot in run_log.last_slots(CRON).items()},
         waiting=waiting,
         triggered={name: slot.slot for name, slot in run_log.last_slots(AFTER).items()},
-        attempts=run_log.attempt_states(),
+        attempts=attempts,
         paused={name: pause.by for name, pause in run_log.paused().items()},
-        running=_running(run_log) | _asked_for(run_log),
+        running=_running(run_log) | _asked_for(run_log, attempts),
     )
 
 
@@ -53,9 +55,27 @@ def _running(run_log: RunLog) -> frozenset[str]:
     return frozenset(name for name, record in run_log.latest_runs().items() if is_running(record))
 
 
-def _asked_for(run_log: RunLog) -> frozenset[str]:
-    """A run that waits for its worker is as good as running."""
-    return frozenset(record.pipeline for record in run_log.pending_actions() if Action.of(record).starts_a_run)
+def _asked_for(run_log: RunLog, attempts: Mapping[str, AttemptState]) -> frozenset[str]:
+    """A run that waits for its worker is as good as running, unless it lets an earlier one be tried again first."""
+    return frozenset(
+        record.pipeline
+        for record in run_log.pending_actions()
+        if Action.of(record).starts_a_run and not (record.pipeline in attempts and waits_for_retry(record))
+    )
+
+
+def tried_again(run_log: RunLog, policies: Mapping[str, RetryPolicy]) -> set[str]:
+    """Return the jobs whose last run failed and is to be tried again."""
+    return {
+        name
+        for name, state in run_log.attempt_states().items()
+        if name in policies and not state.gave_up and state.attempt_count < policies[name].max_attempts
+    }
+
+
+def waits_for_retry(record: RunRecord) -> bool:
+    """Return whether a run lets an earlier one of its job be tried again first: messages are done in their order."""
+    return MESSAGE in record.extras and record.attempt == 1
 
 
 def is_running(record: RunRecord) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from ematix_flow.foundation.clock import now as clock_now
-from ematix_flow.orchestrate.due import AFTER, CRON, RETRY, WAIT, Fire, Job, Known, Skip, decide
+from ematix_flow.orchestrate.due import AFTER, CRON, MESSAGE, RETRY, WAIT, Fire, Job, Known, Skip, decide
 from ematix_flow.orchestrate.known import known_by
 from ematix_flow.runlog.agenda import Slot
 from ematix_flow.runlog.protocol import RunLog
@@ -63,8 +63,16 @@ class Queueing:
             and slot.run_id
             and slot.run_id not in newest
             and self.run_log.get_run(slot.run_id) is None
-            and self.run_log.offer_run(_requested(slot), leader=self.leader)
+            and self.run_log.offer_run(self._repeated(_requested(slot)), leader=self.leader)
         ]
+
+    def _repeated(self, record: RunRecord) -> RunRecord:
+        """A run that is tried again is about the same message as the one that failed."""
+        if record.attempt == 1:
+            return record
+        failed = self.run_log.latest_runs().get(record.pipeline)
+        kept = {key: failed.extras[key] for key in (MESSAGE, "workflow") if key in failed.extras} if failed else {}
+        return replace(record, extras={**record.extras, **kept})
 
     def _fire(self, fire: Fire) -> bool:
         slot = Slot(fire.name, fire.slot, clock_now(), this_worker(), str(uuid.uuid4()))
@@ -74,7 +82,7 @@ class Queueing:
             return False
         if fire.clears_attempts:
             self.run_log.clear_attempt_state(fire.name)
-        self.run_log.offer_run(_requested(slot), leader=self.leader)
+        self.run_log.offer_run(self._repeated(_requested(slot)), leader=self.leader)
         self.say(f"firing: {fire.name} ({fire.slot})")
         return True
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from ematix_flow.declare.workflow import workflows
 from ematix_flow.executors.protocol import DispatchSpec, Executor
 from ematix_flow.foundation.clock import now as clock_now
 from ematix_flow.foundation.errors import FlowError, LeaseLost
@@ -19,6 +20,7 @@ from ematix_flow.foundation.redact import mask
 from ematix_flow.orchestrate.dispatching import Dispatching
 from ematix_flow.orchestrate.due import Job
 from ematix_flow.orchestrate.leading import leadership
+from ematix_flow.orchestrate.listening import Listening
 from ematix_flow.orchestrate.lost import lost_runs
 from ematix_flow.orchestrate.queueing import Queueing
 from ematix_flow.runlog.protocol import RunLog
@@ -29,6 +31,8 @@ ITSELF = "_scheduler"
 _LOOKS_A_SECOND = 5
 _CLOCK_MAY_DRIFT = 30.0
 _MINUTE = 60.0
+_LAST_MESSAGES = 10.0
+"""How long messages at hand may take to be confirmed when a scheduler ends."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,7 @@ class Scheduler:
         self._queue = Queueing(jobs, run_log, settings.interval)
         self._workers = Dispatching(run_log, executor, self._policies, spec_of, settings.most,
                                     settings.lease_seconds, hear)  # fmt: skip
+        self._listening = Listening(workflows().values(), jobs, run_log, hear)
         self._stopping = threading.Event()
         self._last: tuple[float, datetime] | None = None
         self._skipped: dict[str, str] = {}
@@ -116,6 +121,7 @@ class Scheduler:
 
     def close(self) -> None:
         """Leadership goes to whoever waits for it; runs that would die with this process are waited for."""
+        self._listening.stop(_LAST_MESSAGES)
         token, self._token = self._token, None
         if token is not None:
             try:
@@ -141,6 +147,7 @@ class Scheduler:
         self.hear("leading", ITSELF, f"as {self.settings.worker_id}, number {claim.fence}")
         for name in replace(self._queue, leader=self._token).recover():
             self.hear("recovered", name, "asked for again: its slot was taken and nobody had begun")
+        self._listening.start(claim.token)
         return True
 
     def _keep_leading(self) -> bool:
@@ -148,6 +155,7 @@ class Scheduler:
 
     def _stand_down(self, reason: str) -> None:
         self._token = None
+        self._listening.stop()
         self._stands_by = True
         self.hear("standby", ITSELF, reason)
 
@@ -168,5 +176,5 @@ class Scheduler:
         rest = self.clock().timestamp() % seconds if seconds else 0.0  # without an interval: look again at once
         until = time.monotonic() + seconds - rest
         while time.monotonic() < until and not self._stopping.wait(1 / _LOOKS_A_SECOND):
-            if self._workers.has_news():
+            if self._workers.has_news() or self._listening.has_news():
                 return

@@ -336,6 +336,45 @@ def test_parts_that_do_not_go_together_are_refused(given: dict[str, Any], said: 
         stream(**given)
 
 
+def test_several_sources_without_a_join_are_one_stream() -> None:
+    union = stream(source=..., source_query=..., sources=[*TWO, Source(KAFKA, "refunds")])
+    assert union.is_union
+    assert (union.processing, len(union.sources)) == ((), 3)
+    assert not stream().is_union
+    assert stream(source=..., source_query=..., sources=TWO, window=TUMBLING).is_union
+    assert not stream(source=..., source_query=..., sources=TWO, join=JOIN, state_store=STATE).is_union
+
+
+OTHER_KAFKA = KafkaConnection("other", bootstrap_servers="other:9092")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"sources": [*TWO, TWO[0]]}, "names 'orders' twice"),
+        (
+            {"target": Customers, "target_connection": WAREHOUSE, "target_table": ..., "cdc": CDC()},
+            "cdc= takes one source",
+        ),
+        (
+            {"target": KAFKA, "target_table": ..., "target_topic": "all", "delivery": "exactly_once"},
+            "offsets of one source",
+        ),
+        (
+            {
+                "sources": [TWO[0], Source(OTHER_KAFKA, "orders")],
+                "transform_on_error": "dlq",
+                "dead_letter_topic": "bad",
+            },
+            "is a topic of one broker, and the sources are of several connections",
+        ),
+    ],
+)
+def test_what_a_union_cannot_keep_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        stream(**{"source": ..., "source_query": ..., "sources": TWO, **given})
+
+
 def test_a_join_takes_two_sources_a_state_store_and_no_sql() -> None:
     said: dict[str, Any] = {"source": ..., "source_query": ..., "sources": TWO, "join": JOIN}
     with pytest.raises(ValueError, match="join needs state_store="):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.backends.kafka.listener import KafkaListener
 from ematix_flow.backends.kafka.msk import jars_for
 from ematix_flow.backends.kafka.sink import KafkaSink
 from ematix_flow.backends.kafka.source import KafkaSource
@@ -20,6 +21,7 @@ backend = Backend(
     tasks_writing=TaskUse(("confluent_kafka",)),
     stream_source=KafkaSource,
     broker_sink=KafkaSink,
+    listener=KafkaListener,
     stream_delivery=EXACTLY_ONCE,
     notes=(
         "exactly-once from Kafka to the same cluster, for readers of committed messages, when the stream asks for it",

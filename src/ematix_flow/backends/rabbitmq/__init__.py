@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ematix_flow.backends.rabbitmq.receiver import listener
 from ematix_flow.backends.rabbitmq.sink import RabbitMQSink
 from ematix_flow.backends.rabbitmq.source import RabbitMQSource
 from ematix_flow.contract.backend import Backend, TaskUse
@@ -19,6 +20,7 @@ backend = Backend(
     tasks_writing=TaskUse(("pika",)),
     stream_source=RabbitMQSource,
     broker_sink=RabbitMQSink,
+    listener=listener,
     stream_delivery=AT_LEAST_ONCE,
     notes=(
         "messages are kept in a spool below the checkpoint, and acknowledged after the target's commit",

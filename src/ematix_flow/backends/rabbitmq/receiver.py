@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.rabbitmq.client import Address, close, message_of
+from ematix_flow.families.spool.listening import QueueListener
 from ematix_flow.families.spool.receiver import Message
 from ematix_flow.foundation.errors import Unreachable
 
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import RabbitMQConnection
+
 _MOST_PREFETCHED = 65_535
+
+
+def listener(connection: RabbitMQConnection, queue: str, name: str) -> QueueListener:
+    """Return what listens to a queue for a workflow of that name."""
+    return QueueListener(RabbitMQReceiver(Address.of(connection, name), queue), queue)
 
 
 class RabbitMQReceiver:

@@ -61,13 +61,16 @@ def command(output: Output, /, executor_url: str, module: str | None, wishes: Wa
     inprocess:// are finished first.
     """
     loaded = modules.load(module)
+    from ematix_flow.declare.workflow import workflows
     from ematix_flow.engine.warm.policy import own_engine
     from ematix_flow.executors.urls import executor_from_url
     from ematix_flow.orchestrate.jobs import declared_jobs
+    from ematix_flow.orchestrate.listening import check_sources
     from ematix_flow.orchestrate.scheduler import Scheduler, Settings
     from ematix_flow.runlog.urls import from_url
 
     jobs, executor = declared_jobs(), executor_from_url(executor_url)
+    check_sources(workflows().values())
     if executor_url.startswith("subprocess"):
         own_engine()  # every run is a process of its own: they share one engine, which ends with this scheduler
     _check(run_log_choice, executor_url)

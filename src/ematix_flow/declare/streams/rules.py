@@ -168,6 +168,12 @@ def check_dead_letters(store: str | None, topic: Any, sources: Sequence[Source])
             hint='dlq_store="table" keeps bad rows in a table',
             keyword="dlq_store",
         )
+    if store == "broker" and len(sources) > 1:
+        raise DeclarationError(
+            f'dlq_store="broker" rejects messages of one source, and there are {len(sources)}',
+            hint='dlq_store="table" keeps bad rows in a table',
+            keyword="dlq_store",
+        )
     if topic is None:
         return
     if not isinstance(topic, str) or not topic.strip():
@@ -242,6 +248,8 @@ def check_processing(
         raise DeclarationError(f"{together[0]}= excludes {together[1]}=", hint="keep one", keyword=together[1])
     if options.join is not None:
         _check_join(options, sources)
+    elif len(sources) > 1:
+        _check_union(options, sources, targets)
     if options.cdc is not None:
         _check_cdc(options, targets)
     if options.window is not None and options.window.late_data == DLQ and bad.policy != DLQ:
@@ -271,6 +279,28 @@ def _check_join(options: StreamOptions, sources: Sequence[Source]) -> None:
             )
     if len(sources) != 2:
         raise DeclarationError(f"join= takes two sources, and there are {len(sources)}", keyword="join")
+
+
+def _check_union(options: StreamOptions, sources: Sequence[Source], targets: Sequence[StreamTarget]) -> None:
+    """Several sources without a join are one stream of all their rows."""
+    if options.cdc is not None:
+        raise DeclarationError(
+            f"cdc= takes one source, and there are {len(sources)}: which of two changes is later is known within one only",
+            hint="declare a stream for each: several may write to one table",
+            keyword="cdc",
+        )
+    if options.delivery == EXACTLY_ONCE and any(isinstance(target, BrokerTarget) for target in targets):
+        raise DeclarationError(
+            f'delivery="exactly_once" into a broker carries the offsets of one source, and there are {len(sources)}',
+            hint="leave delivery= out, or declare a stream for each source",
+            keyword="delivery",
+        )
+    if options.dead_letter_topic is not None and any(item.connection != sources[0].connection for item in sources):
+        raise DeclarationError(
+            "dead_letter_topic is a topic of one broker, and the sources are of several connections",
+            hint='dlq_store="table" keeps bad rows in a table',
+            keyword="dead_letter_topic",
+        )
 
 
 def _check_cdc(options: StreamOptions, targets: Sequence[StreamTarget]) -> None:

@@ -126,6 +126,11 @@ class StreamSpec:
         return tuple(name for name in ("window", "join", "cdc") if getattr(self, name) is not None)
 
     @property
+    def is_union(self) -> bool:
+        """Whether several sources are one stream."""
+        return len(self.sources) > 1 and self.join is None
+
+    @property
     def is_tolerant(self) -> bool:
         """Whether a target that fails is left behind for a while."""
         return self.continue_on_target_failure and len(self.targets) > 1

@@ -13,6 +13,7 @@ from ematix_flow.declare.types import BigInt, Bytes, Column, Integer, String, Te
 from ematix_flow.engine.fingerprint import stream_fingerprint
 from ematix_flow.engine.streams.decoding import line_of, payload_of
 from ematix_flow.engine.streams.taken import Having, is_done, still_open
+from ematix_flow.engine.streams.unions import ORIGIN, source_fields
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.observed import heard
 from ematix_flow.foundation.errors import Brake
@@ -165,7 +166,7 @@ class DeadLetters:
             "error",
             f"{said} AS target",
             *_OF_A_MESSAGE,
-            f"{text(self._form(rows, stage))} AS payload_format",
+            f"{self._form(rows, stage)} AS payload_format",
             "event_ts",
             "current_timestamp() AS failed_at",
             "1 AS attempt",
@@ -176,10 +177,14 @@ class DeadLetters:
         )
 
     def _form(self, rows: DataFrame, stage: str) -> str:
-        """What the payload is: the message, a line that could not be read, or a row."""
+        """What the payload is, as SQL: the message, a line that could not be read, or a row."""
         if "_raw" not in rows.columns:
-            return ROW
-        return line_of(self.spec) if stage == "decode" else payload_of(self.spec)
+            return text(ROW)
+        form = line_of if stage == "decode" else payload_of
+        forms = [text(form(self.spec, number)) for number in range(len(self.spec.sources))]
+        if ORIGIN not in source_fields(rows):
+            return forms[0]
+        return f"CASE {' '.join(f'WHEN origin = {number} THEN {one}' for number, one in enumerate(forms))} END"
 
     def settle(self, number: int, having: Having | None = None, *, target: str | None = None) -> int:
         """Keep what was set aside and is not kept yet, before anything is published without it; return how many letters.
@@ -242,19 +247,20 @@ class DeadLetters:
 
 def _described(rows: DataFrame, error: str) -> DataFrame:
     """What is known of the messages that bad rows come from; equal rows that know no place are numbered."""
-    there = set(rows.columns)
+    there, knows_origin = set(rows.columns), ORIGIN in source_fields(rows)
     source = "_source" if "_source" in there else _NO_SOURCE
     own = ", ".join(quote(name) for name in rows.columns if name != error)
     raw = "_raw" if "_raw" in there else f"to_binary(to_json(struct({own})), 'utf-8')"
-    moment = f"{source}.timestamp"
+    moment, more = f"{source}.timestamp", f", {source}.{ORIGIN}" if knows_origin else ""
     made = rows.selectExpr(
         f"{quote(error)} AS error",
         f"{source}.topic AS source_id",
-        f"to_json(struct({source}.partition, {source}.offset, {source}.message_id)) AS position",
+        f"to_json(struct({source}.partition, {source}.offset, {source}.message_id{more})) AS position",
         f"{source}.key AS message_key",
         f"to_json({source}.headers) AS headers",
         f"{raw} AS payload",
         f"coalesce(_event_ts, {moment}) AS event_ts" if "_event_ts" in there else f"{moment} AS event_ts",
+        f"coalesce({source}.{ORIGIN}, 0) AS origin" if knows_origin else "0 AS origin",
     )
     if "_source" in there:
         return made.selectExpr("*", "CAST(NULL AS STRING) AS copy")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import StreamSource
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
+from ematix_flow.engine.streams.feeding import in_session_of
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.messages import json_rows
@@ -182,13 +183,17 @@ class LakeDecoder(Decoder):
 
     def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
         if self.how is not None and isinstance(self.source, LineSource) and self.source.are_messages:
-            given = frame if "value" in frame.columns else self.source.messages(frame)  # dead letters are messages
+            given = frame if "value" in frame.columns else self._beside(self.source.messages(frame), frame)
             self._look_first(given, self.how, self.source.first_look())
             rows = super().rows(given, watched=watched)
             self._given = self.source.finished(self._without_moment(rows, self.how))
             return self._given
-        rows = self.source.rows(frame)
+        rows = self._beside(self.source.rows(frame), frame)
         return self._counted(_with_raw(rows) if self.has_letters else rows)
+
+    def _beside(self, rows: DataFrame, frame: DataFrame) -> DataFrame:
+        """Where several sources share a micro-batch, the rows in its session: what is counted in another is not heard."""
+        return rows if self.columns is None else in_session_of(frame, rows)
 
     @property
     def gives_text(self) -> bool:
@@ -235,7 +240,7 @@ def payload_of(spec: StreamSpec, number: int = 0) -> str:
     return spec.payload or getattr(there, "payload_format", None) or "json"
 
 
-def line_of(spec: StreamSpec) -> str:
+def line_of(spec: StreamSpec, number: int = 0) -> str:
     """How that is written which could not be read: a row of CSV is kept as its line, where others are messages."""
-    there = resolve(spec.sources[0].connection).connection
-    return CSV if getattr(there, "format", None) == CSV else payload_of(spec)
+    there = resolve(spec.sources[number].connection).connection
+    return CSV if getattr(there, "format", None) == CSV else payload_of(spec, number)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -30,3 +31,16 @@ def of_source(frame: DataFrame, number: int, columns: Sequence[str] | None) -> D
         return frame
     rows = frame.where(f"{ORIGIN} = {number}").drop(ORIGIN)
     return rows.select(*map(quote, columns)) if columns is not None else rows
+
+
+def in_session_of(frame: DataFrame, rows: DataFrame) -> DataFrame:
+    """Return the rows as a frame of the session that another frame belongs to; a query of a stream has one of its own."""
+    spark, own = frame.sparkSession, rows.sparkSession
+    if own._jsparkSession.equals(spark._jsparkSession):
+        return rows
+    view = f"flow_rows_{uuid.uuid4().hex}"
+    rows.createOrReplaceGlobalTempView(view)
+    try:
+        return spark.table(f"global_temp.{view}")
+    finally:
+        own.catalog.dropGlobalTempView(view)

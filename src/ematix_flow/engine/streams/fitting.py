@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column, String
 from ematix_flow.engine.prepare import Cast, cast_of, prepare
+from ematix_flow.engine.streams.unions import ORIGIN, source_fields
 from ematix_flow.families.lake.session import quote, text
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 WRONG = "_flow_wrong"
-_LAST, _TOPIC, _PARTITION = "_flow_last", "_flow_topic", "_flow_partition"
+_LAST, _TOPIC, _PARTITION, _ORIGIN = "_flow_last", "_flow_topic", "_flow_partition", "_flow_origin"
 
 
 def fitted(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFrame:
@@ -52,6 +53,8 @@ def last_of_each(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
 
     place = "struct(_source.offset, length(_source.message_id), _source.message_id)"
     parts = [f.expr("_source.topic").alias(_TOPIC), f.expr("_source.partition").alias(_PARTITION)]
+    if ORIGIN in source_fields(rows):  # a topic of the same name is another one there
+        parts.append(f.expr(f"_source.{ORIGIN}").alias(_ORIGIN))
     whole = f.struct(*map(quote, rows.columns))
     named = [f.col(quote(name)) for name in keys]
     of_parts = rows.groupBy(*named, *parts).agg(f.max_by(whole, f.expr(place)).alias(_LAST))

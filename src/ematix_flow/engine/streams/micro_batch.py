@@ -20,6 +20,7 @@ from ematix_flow.engine.streams.gate import Gate, Stopping
 from ematix_flow.engine.streams.taken import EVERYTHING, NOTHING, Taken
 from ematix_flow.engine.streams.targets import Fitted, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
+from ematix_flow.engine.streams.unions import aligned, from_source, united
 from ematix_flow.families.carry import refusing_sql
 from ematix_flow.families.lake.session import text
 from ematix_flow.families.messages.decode import ERROR, MOST_LESSONS, NOT_LEARNED
@@ -170,6 +171,8 @@ class MicroBatch:
                 if self.dead_letters is not None and self.dead_letters.letters:
                     self._count_read(number)
                 return
+            if self.spec.is_union:
+                read = self._as_one(read)
             if self.transform is not None:
                 read = [self.transform.apply(rows, open_until, self.dead_letters) for rows in read]
                 if self.dead_letters is not None and not self.transform.reads_all_rows:
@@ -192,6 +195,11 @@ class MicroBatch:
                 self._write(target, number, rows, given[target.name], open_until)
             if self._is_deferred:  # of targets that failed
                 self._settle(number, given)
+
+    def _as_one(self, given: Sequence[DataFrame]) -> list[DataFrame]:
+        """The rows of all sources under the same columns; a window hears of every source by itself, for its watermark."""
+        frames = aligned(given)
+        return frames if self.spec.window is not None else [united(frames)]
 
     def _is_void(self, given: Sequence[DataFrame]) -> bool:
         """Whether bad messages are all that ever came: nobody knows a column that SQL or a table could be made of."""
@@ -329,6 +337,7 @@ class MicroBatch:
     def _decoded(self, frame: DataFrame, source: int, open_until: ExitStack, *, watched: bool) -> DataFrame:
         decoder = self.decoders[source]
         rows = decoder.rows(of_source(frame, source, decoder.columns), watched=watched)
+        rows = from_source(rows, source) if self.spec.is_union else rows
         if ERROR not in rows.columns:
             return rows
         if self.spec.bad_rows.policy != FAIL:

@@ -73,11 +73,11 @@ class OpenStream:
 
     def _frame(self) -> DataFrame:
         frames = [source.frame(self.spark, read) for source, read in self.sources]
-        if self.ticks is None:
-            return together(frames)
-        for decoder, frame in zip(self.work.decoders, frames, strict=True):
-            decoder.columns = frame.columns
-        return together([*frames, self.ticks.frame(self.spark)])
+        ticks = [self.ticks.frame(self.spark)] if self.ticks is not None else []
+        if len(frames) + len(ticks) > 1:
+            for decoder, frame in zip(self.work.decoders, frames, strict=True):
+                decoder.columns = frame.columns
+        return together([*frames, *ticks])
 
     def has_more(self) -> bool:
         """Whether a source gives a query that drains only a part of what is there, and has more."""
@@ -123,8 +123,8 @@ class OpenStream:
 
 def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None], once: bool) -> OpenStream:
     """Resolve, refuse, start the session, and put the parts together."""
-    _refuse(spec)
     folder = StreamFolder.of(spec)
+    _refuse_other_sources(spec, folder)
     generation = folder.prepare()
     drains = once or spec.trigger == "once"
     sources = [source_of(spec, number, folder, once=drains) for number in range(len(spec.sources))]
@@ -195,10 +195,17 @@ def engine_of(spec: StreamSpec) -> EngineWish:
     return spec.engine
 
 
-def _refuse(spec: StreamSpec) -> None:
-    if len(spec.sources) != 1 and spec.join is None:
-        raise Unsupported(f"{spec.name} has {len(spec.sources)} sources", where=spec.where,
-                          hint="put them together with join=, or declare a stream for each: several may write to one table")  # fmt: skip
+def _refuse_other_sources(spec: StreamSpec, folder: StreamFolder) -> None:
+    """Spark finds the sources of a checkpoint by their order, and a stream with a window or a join has ticks beside them."""
+    last = folder.last_planned()
+    known = len(folder.ends(last)) if last is not None else 0
+    wanted = len(spec.sources) + (spec.window is not None or spec.join is not None)
+    if known and known != wanted:
+        raise PlanError(
+            f"{spec.name} reads {wanted} source(s), and its checkpoint was made with {known}",
+            hint=f"begin anew: flow stream rewind {spec.name} --to earliest, or name another checkpoint=",
+            where=spec.where,
+        )
 
 
 def source_of(

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.stream import ENVELOPE, StreamRead, StreamSource
 from ematix_flow.declare.engine import LOCAL, EngineWish
@@ -16,15 +16,8 @@ from ematix_flow.declare.streams.spec import DLQ, StreamSpec
 from ematix_flow.engine import session
 from ematix_flow.engine.streams.backlog import Backlog
 from ematix_flow.engine.streams.dead_letters import ROW, DeadLetters
-from ematix_flow.engine.streams.decoding import (
-    CSV,
-    Decoder,
-    LakeSource,
-    LineSource,
-    ReturningSource,
-    decoder_of,
-    line_of,
-)
+from ematix_flow.engine.streams.decoding import CSV, Decoder, line_of
+from ematix_flow.engine.streams.feeding import ORIGIN
 from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.engine.streams.gate import Gate
 from ematix_flow.engine.streams.letter import Letter, Selection, Unfinished
@@ -32,11 +25,13 @@ from ematix_flow.engine.streams.letter_lease import holding
 from ematix_flow.engine.streams.letters import Failure, Letters
 from ematix_flow.engine.streams.micro_batch import Counts, MicroBatch
 from ematix_flow.engine.streams.opening import jars_of, processing_of, source_of, writer_of
+from ematix_flow.engine.streams.replay_decoding import RowDecoder, is_line, letter_decoder
 from ematix_flow.engine.streams.standing import recorded
 from ematix_flow.engine.streams.taken import Having
 from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
-from ematix_flow.families.messages.decode import ERROR, RAW, SOURCE, Decoding, decode
+from ematix_flow.engine.streams.unions import origin_of
+from ematix_flow.families.messages.decode import Decoding
 from ematix_flow.foundation.errors import PlanError, RunFailed, Unsupported
 from ematix_flow.foundation.names import did_you_mean
 
@@ -49,8 +44,6 @@ _log = logging.getLogger(__name__)
 MOST_AT_ONCE = 500
 """Letters that are published together."""
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
-_OWN = ("_event_ts", "_flow_wrong")
-"""What the decoder, and dead letters of an earlier version, add to rows of a lake."""
 
 
 @dataclass
@@ -136,7 +129,7 @@ class _Work:
             folder = StreamFolder.of(self.spec)
             self._steps = Replaying.of(self.spec, folder, folder.prepare())
         self.report.taken += len(group)
-        for part in _alike(group, has_lines=line_of(self.spec) == CSV):
+        for part in _alike(group, self.spec):
             written = self._steps.publish(part, self._keep)
             self.letters.done(written)
             self.report.succeeded += len(written)
@@ -151,43 +144,19 @@ class _Work:
             self._steps.close()
 
 
-def _alike(group: Sequence[Letter], *, has_lines: bool) -> Iterator[list[Letter]]:
+def _alike(group: Sequence[Letter], spec: StreamSpec) -> Iterator[list[Letter]]:
     """Letters that take the same steps: rows that SQL made of several messages do not take the first ones."""
 
     def steps(letter: Letter) -> tuple[str, bool, bool]:
-        return letter.target or "", letter.payload_format == ROW, has_lines and _is_line(letter)
+        has_lines = line_of(spec, origin_of(letter.place)) == CSV
+        return letter.target or "", letter.payload_format == ROW, has_lines and is_line(letter)
 
     for _, some in groupby(sorted(group, key=lambda letter: (steps(letter), letter.id)), key=steps):
         yield list(some)
 
 
-def _is_line(letter: Letter) -> bool:
-    """Whether a letter of a folder of CSV is a line; an earlier version did not say so."""
-    return letter.payload_format == CSV or letter.stage == "decode"
-
-
 def _target(found: tuple[str, str | None]) -> str:
     return found[1] or ""
-
-
-@dataclass
-class RowDecoder(Decoder):
-    """Rows of a lake come back as the JSON that their dead letters hold."""
-
-    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
-        if self.how is None:
-            raise AssertionError("rows of a lake are read as JSON here")
-        return decode(frame, self.how).drop(*_OWN)
-
-
-@dataclass
-class LineDecoder(Decoder):
-    """Lines of CSV come back as they are in their files."""
-
-    source: ReturningSource
-
-    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
-        return self._counted(self.source.returned(frame))
 
 
 Keep = Callable[[Sequence[Failure], Collection[str]], None]
@@ -259,7 +228,7 @@ class Replaying:
     folder: StreamFolder
     generation: str
     _transform: Transform | None = None
-    _source: tuple[StreamSource, StreamRead] | None = None
+    _sources: list[tuple[StreamSource, StreamRead]] = field(default_factory=list)
     _spark: SparkSession | None = None
 
     @classmethod
@@ -277,36 +246,35 @@ class Replaying:
         targets = [writer_of(spec, target, self.folder, self.generation) for target in spec.targets]
         back = Returned(group, keep, targets, self.generation)
         is_written_row = group[0].payload_format == ROW
-        counts, decoder = Counts(), self._decoder(spark, group[0])
+        counts, decoders = Counts(), self._decoders(spark, group[0])
         work = MicroBatch(
             spec=spec,
-            decoders=[decoder],
+            decoders=decoders,
             transform=None if is_written_row else self._transformer(),
             targets=targets,
             dead_letters=DeadLetters(spec, back),
             backlog=Backlog(self.folder.root / "replays"),  # of its own: what targets missed is the stream's to give
             gate=Gate(),
             still_ours=lambda: None,
-            processing=None if is_written_row else processing_of(spec, decoder, counts),
+            processing=None if is_written_row else processing_of(spec, decoders[0], counts),
             counts=counts,
         )
-        work(messages(spark, group), 0)
+        work(messages(spark, group, several=len(decoders) > 1), 0)
         return back.good
 
     def close(self) -> None:
         """Forget the lookups and end what the source holds open."""
         if self._transform is not None:
             self._transform.close()
-        if self._source is not None:
-            self._source[0].close()
+        for source, _ in self._sources:
+            source.close()
 
     def _session(self) -> SparkSession:
         if self._spark is None:
-            source, read, backend = source_of(self.spec, 0, self.folder, once=True)
-            self._source = (source, read)
-            self._spark = session.spark_session(
-                jars_of(self.spec, [backend]) | self.folder.jars, engine=EngineWish(LOCAL)
-            )
+            found = [source_of(self.spec, number, self.folder, once=True) for number in range(len(self.spec.sources))]
+            self._sources = [(source, read) for source, read, _ in found]
+            jars = jars_of(self.spec, [backend for _, _, backend in found]) | self.folder.jars
+            self._spark = session.spark_session(jars, engine=EngineWish(LOCAL))
         return self._spark
 
     def _targets(self, name: str | None) -> tuple[Any, ...]:
@@ -326,24 +294,19 @@ class Replaying:
             self._transform = Transform(self.spec)
         return self._transform
 
-    def _decoder(self, spark: SparkSession, letter: Letter) -> Decoder:
-        if self._source is None:
-            raise AssertionError("the session comes first")
-        source, read = self._source
+    def _decoders(self, spark: SparkSession, letter: Letter) -> list[Decoder]:
+        """One for every source, since all of them say which columns the rows have; one for rows that SQL has made."""
         if letter.payload_format == ROW:
-            return RowDecoder(Decoding("json"))
-        if source.envelopes:
-            return decoder_of(self.spec, source, self.folder)
-        frame = source.frame(spark, read)
-        if isinstance(source, LineSource) and source.are_messages:
-            return decoder_of(self.spec, source, self.folder)
-        if isinstance(source, ReturningSource) and source.lines_return and _is_line(letter):
-            return LineDecoder(None, source)
-        return RowDecoder(Decoding("json", _columns(frame, cast(LakeSource, source))))
+            return [RowDecoder(Decoding("json"))]
+        own = origin_of(letter.place)
+        return [
+            letter_decoder(spark, self.spec, self.folder, source, read, letter if number == own else None)
+            for number, (source, read) in enumerate(self._sources)
+        ]
 
 
-def messages(spark: SparkSession, group: Sequence[Letter]) -> DataFrame:
-    """The letters as the messages that they were."""
+def messages(spark: SparkSession, group: Sequence[Letter], *, several: bool = False) -> DataFrame:
+    """The letters as the messages that they were; with `several` sources each with the number of its own."""
     rows = [
         (
             letter.key, letter.payload, letter.headers or None, letter.source_id, letter.place.get("partition"),
@@ -351,19 +314,16 @@ def messages(spark: SparkSession, group: Sequence[Letter]) -> DataFrame:
         )
         for letter in group
     ]  # fmt: skip
-    return spark.createDataFrame(rows, _SCHEMA)
+    if not several:
+        return spark.createDataFrame(rows, _SCHEMA)
+    numbered = [(*row, origin_of(letter.place)) for row, letter in zip(rows, group, strict=True)]
+    return spark.createDataFrame(numbered, f"{_SCHEMA}, {ORIGIN} INT")
 
 
 def identity(letters: Sequence[Letter]) -> str:
     """A name for these letters in this try."""
     told = "\n".join(sorted(f"{letter.id}/{letter.attempt}" for letter in letters))
     return hashlib.sha256(told.encode()).hexdigest()[:16]
-
-
-def _columns(frame: DataFrame, source: LakeSource) -> Mapping[str, str]:
-    """The columns of a lake's rows, by their types."""
-    found = source.rows(frame.sparkSession.createDataFrame([], frame.schema))
-    return {name: kind for name, kind in found.dtypes if name not in (ERROR, RAW, SOURCE)}
 
 
 def _alike_records(records: DataFrame) -> Mapping[tuple[Any, ...], list[Any]]:
@@ -392,7 +352,7 @@ def _paired(letters: Sequence[Letter], records: Sequence[Any], stage: str, targe
 
 
 def _placed(place: Mapping[str, Any]) -> tuple[Any, ...]:
-    return place.get("partition"), place.get("offset"), place.get("message_id")
+    return place.get("partition"), place.get("offset"), place.get("message_id"), origin_of(place)
 
 
 def _parsed(position: str | None) -> Mapping[str, Any]:

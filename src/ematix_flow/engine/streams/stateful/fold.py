@@ -21,14 +21,14 @@ from ematix_flow.engine.streams.stateful.keeper import Keeper, Kept
 from ematix_flow.engine.streams.stateful.operator import AT, BATCH, Marks, Operator
 from ematix_flow.engine.streams.stateful.rows import IS_LATE, EventTime, Watched
 from ematix_flow.engine.streams.stateful.watermark import FUTURE, MILLISECOND, Times, advanced
-from ematix_flow.families.messages.widening import projected, quoted, same_shape, widen_structs
+from ematix_flow.engine.streams.unions import widened
+from ematix_flow.families.messages.widening import widen_structs
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import PlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 _log = logging.getLogger(__name__)
 _MOST_PARTS = 8
@@ -210,22 +210,7 @@ class Fold:
 def together(frames: Sequence[DataFrame]) -> DataFrame:
     """Rows that were kept while their columns grew: what came later is NULL, and what became wider is."""
     wide = reduce(widen_structs, (frame.schema for frame in frames))
-    return reduce(lambda one, other: one.union(other), (_wider(frame, wide) for frame in frames))
-
-
-def _wider(frame: DataFrame, wide: StructType) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    if same_shape(frame.schema, wide):
-        return frame
-    kinds = {field.name: field.dataType for field in frame.schema.fields}
-    made = [
-        projected(f.col(quoted(field.name)), kinds[field.name], field.dataType)
-        if field.name in kinds
-        else f.lit(None).cast(field.dataType)
-        for field in wide.fields
-    ]
-    return frame.select(*(column.alias(field.name) for column, field in zip(made, wide.fields, strict=True)))
+    return reduce(lambda one, other: one.union(other), (widened(frame, wide) for frame in frames))
 
 
 def _told(times: Times) -> dict[str, Any]:

@@ -1,0 +1,93 @@
+"""Listening to topics of Kafka in a consumer group, whose offsets are committed when messages are done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.backends.kafka.client import Heard, KafkaClient, Part, group_of, load
+from ematix_flow.backends.kafka.errors import translate
+from ematix_flow.backends.kafka.security import Access
+from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.declare.message import Message
+from ematix_flow.foundation.errors import FlowError
+
+if TYPE_CHECKING:
+    from ematix_flow.declare.connections import KafkaConnection
+
+
+class KafkaListener:
+    """A consumer in the connection's group, else in one named after the listener; begins where streams do: at the
+    earliest message, unless the connection says auto_offset_reset="latest"."""
+
+    def __init__(self, connection: KafkaConnection, query: str, name: str) -> None:
+        kafka, said = load(), connection.resolved()
+        topics, self._label = Topics.of(query), said.label
+        client = KafkaClient(connection, group_of(connection, name))
+        try:
+            client.partitions(topics)  # a topic that is not there is refused with the nearest name
+        finally:
+            client.close()
+        self._heard = Heard()
+        self._ends: dict[Part, int] = {}
+        self._consumer: Any = kafka.Consumer({
+            **Access.of(connection).for_librdkafka(),
+            "group.id": group_of(connection, name),
+            "auto.offset.reset": said.auto_offset_reset or "earliest",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "error_cb": self._heard,
+        })  # fmt: skip
+        self._consumer.subscribe([f"^(?:{topics.pattern})$"] if topics.pattern else list(topics.names))
+
+    def receive(self, limit: int, seconds: float) -> Sequence[Message]:
+        kafka = load()
+        try:
+            found = self._consumer.consume(limit, seconds)
+        except kafka.KafkaException as exc:
+            raise self._told(exc.args[0]) from exc
+        if not found and self._heard.last is not None:
+            last, self._heard.last = self._heard.last, None
+            raise self._told(last)
+        for item in found:
+            if item.error() is not None:
+                raise self._told(item.error())
+        for item in found:
+            self._ends[item.topic(), item.partition()] = item.offset() + 1
+        return [_message(item) for item in found]
+
+    def confirm(self) -> None:
+        kafka = load()
+        ends, self._ends = self._ends, {}
+        if not ends:
+            return
+        wanted = [kafka.TopicPartition(topic, number, at) for (topic, number), at in ends.items()]
+        try:
+            self._consumer.commit(offsets=wanted, asynchronous=False)
+        except kafka.KafkaException as exc:
+            raise self._told(exc.args[0]) from exc
+
+    def close(self) -> None:
+        with suppress(Exception):  # a broker that is gone has nothing to be told
+            self._consumer.close()
+
+    def _told(self, error: Any) -> FlowError:
+        return translate(error, at=self._label)
+
+
+def _message(item: Any) -> Message:
+    """The time belongs to the place: a topic that was made anew counts from 0 again."""
+    kind, at = item.timestamp()
+    known = kind != load().TIMESTAMP_NOT_AVAILABLE
+    value = item.value()
+    return Message(
+        value,
+        f"{item.topic()}-{item.partition()}@{item.offset()}" + (f"/{at}" if known else ""),
+        item.topic(),
+        item.key(),
+        tuple(item.headers() or ()),
+        datetime.fromtimestamp(at / 1000, timezone.utc) if known else None,
+        len(value or b""),
+    )

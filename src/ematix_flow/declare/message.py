@@ -1,0 +1,78 @@
+"""A message of a broker that fired a workflow, as the functions of its jobs get it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+MOST_BYTES = 1_000_000
+"""The longest value that travels with a requested run; a longer one stays at its broker."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message: what it says, and where it was.
+
+    >>> Message(b'{"file": "a.csv"}', "arrivals-0@7").json()
+    {'file': 'a.csv'}
+    """
+
+    value: bytes | None
+    """None where the message has no value, or one of more than a million bytes."""
+    position: str
+    """The place at the broker by which a second delivery is recognised."""
+    source: str = ""
+    """The topic or queue."""
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: datetime | None = None
+    size: int = 0
+    """Bytes of the value, also where it does not travel with the run."""
+
+    @property
+    def text(self) -> str | None:
+        """The value as text in UTF-8."""
+        return None if self.value is None else self.value.decode()
+
+    def json(self) -> Any:
+        """The value, read as JSON."""
+        return None if self.value is None else json.loads(self.value)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything, ready for JSON."""
+        value = self.value if self.value is None or len(self.value) <= MOST_BYTES else None
+        return {
+            "value": _coded(value),
+            "position": self.position,
+            "source": self.source,
+            "key": _coded(self.key),
+            "headers": [[name, _coded(held)] for name, held in self.headers],
+            "timestamp": self.timestamp.isoformat() if self.timestamp else None,
+            "size": len(self.value) if self.value is not None else self.size,
+        }
+
+    @classmethod
+    def from_dict(cls, told: Mapping[str, Any]) -> Message:
+        """Return the message behind `to_dict()`."""
+        moment = told.get("timestamp")
+        return cls(
+            _decoded(told.get("value")),
+            str(told.get("position") or ""),
+            str(told.get("source") or ""),
+            _decoded(told.get("key")),
+            tuple((str(name), _decoded(held)) for name, held in told.get("headers") or ()),
+            datetime.fromisoformat(moment) if moment else None,
+            int(told.get("size") or 0),
+        )
+
+
+def _coded(value: bytes | None) -> str | None:
+    return None if value is None else base64.b64encode(value).decode()
+
+
+def _decoded(value: Any) -> bytes | None:
+    return None if value is None else base64.b64decode(value)

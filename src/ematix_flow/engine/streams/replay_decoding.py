@@ -1,0 +1,72 @@
+"""How dead letters become rows again: as messages of their source, as rows of a lake, or as lines of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from ematix_flow.contract.stream import StreamRead, StreamSource
+from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.engine.streams.decoding import (
+    CSV,
+    Decoder,
+    LakeSource,
+    LineSource,
+    ReturningSource,
+    decoder_of,
+)
+from ematix_flow.engine.streams.folder import StreamFolder
+from ematix_flow.engine.streams.letter import Letter
+from ematix_flow.families.messages.decode import ERROR, RAW, SOURCE, Decoding, decode
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+_OWN = ("_event_ts", "_flow_wrong")
+"""What the decoder, and dead letters of an earlier version, add to rows of a lake."""
+
+
+@dataclass
+class RowDecoder(Decoder):
+    """Rows of a lake come back as the JSON that their dead letters hold."""
+
+    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+        if self.how is None:
+            raise AssertionError("rows of a lake are read as JSON here")
+        return decode(frame, self.how).drop(*_OWN)
+
+
+@dataclass
+class LineDecoder(Decoder):
+    """Lines of CSV come back as they are in their files."""
+
+    source: ReturningSource
+
+    def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
+        return self._counted(self.source.returned(frame))
+
+
+def letter_decoder(spark: SparkSession, spec: StreamSpec, folder: StreamFolder, source: StreamSource,
+                   read: StreamRead, letter: Letter | None) -> Decoder:  # fmt: skip
+    """Return what reads letters of a source; None stands for those of another one, of which this one gets none."""
+    if source.envelopes:
+        return decoder_of(spec, source, folder, read.number)
+    frame = source.frame(spark, read)
+    if isinstance(source, LineSource) and source.are_messages:
+        return decoder_of(spec, source, folder, read.number)
+    if letter is not None and isinstance(source, ReturningSource) and source.lines_return and is_line(letter):
+        return LineDecoder(None, source)
+    return RowDecoder(Decoding("json", _columns(frame, cast(LakeSource, source))))
+
+
+def is_line(letter: Letter) -> bool:
+    """Whether a letter of a folder of CSV is a line; an earlier version did not say so."""
+    return letter.payload_format == CSV or letter.stage == "decode"
+
+
+def _columns(frame: DataFrame, source: LakeSource) -> Mapping[str, str]:
+    """The columns of a lake's rows, by their types."""
+    found = source.rows(frame.sparkSession.createDataFrame([], frame.schema))
+    return {name: kind for name, kind in found.dtypes if name not in (ERROR, RAW, SOURCE)}

@@ -1,0 +1,174 @@
+"""Workflows that messages of a broker fire: the leader listens, and asks for a run of each message once.
+
+A message becomes a requested run whose id is made of its place at the broker, and is confirmed there when the run log has
+that run. Whoever dies in between gets the message again, and finds the run: nothing is lost, and nothing fires twice. A
+leader whose lease is over can ask for nothing, and so confirms nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from ematix_flow.backends.catalog import backend_for
+from ematix_flow.config.resolve import resolve
+from ematix_flow.contract.listening import Listener
+from ematix_flow.declare.endpoints import Source
+from ematix_flow.declare.message import Message
+from ematix_flow.declare.workflow import Workflow
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.foundation.errors import FlowError, LeaseLost, Unsupported
+from ematix_flow.foundation.redact import mask
+from ematix_flow.orchestrate.due import MESSAGE, Job
+from ematix_flow.orchestrate.queueing import SLOT
+from ematix_flow.runlog.protocol import RunLog
+from ematix_flow.runlog.records import RunRecord
+from ematix_flow.runlog.worker import this_worker
+
+_MOST_AT_ONCE = 100
+_WAIT_SECONDS = 0.5
+_AGAIN_SECONDS = 5.0
+_RUNS = uuid.UUID("6f0c3a52-3f8e-4f0f-9a63-6b1d4f1c9a77")
+"""What ids of runs are made under."""
+
+Hear = Callable[[str, str, str], None]
+
+
+def open_listener(flow: Workflow) -> Listener:
+    """Begin to listen to the source of a workflow; raises Unsupported for a system that cannot be listened to."""
+    source = flow.on_message
+    if not isinstance(source, Source):
+        raise AssertionError(f"{flow.name} is fired by something else")
+    connection = resolve(source.connection).connection
+    backend = backend_for(connection)
+    if backend.listener is None:
+        raise Unsupported(
+            f"workflow {flow.name}: {backend.title} cannot fire a workflow by its messages",
+            where=flow.where,
+            hint="on_message= takes a source of Kafka or RabbitMQ; a stream can read others and send: flow send NAME",
+        )
+    return backend.listener(connection, source.query, flow.name)
+
+
+def requested_by(message: Message, job: str, flow: str) -> RunRecord:
+    """Return the run of a job that a message asks for; the same message asks for the same run."""
+    slot = f"{MESSAGE}:{message.position}"
+    extras = {
+        "action": "run", SLOT: slot, "requested_by": this_worker(), "workflow": flow, MESSAGE: message.to_dict(),
+    }  # fmt: skip
+    return RunRecord(str(uuid.uuid5(_RUNS, f"{flow}/{job}/{slot}")), job, "requested", clock_now(), extras=extras)
+
+
+def heads_of(flow: Workflow, jobs: Iterable[Job]) -> list[str]:
+    """Return the jobs of a workflow that wait for no other of its jobs: those that its messages fire."""
+    known = {job.name: job for job in jobs}
+    return [name for name in flow.jobs if name in known and not set(known[name].depends_on) & (set(flow.jobs) - {name})]
+
+
+@dataclass
+class Ear:
+    """Listens for one workflow, in a thread of its own: a broker that does not answer holds up no schedule."""
+
+    flow: Workflow
+    heads: Sequence[str]
+    run_log: RunLog
+    leader: str
+    hear: Hear
+    news: threading.Event
+    opened: Callable[[Workflow], Listener] = open_listener
+    _stopping: threading.Event = field(default_factory=threading.Event)
+    _thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=self._work, name=f"listen-{self.flow.name}", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop after the messages at hand."""
+        self._stopping.set()
+
+    def join(self, seconds: float) -> None:
+        """Wait until it has stopped."""
+        if self._thread is not None:
+            self._thread.join(seconds)
+
+    def _work(self) -> None:
+        said = ""
+        while not self._stopping.is_set():
+            try:
+                self._listen()
+            except LeaseLost:  # the next leader gets what was not confirmed
+                return
+            except Exception as error:
+                told = mask(str(getattr(error, "what", error)))
+                if told != said:
+                    self.hear("listen_error", self.flow.name, told)
+                said = told
+                if isinstance(error, Unsupported):
+                    return
+                self._stopping.wait(_AGAIN_SECONDS)
+
+    def _listen(self) -> None:
+        listener = self.opened(self.flow)
+        try:
+            while not self._stopping.is_set():
+                messages = listener.receive(_MOST_AT_ONCE, _WAIT_SECONDS)
+                for message in messages:
+                    self._ask_for(message)
+                if messages:
+                    listener.confirm()
+                    self.news.set()
+        finally:
+            listener.close()
+
+    def _ask_for(self, message: Message) -> None:
+        for job in self.heads:
+            record = requested_by(message, job, self.flow.name)
+            if self.run_log.offer_run(record, leader=self.leader):
+                self.hear("fired", job, f"{MESSAGE}:{message.position}")
+
+
+class Listening:
+    """Everything that a leader listens to."""
+
+    def __init__(self, flows: Iterable[Workflow], jobs: Sequence[Job], run_log: RunLog, hear: Hear) -> None:
+        self._flows = [(flow, heads_of(flow, jobs)) for flow in flows if isinstance(flow.on_message, Source)]
+        self._run_log, self._hear = run_log, hear
+        self._ears: list[Ear] = []
+        self._news = threading.Event()
+
+    def start(self, leader: str) -> None:
+        """Listen in the name of a leader."""
+        self.stop()
+        self._ears = [Ear(flow, heads, self._run_log, leader, self._hear, self._news) for flow, heads in self._flows]
+        for ear in self._ears:
+            ear.start()
+
+    def stop(self, seconds: float = 0.0) -> None:
+        """Stop listening; with a time, wait so long for messages at hand to be confirmed."""
+        for ear in self._ears:
+            ear.stop()
+        for ear in self._ears:
+            ear.join(seconds)
+        self._ears = []
+
+    def has_news(self) -> bool:
+        """Return whether a run was asked for since this was asked last."""
+        has_news = self._news.is_set()
+        self._news.clear()
+        return has_news
+
+
+def check_sources(flows: Iterable[Workflow]) -> None:
+    """Refuse, before anything is scheduled, workflows whose source cannot be listened to or is not known."""
+    for flow in flows:
+        if isinstance(flow.on_message, Source):
+            try:
+                backend = backend_for(resolve(flow.on_message.connection).connection)
+            except FlowError as error:
+                raise error.at(flow.where) from None
+            if backend.listener is None:
+                open_listener(flow)
