@@ -14,7 +14,7 @@ import pytest
 
 from ematix_flow import KafkaConnection, Source
 from ematix_flow.declare.workflow import Workflow
-from ematix_flow.orchestrate.listening import Ear
+from ematix_flow.orchestrate.listening import MessageTrigger
 from ematix_flow.runlog import SqliteRunLog
 from tests.scheduler.projects import Project
 from tests.services.kafka import Kafka
@@ -186,8 +186,8 @@ def test_a_leader_whose_lease_is_over_confirms_nothing(kafka: Kafka, tmp_path: P
     source = Source(KafkaConnection("events", bootstrap_servers=kafka.open, group_id=topic), topic)
     flow, log = Workflow("arrivals", ("load",), on_message=source), SqliteRunLog(str(tmp_path / "runs.db"))
 
-    def listening(leader: str) -> Ear:
-        ear = Ear(flow, ["load"], log, leader, lambda *_: None, threading.Event())
+    def listening(leader: str) -> MessageTrigger:
+        ear = MessageTrigger(flow, ["load"], log, leader, lambda *_: None, threading.Event())
         ear.start()
         return ear
 

@@ -68,7 +68,7 @@ def heads_of(flow: Workflow, jobs: Iterable[Job]) -> list[str]:
 
 
 @dataclass
-class Ear:
+class MessageTrigger:
     """Listens for one workflow, in a thread of its own: a broker that does not answer holds up no schedule."""
 
     flow: Workflow
@@ -137,23 +137,25 @@ class Listening:
     def __init__(self, flows: Iterable[Workflow], jobs: Sequence[Job], run_log: RunLog, hear: Hear) -> None:
         self._flows = [(flow, heads_of(flow, jobs)) for flow in flows if isinstance(flow.on_message, Source)]
         self._run_log, self._hear = run_log, hear
-        self._ears: list[Ear] = []
+        self._triggers: list[MessageTrigger] = []
         self._news = threading.Event()
 
     def start(self, leader: str) -> None:
         """Listen in the name of a leader."""
         self.stop()
-        self._ears = [Ear(flow, heads, self._run_log, leader, self._hear, self._news) for flow, heads in self._flows]
-        for ear in self._ears:
-            ear.start()
+        self._triggers = [
+            MessageTrigger(flow, heads, self._run_log, leader, self._hear, self._news) for flow, heads in self._flows
+        ]
+        for trigger in self._triggers:
+            trigger.start()
 
     def stop(self, seconds: float = 0.0) -> None:
         """Stop listening; with a time, wait so long for messages at hand to be confirmed."""
-        for ear in self._ears:
-            ear.stop()
-        for ear in self._ears:
-            ear.join(seconds)
-        self._ears = []
+        for trigger in self._triggers:
+            trigger.stop()
+        for trigger in self._triggers:
+            trigger.join(seconds)
+        self._triggers = []
 
     def has_news(self) -> bool:
         """Return whether a run was asked for since this was asked last."""
