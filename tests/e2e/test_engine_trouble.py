@@ -62,6 +62,7 @@ def test_a_run_whose_engine_is_killed_is_done_by_another(project: Project, engin
     awaited((project.folder / "asked").exists)
     os.kill(engine, signal.SIGKILL)
     out, _ = running.communicate(timeout=300)
+    assert running.returncode == 0, out
     (result,) = json.loads(out)["results"]
     assert (result["status"], result["targets"][0]["rows_inserted"]) == ("success", 40)
     assert result["session"]["pid"] == project.engines()[0]["pid"] != engine

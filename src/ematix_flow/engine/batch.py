@@ -120,6 +120,7 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock
         published = spec.fan_out or str(lost.facts.get("step")).startswith("transform[")
         if published or not session.leave_lost_engine():
             raise
+    clock.session = None
     clock(Event(spec.name, "plan", "the engine was lost before the load was published; once more on another"))
     return replace(load(str(uuid.uuid4())), run_id=run_id)
 

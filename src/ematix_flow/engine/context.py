@@ -80,6 +80,7 @@ class RunContext:
                 engine=self.spec.engine,
                 tasks=lambda: task_needs((self.source, *self.joined), [item.connection for item in self.loads]),
                 tell=self.clock.tell_start,
+                is_in_use=self.clock.session is not None,
             )
         session.tune(self.tuned)
         return self.clock.session

@@ -29,11 +29,11 @@ def read(connection: Any, table_or_query: str) -> DataFrame:
     backend = backend_for(declared)
     if backend.batch_source is None:
         raise not_for_batches(backend, reading=True)
-    spark = spark_session(backend.jars, tasks=lambda: task_needs([declared], []))
+    open_until = reads_until.get()
+    spark = spark_session(backend.jars, tasks=lambda: task_needs([declared], []), is_in_use=open_until is not None)
     query = table_or_query
     if " " not in query.strip():
         query = "SELECT * FROM " + ".".join(quote(part, backend.dialect) for part in query.strip().split("."))
     source = backend.batch_source(declared)
-    open_until = reads_until.get()
     tasks = parallelism() if open_until is not None else 1
     return source.read(source.plan(query, parallelism=tasks), spark, open_until or _open)

@@ -23,6 +23,7 @@ from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.engine.cluster_watch import Watch, instead_of
 from ematix_flow.engine.executors import TaskNeeds, Tell
 from ematix_flow.engine.launch import set_environment, without_secrets
+from ematix_flow.families.lost_engine import engine_lost
 from ematix_flow.foundation.errors import FlowError, RunFailed
 
 if TYPE_CHECKING:
@@ -58,14 +59,16 @@ def spark_session(
     engine: EngineWish | None = None,
     tasks: Callable[[], TaskNeeds] = TaskNeeds,
     tell: Tell = lambda _: None,
+    is_in_use: bool = False,
 ) -> SparkSession:
     """The session to use: the user's own, else ours with the jars that are needed, on the engine that is asked for.
 
     `is_small` says that the work at hand is: a JVM that serves nothing else is then started for a short life. On a
-    cluster, executors are asked for what `tasks` need; `tell` hears about the wait for them.
+    cluster, executors are asked for what `tasks` need; `tell` hears about the wait for them. Raises EngineLost where the
+    session `is_in_use`, so that its frames could not go on in another one, and its engine has ended.
     """
     with _starting:
-        session = _found_or_started(needed, is_small=is_small, engine=engine, tell=tell)
+        session = _found_or_started(needed, is_small=is_small, engine=engine, tell=tell, is_in_use=is_in_use)
     if _own.watch is not None:
         _own.watch.tell = tell
     if _is_on_a_cluster(session):
@@ -86,7 +89,9 @@ def reason_of(error: FlowError) -> FlowError:
     return instead_of(error, _own.watch)
 
 
-def _found_or_started(needed: Iterable[str], *, is_small: bool, engine: EngineWish | None, tell: Tell) -> SparkSession:
+def _found_or_started(
+    needed: Iterable[str], *, is_small: bool, engine: EngineWish | None, tell: Tell, is_in_use: bool
+) -> SparkSession:
     from pyspark.sql import SparkSession
 
     wanted = set(needed)
@@ -95,7 +100,9 @@ def _found_or_started(needed: Iterable[str], *, is_small: bool, engine: EngineWi
         active = _own.session  # Spark knows an active session by its thread
     if active is not None and active is not _own.session:
         return _checked(active, wanted)
-    if active is not None and not warm.is_usable(active):  # killed or hung between two runs of this process
+    if active is not None and not warm.is_usable(active):  # killed or hung
+        if is_in_use:
+            raise engine_lost()
         warm.leave()
         _forget()
         active = None

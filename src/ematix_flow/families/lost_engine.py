@@ -14,6 +14,11 @@ def lost_engine(exc: BaseException) -> EngineLost | None:
     """Return the error to raise when the engine is gone, None when the exception says something else."""
     if not any(word in f"{type(exc).__name__} {str(exc)[:200]}" for word in _LOST) and not _is_silent(exc):
         return None
+    return engine_lost()
+
+
+def engine_lost() -> EngineLost:
+    """Return the error of a run whose engine has ended."""
     return EngineLost(
         "the Spark engine went away in the middle of the run",
         hint="run it again: nothing is lost or doubled; flow engine status shows the engines that are there",

@@ -37,7 +37,7 @@ from ematix_flow.engine.streams.targets import TableTargetWriter, TargetWriter
 from ematix_flow.engine.streams.transform import Transform
 from ematix_flow.families.lake.place import uri
 from ematix_flow.families.messages.decode import JARS
-from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PlanError, Unsupported
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PlanError, RunFailed, Unsupported
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -198,7 +198,10 @@ def engine_of(spec: StreamSpec) -> EngineWish:
 def _refuse_other_sources(spec: StreamSpec, folder: StreamFolder) -> None:
     """Spark finds the sources of a checkpoint by their order, and a stream with a window or a join has ticks beside them."""
     last = folder.last_planned()
-    known = len(folder.ends(last)) if last is not None else 0
+    try:
+        known = len(folder.ends(last)) if last is not None else 0
+    except RunFailed:  # a damaged entry is refused by the query, which says what to do
+        return
     wanted = len(spec.sources) + (spec.window is not None or spec.join is not None)
     if known and known != wanted:
         raise PlanError(
