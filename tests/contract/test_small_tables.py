@@ -29,6 +29,7 @@ from ematix_flow.backends.delta import snapshot
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Append, Deletes, Merge, Scd2, Strategy
 from ematix_flow.foundation.errors import Brake, DuplicateKeys, FlowError, LeaseHeld
+from tests import full
 from tests.contract import native
 from tests.contract.lakes import Lake, Row, merging, people, person
 from tests.contract.loading import day, declare
@@ -130,11 +131,12 @@ def test_a_small_table_becomes_what_merge_makes_of_it(
 ) -> None:
     chance = random.Random(f"{name} {seed}")
     pair = Pair(delta, monkeypatch, STRATEGIES[name])
-    for number in range(1, 6):
+    rounds = 5 if full.IS_FULL else 3
+    for number in range(1, rounds + 1):
         pair.load(some_rows(chance), number)
         if number == 2:
             pair.grow()
-    pair.load([], 6)
+    pair.load([], rounds + 1)
     assert "MERGE" not in pair.operations(pair.small)
     assert "MERGE" in pair.operations(pair.large)
     assert read_by_library(delta, pair.small) == len(pair.stored(pair.small))
