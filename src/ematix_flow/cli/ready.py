@@ -44,7 +44,7 @@ def main(words: list[str]) -> int:
         with suppress(Exception):  # what is not installed is not needed
             importlib.import_module(name)
     path, engine = Path(words[0]), int(words[1])
-    if os.getppid() != engine:  # it ended during the imports: nobody else would end this process or remove its socket
+    if os.getppid() != engine:  # it ended during the imports; no other process would end this one
         return 0
     command = _Waiting(path, engine, build()).serve()
     return _ended(command()) if command is not None else 0

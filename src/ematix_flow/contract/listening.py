@@ -1,4 +1,4 @@
-"""Listening to a broker: messages that fire workflows, one after the other, until somebody confirms them."""
+"""Listening to a broker: messages that fire workflows, one after the other, confirmed when their runs are requested."""
 
 from __future__ import annotations
 

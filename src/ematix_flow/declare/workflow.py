@@ -127,7 +127,7 @@ def _trigger(given: Any) -> TriggerOp | None:
 
 
 def _check_message(made: Workflow) -> None:
-    """A message is a name that somebody sends, or comes from a broker whose deliveries can be confirmed one by one."""
+    """A message is a name that is sent by hand, or comes from a broker whose deliveries can be confirmed one by one."""
     said = made.on_message
     if said is None or (isinstance(said, str) and said):
         return

@@ -21,7 +21,7 @@ from ematix_flow.engine.context import RunContext, open_context
 from ematix_flow.engine.cost import Meter, versions
 from ematix_flow.engine.fingerprint import fingerprint
 from ematix_flow.engine.reading import Reading, plan_reading
-from ematix_flow.engine.restart import Origin, origin_of, take
+from ematix_flow.engine.restart import Origin, origin_of, take, transform_number
 from ematix_flow.engine.result import Event, Listener, Result, TargetResult
 from ematix_flow.engine.steps import StepClock, silent
 from ematix_flow.engine.walk import Walk, close, outcome, refuse
@@ -117,7 +117,7 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock
         return load(run_id)
     except EngineLost as lost:
         # What was published before the loss, by a target of a fan-out or ahead of a transform, would be loaded twice.
-        published = spec.fan_out or str(lost.facts.get("step")).startswith("transform[")
+        published = spec.fan_out or transform_number(lost.facts.get("step")) is not None
         if published or not session.leave_lost_engine():
             raise
     clock.session = None

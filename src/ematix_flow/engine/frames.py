@@ -22,7 +22,7 @@ _open = ExitStack()  # files and views below frames that people hold stay as lon
 def read(connection: Any, table_or_query: str) -> DataFrame:
     """Return `read("lake", "raw.orders")` or `read("warehouse", "SELECT …")` as a dataframe.
 
-    Inside a run, several tasks read a large table from one snapshot, which ends with the run. Elsewhere nobody tells when
+    Inside a run, several tasks read a large table from one snapshot, which ends with the run. Elsewhere it is not known when
     the frame is no longer needed, and a snapshot that stays open keeps a database from cleaning up: there one task reads.
     """
     declared = resolve(connection).connection

@@ -42,7 +42,7 @@ class _Unasked:
 
 
 def preview_offline(spec: PipelineSpec, error: FlowError) -> Preview:
-    """The plan that the declarations give, with notes about everything that nobody could be asked for."""
+    """The plan that the declarations give, with notes about everything that could not be looked up."""
     notes = [f"not asked: {mask(error.what)}"]
     source = several(spec.source_connection)[0] if spec.source_connection else spec.loads[0].connection
     query = _query(spec, source, notes)

@@ -29,7 +29,7 @@ class TargetPlan:
     target_connection_name: str
     target_kind: str
     exists: bool | None
-    """None where nobody could be asked."""
+    """None where it could not be looked up."""
     rows: int | None
     declared_columns: tuple[str, ...]
     augmented_columns: tuple[str, ...]

@@ -39,6 +39,12 @@ class Origin:
     """The message that asked for it."""
 
 
+def transform_number(step: object) -> int | None:
+    """Return the number of the transform that a step of a run names; None for a step of the load."""
+    found = _TRANSFORM.match(str(step))
+    return int(found[1]) if found else None
+
+
 def origin_of(requested: RunRecord | None, spec: PipelineSpec, run_log: RunLog | None = None) -> Origin:
     """What a requested run asks for; a load begins anew at whichever step it failed, because its stage is gone.
 
@@ -52,11 +58,10 @@ def origin_of(requested: RunRecord | None, spec: PipelineSpec, run_log: RunLog |
     if prior is not None and _MESSAGE in prior.extras:
         told[_MESSAGE] = prior.extras[_MESSAGE]
     step = Action.of(requested).from_step
-    found = _TRANSFORM.match(step or "")
-    if found is None:
+    number = transform_number(step)
+    if number is None:
         sent = told.get(_MESSAGE)
         return Origin(told, message=Message.from_dict(sent) if isinstance(sent, Mapping) else None)
-    number = int(found[1])
     if number >= len(spec.transforms_post):
         raise PlanError(
             f"{spec.name} has no step {step}: it has {len(spec.transforms_post)} transforms now",

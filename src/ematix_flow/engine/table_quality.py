@@ -1,4 +1,4 @@
-"""Checks of a table as it stands, asked after a load or whenever somebody wants to know: `quality.run_expectations`."""
+"""Checks of a table as it stands, after a load or at any other time: `quality.run_expectations`."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Workflows that messages of a broker fire: the leader listens, and asks for a run of each message once.
 
 A message becomes a requested run whose id is made of its place at the broker, and is confirmed there when the run log has
-that run. Whoever dies in between gets the message again, and finds the run: nothing is lost, and nothing fires twice. A
-leader whose lease is over can ask for nothing, and so confirms nothing.
+that run. A leader that dies in between leaves the message to the next one, which finds the run: nothing is lost, and
+nothing fires twice. A leader whose lease is over can ask for nothing, and so confirms nothing.
 """
 
 from __future__ import annotations

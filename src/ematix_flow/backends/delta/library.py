@@ -74,7 +74,7 @@ def footer(file: LakePath) -> Any:
 
 @contextmanager
 def refusing_others(table: LakePath) -> Iterator[None]:
-    """Whoever commits between our look and our commit makes it worth nothing."""
+    """Raise LeaseHeld when another writer has committed since the table was opened."""
     from deltalake.exceptions import CommitFailedError
 
     try:

@@ -26,7 +26,7 @@ class Backlog:
 
     root: LakePath
     _known: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False)
-    """What waits, by target, as far as it was asked for: nobody else writes here, and a bucket is slow to list."""
+    """What waits, by target, as far as it was asked for: no other process writes here, and a bucket is slow to list."""
 
     def _folder(self, target: TargetWriter) -> LakePath:
         return self.root / safe_name(target.name)

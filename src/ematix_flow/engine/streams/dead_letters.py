@@ -78,7 +78,7 @@ class _Aside:
     records: DataFrame
     target: str | None
     counted: Callable[[], int | None]
-    """How many there are, without a job: asked after the good rows beside them were read. None where nobody counted."""
+    """How many there are, without a job: asked after the good rows beside them were read. None where they were not counted."""
     is_kept: bool = False
 
 

@@ -113,7 +113,7 @@ class Decoder:
         return bool(heard) if heard is not None else not self._rows.where(f"{ERROR} LIKE '{NOT_LEARNED}%'").isEmpty()
 
     def bad(self) -> int | None:
-        """Return how many messages could not be decoded, asked after they were read; None where nobody counted."""
+        """Return how many messages could not be decoded, asked after they were read; None where they were not counted."""
         return self._heard("bad")
 
     def leave(self) -> None:

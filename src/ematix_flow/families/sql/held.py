@@ -59,7 +59,7 @@ class HeldSession:
 
 
 class _Lent(SqlSession):
-    """A session of somebody else's."""
+    """A session that another part of the process owns and closes."""
 
     def __init__(self, session: SqlSession, holder: HeldSession) -> None:
         super().__init__(session.raw, translate=session._translate, begin=session._begin)
