@@ -134,13 +134,15 @@ def people_of(file: Path, *rows: tuple[int, str, str]) -> None:
         shop.executemany("INSERT INTO people VALUES (?, ?, ?)", rows)
 
 
-def jobs_into_delta(folder: Path, mode: str, lane: str, *loads: list[tuple[int, str, str]]) -> list[int]:
+def jobs_into_delta(
+    folder: Path, mode: str, lane: str, *loads: list[tuple[int, str, str]], **options: Any
+) -> list[int]:
     """Load these rows one after the other into one table, and return how many jobs each load took."""
     shop = SQLiteConnection(unique("shop"), path=str(folder / "shop.db"))
     lake = DeltaLocalConnection(unique("lake"), path=str(folder / "lake"))
 
     @ematix.pipeline(name=unique("load"), target=People, source_connection=shop, target_connection=lake, mode=mode,
-                     force_lane=lane)  # fmt: skip
+                     force_lane=lane, **options)  # fmt: skip
     def load() -> str:
         return "SELECT id, name, seen FROM people"
 
@@ -174,3 +176,19 @@ def test_a_small_delta_table_takes_two_jobs(tmp_path: Path, mode: str, versions:
     assert jobs_into_delta(tmp_path, mode, lane, rows(500, "a"), rows(600, "b"), rows(600, "b")) == [3, 2, 2]
     assert stored_in(tmp_path).count() == versions
     assert stored_in(tmp_path).where("name = 'b'").count() == 400
+
+
+def test_a_small_history_by_event_time_takes_three_jobs(tmp_path: Path) -> None:
+    """One stages the rows, one writes what is observed, one what the table becomes; two more create the tables."""
+
+    def rows(name: str, day: int) -> list[tuple[int, str, str]]:
+        return [
+            (number, name if number < 20 else "same", f"2024-01-0{day if number < 20 else 1} 00:00:00")
+            for number in range(500)
+        ]
+
+    loads = (rows("a", 1), rows("b", 2), rows("b", 2), rows("late", 1))
+    jobs = jobs_into_delta(tmp_path, "scd2", "spark", *loads, event_timestamp_column="seen")
+    assert jobs == [5, 3, 3, 3]
+    assert stored_in(tmp_path).where("is_current").count() == 500
+    assert stored_in(tmp_path).where("name = 'b'").count() == 20

@@ -55,6 +55,28 @@ def test_a_process_whose_engine_is_killed_between_two_runs_joins_another(project
     assert second == project.engines()[0]["pid"] != engine
 
 
+def test_a_script_runs_a_stream_after_a_load_on_the_engine(project: Project, engine: int) -> None:
+    """The driver of a stream is its own process, so the script leaves the engine."""
+    letters = project.folder / "letters"
+    letters.mkdir(exist_ok=True)
+    (letters / "one.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    script = (
+        "import json, pipelines\n"
+        "from ematix_flow import ObjectStoreLocalConnection, run_streaming_pipeline, spark_session\n"
+        "first = pipelines.people.sync()\n"
+        "source = ObjectStoreLocalConnection(name='letters', path='.', format='json_lines')\n"
+        "run_streaming_pipeline(name='letters', source=source, source_query='letters', target=pipelines.lake, target_prefix='raw/letters',\n"
+        "                       checkpoint='checkpoint', once=True)\n"
+        "again = pipelines.people.sync()\n"
+        "ids = [row['id'] for row in spark_session().read.parquet('lake/raw/letters').orderBy('id').collect()]\n"
+        "print(json.dumps([first.cost.session['kind'], again.cost.session['kind'], ids]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=project.folder, env={**project.environment, **KEPT},
+                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == ["warm", "local", [1, 2]]
+
+
 def test_a_run_whose_engine_is_killed_is_done_by_another(project: Project, engine: int) -> None:
     (project.folder / "asked").unlink(missing_ok=True)
     running = subprocess.Popen(project.command("run", "slow", "--json"), cwd=project.folder,

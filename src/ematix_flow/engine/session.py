@@ -108,6 +108,8 @@ def _found_or_started(
         active = None
     choice = choose(engine) if _own.records_classes_in is None else Choice()
     stays = _own.choice is not None and choice.same_place(_own.choice)
+    if stays and not choice.may_join and warm.is_joined(active):  # a stream needs a driver in this process
+        stays = False
     if active is not None and stays and wanted <= _own.jars:
         return active
     if active is not None:  # ours, but started without these jars, or elsewhere

@@ -19,6 +19,7 @@ from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.redact import mask
 
+_OWN = "part-flow-"
 _STATISTICS = 32  # columns, as many as Delta itself keeps
 
 
@@ -59,10 +60,12 @@ def _plain_columns(table: LakePath) -> Mapping[str, Any] | None:
 
 
 def add_files(
-    table: LakePath, files: Sequence[LakePath], *, how: str, token: tuple[str, int], note: str, run_id: str,
+    table: LakePath, files: Sequence[LakePath], *, how: str, token: tuple[str, int] | None, note: str | None, run_id: str,
     onto: Any = None,
 ) -> bool:  # fmt: skip
     """Move the files into the table and commit them with the token; False when a commit with the token is there.
+
+    A table that keeps no tokens is given None.
 
     With `onto`, a version as the library opened it, raises LeaseHeld when there is a later one.
     """
@@ -70,8 +73,8 @@ def add_files(
     from deltalake.transaction import AddAction
 
     found = opened(table) if onto is None else onto
-    known = found.transaction_version(token[0])
-    if known is not None and known >= token[1]:
+    known = None if token is None else found.transaction_version(token[0])
+    if token is not None and known is not None and known >= token[1]:
         return False
     actions: list[Any] = []
     with explained(table):
@@ -82,8 +85,8 @@ def add_files(
             actions.append(AddAction(name, size, {}, int(modified * 1000), True, statistics))
     fault.point("before_log_entry")
     properties = CommitProperties(
-        custom_metadata={"userMetadata": note},
-        app_transactions=[Transaction(token[0], token[1])],
+        custom_metadata=None if note is None else {"userMetadata": note},
+        app_transactions=None if token is None else [Transaction(token[0], token[1])],
         max_commit_retries=None if onto is None else 0,  # a retry would let both commits stand
     )
     with nullcontext() if onto is None else refusing_others(table):
@@ -104,7 +107,17 @@ def _moved(file: LakePath, into: LakePath) -> tuple[int, float]:
 
 def file_name(run_id: str, number: str) -> str:
     """The name of a file in the table; by it the leftovers of a run that died can be told."""
-    return f"part-flow-{run_id}-{number}.parquet"
+    return f"{_OWN}{run_id}-{number}.parquet"
+
+
+def run_of(name: str) -> str | None:
+    """Return the run that added a file by its name, None for files that were written in another way.
+
+    >>> run_of(file_name("0b6f", "0-1f2e3d4c"))
+    '0b6f'
+    >>> run_of("part-00000-c000.snappy.parquet")
+    """
+    return name.removeprefix(_OWN).rsplit("-", 2)[0] if name.startswith(_OWN) else None
 
 
 def take_back(table: Path, run_id: str) -> None:

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, NoReturn
 from ematix_flow.backends.delta.adding import can_add, take_back
 from ematix_flow.backends.delta.compaction import compact, is_due
 from ematix_flow.backends.delta.ddl import DeltaDdl, create_table
-from ematix_flow.backends.delta.small import Rewrite, rewrite_load
+from ematix_flow.backends.delta.observations import Observations
+from ematix_flow.backends.delta.observations import take_back as take_back_observations
+from ematix_flow.backends.delta.small import Rewrite, rewrite_events, rewrite_load
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.changes import GATE
 from ematix_flow.contract.lane import Tasks
-from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
 from ematix_flow.declare.strategy import Append, Changes, Deletes, Merge, Scd2, Truncate
-from ematix_flow.families.frames import pairs, spark_schema, spark_type
+from ematix_flow.families.frames import pairs, spark_schema
 from ematix_flow.families.lake.append import append, truncate, whole_rows
 from ematix_flow.families.lake.arrow_stage import write_rows
 from ematix_flow.families.lake.change import Change, StageFolder, completed
@@ -27,13 +28,11 @@ from ematix_flow.families.lake.errors import recognising, translating
 from ematix_flow.families.lake.merge import merge
 from ematix_flow.families.lake.place import LakePath, Place, local, uri
 from ematix_flow.families.lake.scd2 import scd2
-from ematix_flow.families.lake.scd2_events import RUN, Events, observations_of
-from ematix_flow.families.lake.session import active, exactly, quote, text
+from ematix_flow.families.lake.scd2_events import Events
+from ematix_flow.families.lake.session import active, exactly
 from ematix_flow.families.lake.sink import FACTS, LakeSink, taken
 from ematix_flow.families.lake.staging import watched
 from ematix_flow.families.lake.state import Load, WriterState
-from ematix_flow.families.sql.observations import missing_steps
-from ematix_flow.families.sql.scd2_events import GONE, HASH
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import DriftError, LeaseHeld
 
@@ -61,6 +60,9 @@ class DeltaSink(LakeSink):
 
     def _observations(self, schema: str, table: str) -> DeltaTable:
         return self._table(schema, f"{table}__observations")
+
+    def _observed(self, job: WriteJob) -> Observations:
+        return Observations(self._observations(job.shape.table.schema, job.shape.table.name), job)
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
         """Folders of partitions are Spark's work, and so are buckets."""
@@ -138,20 +140,24 @@ class DeltaSink(LakeSink):
         if self._can_add(job, opening):
             return self._add(job, facts, opening, load)
         with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
-            rewritten = self._rewritten(job, facts)
+            by_events = _goes_by_events(job)
+            if by_events:
+                take_back_observations(self._observed(job).table, job.run_id)
+                self._observed(job).follow(self._ddl)
+            rewritten = self._rewritten(job, facts, by_events=by_events)
             if rewritten is not None:
-                load = self.announce(job, load, rewritten.counts, facts=facts, after=None)
+                load = self.announce(job, load, rewritten.counts, facts=facts, after=_after(job, rewritten.counts))
+                if by_events:
+                    self._observed(job).remember_files(StageFolder(self.stage_folder(job)))
                 added = table.add(rewritten.files, rewritten.how, writer=job.writer, load=load, onto=rewritten.onto)
                 return load if added else self._refuse(job, opening, load)
             before = table.version()
-            if isinstance(job.strategy, Scd2) and job.strategy.event_time:
-                self._follow(job)
             change, remembered = self._planned(job, facts, opening)
-            load = self.announce(job, load, change.counts, facts=facts, after=_after(job, change))
+            load = self.announce(job, load, change.counts, facts=facts, after=_after(job, change.counts))
             if isinstance(remembered, Change):
                 self._keep_gate(job, remembered, load)
             elif remembered is not None:
-                self._remember(job, remembered)
+                self._observed(job).remember(remembered, StageFolder(self.stage_folder(job)))
             if change.how == "merge" and table.version() != before:
                 raise LeaseHeld(f"another writer changed {job.shape.table.qualified} meanwhile; nothing was loaded",
                                 hint="run it again")  # fmt: skip
@@ -159,11 +165,13 @@ class DeltaSink(LakeSink):
                 self._refuse(job, opening, load)
         return load
 
-    def _rewritten(self, job: WriteJob, facts: Facts) -> Rewrite | None:
+    def _rewritten(self, job: WriteJob, facts: Facts, *, by_events: bool) -> Rewrite | None:
         """The files of a small table after the load; None where the table changes in another way."""
-        stage = self._staged(job)
+        stage, table, folder = self._staged(job), self._target(job).path, StageFolder(self.stage_folder(job))
         refuse_broken(facts, lambda: stage, job)
-        return rewrite_load(self._target(job).path, job, stage, facts.rows, StageFolder(self.stage_folder(job)))
+        if by_events:
+            return rewrite_events(table, self._observed(job), job, stage, facts.rows, folder)
+        return rewrite_load(table, job, stage, facts.rows, folder)
 
     def _refuse(self, job: WriteJob, opening: Opening, load: Load) -> NoReturn:
         """The state is older than the table: the next run begins after what the table says."""
@@ -230,49 +238,13 @@ class DeltaSink(LakeSink):
     def _events(
         self, stage: DataFrame, target: DataFrame, events: Events, job: WriteJob, *, staged: int
     ) -> tuple[Change, DataFrame]:
-        known = self._known(job)
-        seed = events.seeded(target) if known.isEmpty() and not target.isEmpty() else None
+        known = self._observed(job).known()
+        is_empty = self._target(job).is_empty()
+        seed = events.seeded(target) if not is_empty and known.isEmpty() else None
         known = known if seed is None else seed
         new = events.new_observations(stage, target, known, staged=staged)
-        change = events.change(stage, target, known, new, staged=staged)
-        return change, new if seed is None else new.unionByName(seed)
-
-    def _known(self, job: WriteJob) -> DataFrame:
-        """Observations of published loads; an earlier try of this run does not count."""
-        from pyspark.sql.functions import expr
-
-        table = self._observations(job.shape.table.schema, job.shape.table.name)
-        columns = observations_of(job.shape).columns
-        if not table.exists:
-            return active().createDataFrame([], spark_schema(pairs(columns)))
-        kept = table.read().where(f"{RUN} <> {text(job.run_id)}")
-        there = set(kept.columns)
-        missing = [column for column in columns if column.name not in there]
-        added = [f"CAST(NULL AS {spark_type(column.type)}) AS {quote(column.name)}" for column in missing]
-        known = kept.selectExpr(*(quote(column.name) for column in columns if column.name in there), *added)
-        # An observation is the same one when it comes again with columns that were added since.
-        hashed = Words(job).row_hash(job.shape.declared.column_names, alias="o")
-        return known.alias("o").withColumn(HASH, expr(f"CASE WHEN {GONE} THEN {HASH} ELSE {hashed} END"))
-
-    def _follow(self, job: WriteJob) -> None:
-        """The observations take the columns and types that their table has taken since."""
-        table = observations_of(job.shape)
-        shape = TargetShape(table, table)
-        state = self._ddl.inspect(shape)
-        if state is not None:
-            self._ddl.apply(shape, missing_steps(self._ddl, job.shape, shape, state))
-
-    def _remember(self, job: WriteJob, remembered: DataFrame) -> None:
-        table = self._observations(job.shape.table.schema, job.shape.table.name)
-        if not table.exists:
-            create_table(table, observations_of(job.shape))
-        self._take_back(table, job.run_id)
-        table.append(remembered, StageFolder(self.stage_folder(job)))
-
-    def _take_back(self, table: DeltaTable, run_id: str) -> None:
-        mine = f"{RUN} = {text(run_id)}"
-        if table.exists and not table.read().where(mine).isEmpty():
-            table.delete(mine)
+        change = events.change(stage, target, known, new, staged=staged, is_empty=is_empty)
+        return change, new.rows if seed is None else new.rows.unionByName(seed)
 
     def find_load(self, writer: str, load: Load) -> Load | None:
         table = self._table(load.schema, load.table)
@@ -298,7 +270,7 @@ class DeltaSink(LakeSink):
         if self.place.is_local:  # nobody else adds files that were written before
             take_back(self._table(load.schema, load.table).folder, load.run_id)
         with translating("taking back observations"):
-            self._take_back(self._observations(load.schema, load.table), load.run_id)
+            take_back_observations(self._observations(load.schema, load.table), load.run_id)
 
     def settle(
         self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
@@ -306,10 +278,11 @@ class DeltaSink(LakeSink):
         """As every lake; and many small files become a few, now and then."""
         settled = super().settle(job, opening, result, error)
         if result is not None and error is None and not job.rehearsal:
-            table = self._target(job)
-            if is_due(table.version()):
-                with self.place.locked(job.shape.declared.qualified):
-                    compact(table.path)
+            beside = [self._observed(job).table] if _goes_by_events(job) else []
+            for table in (self._target(job), *beside):
+                if is_due(table.version()):
+                    with self.place.locked(job.shape.declared.qualified):
+                        compact(table.path)
         return settled
 
     def finish_load(self, load: Load) -> None:
@@ -322,13 +295,12 @@ class DeltaSink(LakeSink):
                 observed.keep_keys_of(self._table(load.schema, load.table), keys, folder)
 
 
-def _after(job: WriteJob, change: Change) -> dict[str, list[str]] | None:
+def _goes_by_events(job: WriteJob) -> bool:
+    return isinstance(job.strategy, Scd2) and job.strategy.event_time is not None
+
+
+def _after(job: WriteJob, counts: Counts) -> dict[str, list[str]] | None:
     strategy = job.strategy
-    if (
-        isinstance(strategy, Scd2)
-        and strategy.event_time
-        and strategy.deletes is Deletes.HARD
-        and change.counts.deleted
-    ):
+    if isinstance(strategy, Scd2) and strategy.event_time and strategy.deletes is Deletes.HARD and counts.deleted:
         return {"forget": list(strategy.keys)}
     return None

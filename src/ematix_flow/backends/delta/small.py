@@ -18,9 +18,12 @@ from ematix_flow.families.lake.merge import draft_merge
 from ematix_flow.families.lake.place import LakePath, local, remove, uri
 from ematix_flow.families.lake.rewriting import NEW, OLD, PART, Outcome, rewritten
 from ematix_flow.families.lake.scd2 import draft_scd2
+from ematix_flow.families.lake.scd2_events import Events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from ematix_flow.backends.delta.observations import Observations
 
 _CONTENT = "content"
 _JOIN = "merge"  # both sides are one sorted partition; to broadcast one of them would be a job of its own
@@ -52,6 +55,26 @@ def rewrite_load(table: LakePath, job: WriteJob, stage: DataFrame, staged: int, 
     if outcome.twice:
         check_keys(stage, job, keys)
     return None if outcome.unclear else _outcome(found, draft, outcome, folder)
+
+
+def rewrite_events(
+    table: LakePath, observed: Observations, job: WriteJob, stage: DataFrame, staged: int, folder: StageFolder
+) -> Rewrite | None:
+    """Do the same for a history by event time; what it observed is then to be remembered from the stage folder."""
+    found, known = _small(table, job.shape.table.column_names, staged), observed.known_if_small()
+    if found is None or known is None or (found.rows and not known[1]):  # a table that is to be observed first
+        return None
+    assert isinstance(job.strategy, Scd2)  # noqa: S101  the caller's match
+    events = Events(Words(job), job.strategy, folder, side=_one_sorted)
+    rows, target, remembered = (_one_sorted(frame) for frame in (stage, found.read(), known[0]))
+    new = events.new_observations(rows, target, remembered, staged=staged)
+    draft = events.draft(rows, target, remembered, new, staged=staged)
+    outcome = _written(rewritten(target, draft, found.schema), folder)
+    return None if outcome.unclear else _outcome(found, draft, outcome, folder)
+
+
+def _one_sorted(frame: DataFrame) -> DataFrame:
+    return frame.coalesce(1).hint(_JOIN)
 
 
 def rewrite_by(table: LakePath, change: Change, folder: StageFolder) -> Rewrite | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -38,23 +38,29 @@ class StageFolder:
 
     path: LakePath
 
-    def keep(self, name: str, frame: DataFrame) -> DataFrame:
-        """Write a frame once and read it from there on."""
+    def keep(self, name: str, frame: DataFrame, schema: str | None = None) -> DataFrame:
+        """Write a frame once and return it as read from there; its `schema` is asked for unless it is given."""
         where = uri(self.path / name)
         frame.write.mode("overwrite").parquet(where)
-        return frame.sparkSession.read.schema(frame.schema).parquet(where)
+        return frame.sparkSession.read.schema(schema or frame.schema).parquet(where)
 
-    def keep_actions(self, actions: DataFrame) -> tuple[DataFrame, Tally]:
-        """Write actions once, and return them with what they add up to, which is counted while they are written."""
+    def keep_counted(
+        self, name: str, frame: DataFrame, questions: Sequence[str], schema: str | None = None
+    ) -> tuple[DataFrame, Mapping[str, Any]]:
+        """Write a frame once, and return it with the answers to some aggregates, found while it is written."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import expr
 
-        if is_sail(actions.sparkSession):  # it observes nothing: the actions are read once more
-            kept = self.keep("actions", actions)
-            return kept, Tally.told(kept.selectExpr(*Tally.questions()).collect()[0].asDict())
+        if is_sail(frame.sparkSession):  # it observes nothing: the rows are read once more
+            kept = self.keep(name, frame, schema)
+            return kept, kept.selectExpr(*questions).collect()[0].asDict()
         watch = Observation()
-        kept = self.keep("actions", actions.observe(watch, *map(expr, Tally.questions())))
-        return kept, Tally.told(watch.get)
+        return self.keep(name, frame.observe(watch, *map(expr, questions)), schema), watch.get
+
+    def keep_actions(self, actions: DataFrame) -> tuple[DataFrame, Tally]:
+        """Write actions once, and return them with what they add up to."""
+        kept, told = self.keep_counted("actions", actions, Tally.questions())
+        return kept, Tally.told(told)
 
 
 @dataclass(frozen=True)

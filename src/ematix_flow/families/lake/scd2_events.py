@@ -6,7 +6,8 @@ the next one takes back by that mark. So the table's own commit decides what was
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO, TargetShape
@@ -14,8 +15,8 @@ from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, Column
-from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.change import DELETE, WRITE, Change, StageFolder, action, image
+from ematix_flow.families.frames import pairs, spark_schema, spark_type
+from ematix_flow.families.lake.change import DELETE, WRITE, Change, Draft, StageFolder, Tally, action, image
 from ematix_flow.families.lake.columns import ROWS_SO_FAR, Words, instant, plus, to_instant
 from ematix_flow.families.lake.scd2 import expired, forgotten
 from ematix_flow.families.lake.session import quote, text
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RUN = "_run_id"
+OBSERVATIONS = "observations"  # the folder of new ones in the stage
 
 
 def observations_of(shape: TargetShape) -> TableSpec:
@@ -35,16 +37,36 @@ def observations_of(shape: TargetShape) -> TableSpec:
     return replace(spec, columns=(*spec.columns, Column(UUID(), nullable=False, name=RUN)))
 
 
-class Events:
-    """One load of events: its new observations, and what they make of the table."""
+def _as_it_is(frame: DataFrame) -> DataFrame:
+    return frame
 
-    def __init__(self, words: Words, strategy: Scd2, folder: StageFolder) -> None:
+
+@dataclass(frozen=True)
+class NewObservations:
+    """Observations that are not remembered yet; so many of them are rows of the stage, the others are keys that are gone."""
+
+    rows: DataFrame
+    staged: int
+
+
+class Events:
+    """One load of events: its new observations, and what they make of the table.
+
+    `side` is applied to frames before they are joined.
+    """
+
+    def __init__(
+        self, words: Words, strategy: Scd2, folder: StageFolder, *, side: Callable[[DataFrame], DataFrame] = _as_it_is
+    ) -> None:
         self.w = words
         self.strategy = strategy
         self.folder = folder
+        self._side = side
         self._keys = [quote(key) for key in strategy.keys]
 
-    def new_observations(self, stage: DataFrame, target: DataFrame, known: DataFrame, *, staged: int) -> DataFrame:
+    def new_observations(
+        self, stage: DataFrame, target: DataFrame, known: DataFrame, *, staged: int
+    ) -> NewObservations:
         """What the stage tells that is not remembered yet, and keys that are gone; kept in the stage folder."""
         found = self._unknown(stage, known)
         if self.strategy.deletes is not None:
@@ -52,17 +74,37 @@ class Events:
             current = target.where(quote(IS_CURRENT)).count()
             check_deletes(self.w.job, staged=staged, existing=current, missing=missing.count())
             if self.strategy.deletes is Deletes.SOFT:
-                found = found.unionByName(self._gone(missing))
-        return self.folder.keep("observations", found)
+                found = self._side(found.unionByName(self._gone(missing)))
+        schema = spark_schema(pairs(observations_of(self.w.job.shape).columns))
+        kept, told = self.folder.keep_counted(OBSERVATIONS, found, [f"count_if(NOT {quote(GONE)}) AS `staged`"], schema)
+        return NewObservations(self._side(kept), int(told["staged"]))
 
-    def change(self, stage: DataFrame, target: DataFrame, known: DataFrame, new: DataFrame, *, staged: int) -> Change:
-        """Actions that make the versions of every touched key what they must be."""
+    def change(
+        self,
+        stage: DataFrame,
+        target: DataFrame,
+        known: DataFrame,
+        new: NewObservations,
+        *,
+        staged: int,
+        is_empty: bool,
+    ) -> Change:
+        """Return the actions of `draft`, worked out; only rows to append where the table `is_empty`."""
+        made = self.draft(stage, target, known, new, staged=staged).worked_out(target, self.folder)
+        if is_empty:
+            return replace(made, how="append", frame=made.frame.selectExpr(*(quote(name) for name in self.w.table)))
+        return made
+
+    def draft(
+        self, stage: DataFrame, target: DataFrame, known: DataFrame, new: NewObservations, *, staged: int
+    ) -> Draft:
+        """Return the actions that make the versions of every touched key what they must be."""
         from pyspark.sql.functions import expr
 
-        touched = new.selectExpr(*self._keys).distinct().alias("s")
+        touched = self._side(new.rows.selectExpr(*self._keys).distinct()).alias("s")
         same_key = expr(self.w.equal(self.strategy.keys))
-        remembered = known.unionByName(new, allowMissingColumns=True).alias("t").join(touched, same_key, "left_semi")
-        versions = self._versions(remembered)
+        remembered = self._side(known.unionByName(new.rows, allowMissingColumns=True))
+        versions = self._versions(remembered.alias("t").join(touched, same_key, "left_semi"))
         present = target.alias("t").join(touched, same_key, "left_semi")
         actions = self._differences(versions, present)
         if self.strategy.ttl is not None:
@@ -72,12 +114,11 @@ class Events:
             actions = actions.unionByName(expired(others, self.w, self.strategy))
         if self.strategy.deletes is Deletes.HARD:
             actions = actions.unionByName(forgotten(stage, target, self.w, self.strategy))
-        kept, tally = self.folder.keep_actions(actions)
-        unchanged = staged - new.where(f"NOT {quote(GONE)}").count()
-        counts = Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)
-        if target.isEmpty():
-            return Change("append", kept.selectExpr(*(quote(name) for name in self.w.table)), counts)
-        return Change("merge", kept, counts, (*self.strategy.keys, VALID_FROM))
+
+        def counts(tally: Tally, existing: Callable[[], int]) -> Counts:
+            return Counts(staged, tally.inserted, tally.updated, staged - new.staged, tally.closed, tally.deleted)
+
+        return Draft(actions, self.w.table, (*self.strategy.keys, VALID_FROM), quote(IS_CURRENT), counts)
 
     def seeded(self, target: DataFrame) -> DataFrame:
         """Versions that are already there were observed when they began: a history kept by processing time goes on."""
@@ -100,7 +141,9 @@ class Events:
             GONE: "false",
             HASH: self.w.row_hash(self.w.declared),
         }
-        rows = stage.alias("s").selectExpr(*self._observation(values)).dropDuplicates([*self.strategy.keys, HASH])
+        rows = self._side(
+            stage.alias("s").selectExpr(*self._observation(values)).dropDuplicates([*self.strategy.keys, HASH])
+        )
         same = f"{self.w.equal(self.strategy.keys)} AND t.{HASH} = s.{HASH}"
         return rows.alias("s").join(known.alias("t"), expr(same), "left_anti")
 
