@@ -46,6 +46,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What a system does not keep yet must fail, and says why."""
     for item in items:
+        alone = item.get_closest_marker("embedded")
+        if alone is not None and os.environ.get(native.ENGINE_VARIABLE) == "warm":
+            item.add_marker(pytest.mark.skip(reason=f"not on a warm engine: {alone.args[0]}"))
         if isinstance(item, pytest.Function):
             params = item.callspec.params if hasattr(item, "callspec") else {}
             reason = GAPS.get((item.originalname, str(params.get("harness")))) or native.gap(

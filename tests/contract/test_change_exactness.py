@@ -16,7 +16,7 @@ from tests.harness.base import Harness
 from tests.streams.change_events import debezium, maxwell, mysql
 from tests.streams.change_files import Followed
 
-pytestmark = pytest.mark.offers("changes")
+pytestmark = [pytest.mark.offers("changes"), pytest.mark.embedded("a stream's driver is its own process")]
 NOT_THERE = "__debezium_unavailable_value"
 
 

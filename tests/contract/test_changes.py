@@ -41,7 +41,7 @@ from tests.services.kafka import Kafka
 from tests.streams.change_events import T0, Message, connect_schema, debezium, maxwell, tombstone
 from tests.streams.kafka_topics import new_topic, send
 
-pytestmark = pytest.mark.offers("changes")
+pytestmark = [pytest.mark.offers("changes"), pytest.mark.embedded("a stream's driver is its own process")]
 BEGAN = datetime.fromtimestamp(T0 / 1000, timezone.utc)
 
 

@@ -29,7 +29,10 @@ from ematix_flow.foundation.errors import BadValue
 from tests.contract import native
 from tests.contract.loading import unique
 
-pytestmark = pytest.mark.skipif(native.is_native(), reason="counts jobs of Spark's scheduler")
+pytestmark = [
+    pytest.mark.skipif(native.is_native(), reason="counts jobs of Spark's scheduler"),
+    pytest.mark.embedded("counts jobs of Spark's scheduler"),
+]
 ORDERS = "id,placed,note,amount,day\n1,2024-01-01 10:00:00,1.50,2.25,2024-01-01\n2.0,2024-01-01T10:00:00+02:00,,3,2024-01-02\n"
 
 

@@ -23,6 +23,8 @@ from tests.contract.loading import declare, unique
 from tests.harness import HARNESSES
 from tests.harness.feeds import BROKERS, FEEDS, Broker, Feed
 
+pytestmark = pytest.mark.embedded("a stream's driver is its own process")
+
 TIMES = {"once": 1, "exactly": 1, "at least": 2}
 BY_DEFAULT = (("files", "sqlite"), ("kafka", "kafka"), ("files", "rabbitmq"))
 """One for each word; the other pairs share the code of their source, and that of their target."""

@@ -25,6 +25,8 @@ from tests.contract.loading import declare, unique
 from tests.harness.base import Harness
 from tests.harness.feeds import BROKERS, FEEDS, Broker, Feed
 
+pytestmark = pytest.mark.embedded("a stream's driver is its own process")
+
 # Each broker has tests of its own; here one without offsets stands for the others by default.
 _SEEN = ("kafka", "rabbitmq", "files")
 

@@ -33,6 +33,8 @@ from tests.harness.base import Harness
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import group_offsets, new_topic, send
 
+pytestmark = pytest.mark.embedded("a stream's driver is its own process")
+
 Stream = Callable[..., Any]
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 import os
 from typing import Annotated, Any
 
-from ematix_flow import BigInt, DeltaLocalConnection, DuckDBConnection, PostgresConnection, Text, ematix, pk
+from ematix_flow import (
+    BigInt,
+    DeltaLocalConnection,
+    DuckDBConnection,
+    PostgresConnection,
+    Text,
+    TimestampTZ,
+    ematix,
+    pk,
+)
 
 _KIND, _PLACE = os.environ["CRASH_TARGET"].split("|")
 _MAKE = {
@@ -51,3 +60,21 @@ def merge_numbers(spark: Any) -> Any:
     """The texts of the day that the environment names, and as many new rows."""
     day = int(os.environ.get("CRASH_DAY", "0"))
     return spark.range(0, ROWS + day, 1, 4).selectExpr("id AS n", f"'day {day}' AS text")
+
+
+@ematix.table(schema=os.environ.get("CRASH_SCHEMA", "crash"), name="numbers")
+class DatedNumbers:
+    """Rows with a key and the moment of their change."""
+
+    n: Annotated[BigInt, pk()]
+    text: Text
+    at: TimestampTZ
+
+
+@ematix.pipeline(target=DatedNumbers, target_connection=CONNECTION, mode="scd2", event_timestamp_column="at")
+def observe_numbers(spark: Any) -> Any:
+    """Every number as it is on the day that the environment names."""
+    day = int(os.environ.get("CRASH_DAY", "0"))
+    return spark.range(0, ROWS, 1, 4).selectExpr(
+        "id AS n", f"'day {day}' AS text", f"timestamp'2024-01-0{day + 1} 00:00:00Z' AS at"
+    )

@@ -189,19 +189,42 @@ def test_a_small_delta_table_is_that_of_one_day_whenever_its_run_is_killed(targe
     assert _strays(target) == set()
 
 
-def _numbers(target: dict[str, str]) -> Any:
+# By default the kill between the observations, which are there then, and the table that they explain.
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("target", "point"),
+    [
+        _case("delta", "after_observations", "warm"),
+        *(_case("delta", point, "local") for point in ("before_publish", "before_log_entry", "after_publish")),
+    ],
+    indirect=["target"],
+)
+def test_a_small_history_by_event_time_knows_only_what_was_published(target: dict[str, str], point: str) -> None:
+    assert flow_run(target, "observe_numbers").returncode == 0
+    killed = flow_run({**target, "CRASH_DAY": "1"}, "observe_numbers", fault=point)
+    assert killed.returncode in KILLED, killed.stderr
+    again = flow_run({**target, "CRASH_DAY": "2"}, "observe_numbers")
+    assert again.returncode == 0, again.stderr
+    days = (0, 1, 2) if point == "after_publish" else (0, 2)
+    every = sorted((n, f"day {day}") for n in range(ROWS) for day in days)
+    assert _texts(target) == _texts(target, "numbers__observations") == every
+    assert _strays(target) == set()
+    assert [name for name in _strays(target, "numbers__observations") if name.startswith("part-flow-")] == []
+
+
+def _numbers(target: dict[str, str], name: str = "numbers") -> Any:
     from deltalake import DeltaTable
 
-    return DeltaTable(f"{target['CRASH_TARGET'].split('|')[1]}/{target['CRASH_SCHEMA']}/numbers")
+    return DeltaTable(f"{target['CRASH_TARGET'].split('|')[1]}/{target['CRASH_SCHEMA']}/{name}")
 
 
-def _texts(target: dict[str, str]) -> list[tuple[int, str]]:
-    rows = _numbers(target).to_pyarrow_table(columns=["n", "text"]).to_pylist()
+def _texts(target: dict[str, str], name: str = "numbers") -> list[tuple[int, str]]:
+    rows = _numbers(target, name).to_pyarrow_table(columns=["n", "text"]).to_pylist()
     return sorted((row["n"], row["text"]) for row in rows)
 
 
-def _strays(target: dict[str, str]) -> set[str]:
+def _strays(target: dict[str, str], name: str = "numbers") -> set[str]:
     """Return the files in the table's folder that no version of it names."""
-    folder = Path(_numbers(target).table_uri.removeprefix("file://"))
+    folder = Path(_numbers(target, name).table_uri.removeprefix("file://"))
     logged = "".join(file.read_text() for file in (folder / "_delta_log").glob("*.json"))
     return {file.name for file in folder.glob("*.parquet") if file.name not in logged}

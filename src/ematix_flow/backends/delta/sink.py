@@ -149,6 +149,7 @@ class DeltaSink(LakeSink):
                 load = self.announce(job, load, rewritten.counts, facts=facts, after=_after(job, rewritten.counts))
                 if by_events:
                     self._observed(job).remember_files(StageFolder(self.stage_folder(job)))
+                    fault.point("after_observations")
                 added = table.add(rewritten.files, rewritten.how, writer=job.writer, load=load, onto=rewritten.onto)
                 return load if added else self._refuse(job, opening, load)
             before = table.version()
