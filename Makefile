@@ -1,6 +1,9 @@
 PYTHON ?= python3
 ARGS ?=
 
+# A command imports hundreds of modules, and the tests run hundreds of commands: what Python has compiled is kept.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-full lint unit coverage services servers bench docs lock dist sbom audit clean
 
