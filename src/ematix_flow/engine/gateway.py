@@ -28,6 +28,7 @@ from ematix_flow.engine.java import find_java
 
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _LAUNCHER = "org.apache.spark.launcher.Main"
+_VECTORS = "--add-modules=jdk.incubator.vector"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _LOOK = 0.01
 # What the launcher takes from the settings for the JVM's own command line; the others are passed on as they are.
@@ -119,7 +120,21 @@ def _composed(java: Path, home: Path, tail: list[str]) -> list[str] | None:
     answer = [word.decode() for word in asked.stdout.partition(b"\0\n")[2].split(b"\0") if word]
     if asked.returncode != 0 or _SUBMIT not in answer:
         return None
-    return answer[: answer.index(_SUBMIT) + 1]
+    head = answer[: answer.index(_SUBMIT) + 1]
+    return head if _has_vectors(java) else [word for word in head if word != _VECTORS]
+
+
+def _has_vectors(java: Path) -> bool:
+    """Whether a Java has the module of vectors, without which it refuses to start when it is asked for.
+
+    Spark's linear algebra is faster with it; small runtimes, as packages of Python bring them, leave it out.
+    """
+    command = [str(java), "--list-modules"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    except (OSError, subprocess.TimeoutExpired):
+        return True
+    return listed.returncode != 0 or _VECTORS.partition("=")[2] in listed.stdout
 
 
 def _keep(file: Path, head: list[str]) -> None:

@@ -29,7 +29,7 @@ from ematix_flow.families.lake.merge import merge
 from ematix_flow.families.lake.place import LakePath, Place, local, uri
 from ematix_flow.families.lake.scd2 import scd2
 from ematix_flow.families.lake.scd2_events import Events
-from ematix_flow.families.lake.session import active, exactly
+from ematix_flow.families.lake.session import active, exactly, interpreted
 from ematix_flow.families.lake.sink import FACTS, LakeSink, taken
 from ematix_flow.families.lake.staging import watched
 from ematix_flow.families.lake.state import Load, WriterState
@@ -170,9 +170,10 @@ class DeltaSink(LakeSink):
         """The files of a small table after the load; None where the table changes in another way."""
         stage, table, folder = self._staged(job), self._target(job).path, StageFolder(self.stage_folder(job))
         refuse_broken(facts, lambda: stage, job)
-        if by_events:
-            return rewrite_events(table, self._observed(job), job, stage, facts.rows, folder)
-        return rewrite_load(table, job, stage, facts.rows, folder)
+        with interpreted(active(), rows=facts.rows):
+            if by_events:
+                return rewrite_events(table, self._observed(job), job, stage, facts.rows, folder)
+            return rewrite_load(table, job, stage, facts.rows, folder)
 
     def _refuse(self, job: WriteJob, opening: Opening, load: Load) -> NoReturn:
         """The state is older than the table: the next run begins after what the table says."""

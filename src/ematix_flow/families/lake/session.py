@@ -27,6 +27,9 @@ EXACT = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
 }
 
+_FEW_ROWS = 20_000
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+
 
 @contextmanager
 def starting_with(start: Callable[[], SparkSession]) -> Iterator[None]:
@@ -111,3 +114,10 @@ def quote(name: str) -> str:
 def text(value: str) -> str:
     """A text literal of Spark SQL."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+@contextmanager
+def interpreted(spark: SparkSession, *, rows: int) -> Iterator[None]:
+    """Evaluate expressions inside without compiled code if there are few `rows`: they are through before it is compiled."""
+    with settings(spark, _INTERPRETED if rows <= _FEW_ROWS else {}):
+        yield
