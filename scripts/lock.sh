@@ -12,7 +12,9 @@ locked() {
     --no-emit-index-url --quiet --output-file "$file" "$@"
 }
 
-locked requirements.lock --all-extras --group dev --group build "$@"
+locked requirements.lock --extra all --extra native --group dev --group build "$@"
+# Installed by make setup only where there is no Java and nobody is root.
+locked requirements-java.lock --extra java --constraint requirements.lock
 # What the demo uses, and what installs and builds packages: parts of the same choice.
 locked requirements-demo.lock --extra sqlite --extra duckdb --extra delta --extra engine --group build --constraint requirements.lock
 ${UV:-.venv/bin/uv} pip compile --group build --universal --python-version 3.10 --generate-hashes --no-header --no-annotate \

