@@ -19,7 +19,9 @@ from typing import NoReturn
 ROOT = Path(__file__).resolve().parent.parent
 VENV = ROOT / ".venv"
 VENV_PYTHON = VENV / "bin" / "python"
-BUILD_LOCK, DEMO_LOCK, JAVA_LOCK, LOCK = (ROOT / f"requirements{part}.lock" for part in ("-build", "-demo", "-java", ""))
+BUILD_LOCK, DEMO_LOCK, JAVA_LOCK, LOCK = (
+    ROOT / f"requirements{part}.lock" for part in ("-build", "-demo", "-java", "")
+)
 STAMP = VENV / "setup.stamp"
 LOG = VENV / "setup.log"
 OLDEST = (3, 10)
@@ -186,7 +188,17 @@ def provide_java() -> None:
         apt_install([first_in_apt(JAVA_PACKAGES)], otherwise=sought.stderr.strip())
     else:
         say(f"no Java here: installing one into .venv ({JAVA_LOCK.name})")
-        install([str(VENV / "bin" / "uv"), "pip", "install", "--require-hashes", "--no-build-isolation", "-r", str(JAVA_LOCK)])
+        install(
+            [
+                str(VENV / "bin" / "uv"),
+                "pip",
+                "install",
+                "--require-hashes",
+                "--no-build-isolation",
+                "-r",
+                str(JAVA_LOCK),
+            ]
+        )
     again = in_venv("ematix_flow.engine.java")
     if again.returncode != 0:
         give_up(again.stderr.strip())

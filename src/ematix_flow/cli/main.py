@@ -16,6 +16,7 @@ from ematix_flow.cli.lazy import FlowGroup, Lazy
 from ematix_flow.cli.moments import duration
 from ematix_flow.cli.output import Output
 from ematix_flow.foundation import interactive
+from ematix_flow.foundation.early_jvm import start_early
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.logs import mask_every_log_record
 
@@ -106,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         taken = hand_over(given)
         if taken is not None:
             return taken
+        start_early(given)
     return in_this_process(given)
 
 

@@ -63,6 +63,8 @@ class RunContext:
     """How many rows the source says it has."""
     is_little: bool = False
     """Whether the tables of the query are small, where nobody has counted their rows."""
+    in_arrow: bool = False
+    """Whether the rows of the one target go through Python's part of the tasks only, so that the JVM has little to do."""
     stream: str = ""
     """The window that is loaded, as commit tokens know it; empty for a load that has none."""
     read_once: bool = False
@@ -87,9 +89,14 @@ class RunContext:
 
     @property
     def _is_small(self) -> bool:
-        """Few rows to read, and little to compare them with; before anybody has counted, the files are weighed."""
+        """Little work for the JVM: few rows to read, or Arrow batches, and little to compare them with.
+
+        Before anybody has counted the rows, the files are weighed.
+        """
         sources = self.source_backend.tasks_reading.folders(self.source)
-        if self.rows is not None:
+        if self.in_arrow and not self.spec.transforms_post and not any(item.load.checks for item in self.loads):
+            is_little = True
+        elif self.rows is not None:
             is_little = is_small(self.rows)
         else:
             is_little = self.is_little or (

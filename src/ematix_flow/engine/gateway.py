@@ -12,12 +12,9 @@ import json
 import logging
 import os
 import shlex
-import shutil
-import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,6 +22,7 @@ from pathlib import Path
 
 from ematix_flow.engine.jars import cache_folder
 from ematix_flow.engine.java import find_java
+from ematix_flow.foundation import early_jvm
 
 _SUBMIT = "org.apache.spark.deploy.SparkSubmit"
 _LAUNCHER = "org.apache.spark.launcher.Main"
@@ -147,36 +145,25 @@ def _keep(file: Path, head: list[str]) -> None:
 
 def _launched(command: list[str]) -> tuple[subprocess.Popen[bytes], int, str]:
     """Start the JVM and return it with the port and the secret of its gateway; raise what pyspark raises if it ends."""
-    folder = Path(tempfile.mkdtemp(prefix="ematix-flow-gateway-"))
-    file = folder / "gateway"
     environment = {
         **os.environ,
         "SPARK_HOME": str(_spark_home()),
         "PYTHONHASHSEED": "0",  # as spark-submit sets it: Python workers must agree on the hash of a text
         "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(file),
     }
+    jvm = early_jvm.launch(command, environment)
     try:
-        process = subprocess.Popen(  # noqa: S603  composed by Spark's launcher
-            command, stdin=subprocess.PIPE, env=environment, preexec_fn=_leave_signals_to_the_driver
-        )
-        while process.poll() is None and not file.is_file():
+        while jvm.process.poll() is None and not jvm.file.is_file():
             time.sleep(_LOOK)
-        if not file.is_file():
+        if not jvm.file.is_file():
             from pyspark.errors import PySparkRuntimeError
 
             raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
-        content = file.read_bytes()
+        content = jvm.file.read_bytes()
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        jvm.forget()
     port, length = struct.unpack("!ii", content[:8])
-    return process, port, content[8 : 8 + length].decode()
-
-
-def _leave_signals_to_the_driver() -> None:
-    """Ignore Ctrl-C and SIGTERM, which reach the whole group: the driver hears them, and ends the JVM in order."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
+    return jvm.process, port, content[8 : 8 + length].decode()
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:

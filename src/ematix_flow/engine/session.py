@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import importlib
 import logging
 import os
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -24,6 +22,7 @@ from ematix_flow.engine.cluster_watch import Watch, instead_of
 from ematix_flow.engine.executors import TaskNeeds, Tell
 from ematix_flow.engine.launch import set_environment, without_secrets
 from ematix_flow.families.lost_engine import engine_lost
+from ematix_flow.foundation.early_jvm import log_file
 from ematix_flow.foundation.errors import FlowError, RunFailed
 
 if TYPE_CHECKING:
@@ -294,17 +293,6 @@ def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
         for key, value in shown.items():
             builder = builder.config(key, value)
         return builder.getOrCreate()
-
-
-@functools.cache
-def log_file() -> Path:
-    """Where Spark's own chatter goes: decided once, as the JVM keeps what it was started with."""
-    folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        folder = Path(tempfile.gettempdir())
-    return folder / f"spark-{os.getpid()}.log"
 
 
 @contextmanager

@@ -41,7 +41,7 @@ from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, LeaseLost, RunCancelled, RunFailed
 from ematix_flow.foundation.redact import mask
 from ematix_flow.planning.drift import plan_ddl, settle_drift
-from ematix_flow.planning.lanes import INSIDE, SPARK, LaneChoice
+from ematix_flow.planning.lanes import ARROW, INSIDE, SPARK, LaneChoice
 from ematix_flow.planning.paths import CROSS_DB, PathChoice
 
 if TYPE_CHECKING:
@@ -150,6 +150,7 @@ class Walk:
         loading.inside = choose(self.context, loading.target, reading)
         loading.job = replace(loading.job, path=loading.inside.choice.path)
         loading.lane = lane_of(self.context, loading.target, loading.job, reading, loading.inside)
+        self.context.in_arrow = loading.lane.lane == ARROW
 
     def _open(self, loading: Loading, reading: Reading) -> None:
         """Bring the table to its shape, then take the token and the watermark."""

@@ -67,7 +67,10 @@ class PostgresSink(SqlSink):
         ]
         columns.append(f"{ATTEMPT} bigint")
         with self.connect() as session:
-            session.execute(f"CREATE UNLOGGED TABLE {relation} ({', '.join(columns)})")
+            # A worker of autovacuum that looks at the stage would hold up its removal for a second (deadlock_timeout).
+            session.execute(
+                f"CREATE UNLOGGED TABLE {relation} ({', '.join(columns)}) WITH (autovacuum_enabled = false)"
+            )
         return relation
 
     def _stage_type(self, column: Column) -> str:

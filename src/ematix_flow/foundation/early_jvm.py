@@ -1,0 +1,171 @@
+"""Starts the JVM of a command before anything else is imported, where the same command started one the last time.
+
+A command needs half a second for its imports, and Spark's JVM about as long until it listens. The command line of the JVM is
+the same each time, so it is kept and started first. It is an optimisation only: a JVM that turns out to be another one than
+the session needs, or not to be needed at all, is ended.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ematix_flow.foundation.build import build
+from ematix_flow.foundation.cache import cache_home
+
+SWITCH = "EMATIX_FLOW_EARLY_JVM"  # "off": never
+COMMANDS = ("run", "run-due", "preview", "validate", "dry-run", "transform")
+CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+_KEPT = 100  # commands: one with a date in it never comes again
+# Variables that the session sets for its JVM. One that sets others, by a module of the user's, is not started early: they
+# may be secrets, which are not written down.
+_OURS = {
+    "JAVA_HOME", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "PYTHONHASHSEED", "PYTHONPATH", "SPARK_CONNECT_MODE", "SPARK_HOME",
+    "SPARK_LAUNCHER_OPTS", "SPARK_LOCAL_IP",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """A JVM whose gateway writes its port and secret into `file` once it listens."""
+
+    process: subprocess.Popen[bytes]
+    file: Path
+
+    def end(self) -> None:
+        """Kill it and remove its file."""
+        self.process.kill()
+        self.process.wait()
+        self.forget()
+
+    def forget(self) -> None:
+        """Remove the file, which nobody else reads."""
+        shutil.rmtree(self.file.parent, ignore_errors=True)
+
+
+@dataclass
+class _Command:
+    """The command of this process: where its record is, and what was started for it."""
+
+    record: Path | None = None
+    variables: dict[str, str] | None = None
+    started: Jvm | None = None
+    command: list[str] | None = None
+    environment: dict[str, str] | None = None
+
+
+_command = _Command()
+
+
+def start_early(arguments: Sequence[str]) -> None:
+    """Start the JVM that this command started the last time; a later call of `launch` takes it over."""
+    if (
+        os.name != "posix"
+        or not arguments
+        or arguments[0] not in COMMANDS
+        or os.environ.get(SWITCH, "").lower() == "off"
+    ):
+        return
+    _command.record, _command.variables = _record_of(arguments), dict(os.environ)
+    try:
+        kept = json.loads(_command.record.read_text(encoding="utf-8"))
+        command, ours = [str(word) for word in kept["command"]], {str(k): str(v) for k, v in kept["variables"].items()}
+        if kept["build"] != build() or not Path(command[0]).exists():
+            return
+        environment = {**_command.variables, **ours}
+        with log_file().open("ab") as log:
+            _command.started = _launch(command, environment, log.fileno())
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return
+    _command.command, _command.environment = command, environment
+    atexit.register(_end_unused)
+
+
+def launch(command: list[str], environment: dict[str, str]) -> Jvm:
+    """Return a JVM with this command and environment: the one that was started early, or a new one.
+
+    The command is kept for the next process that runs the same words in this folder. Raises OSError.
+    """
+    early, _command.started = _command.started, None
+    if early is not None and early.process.poll() is None:
+        if (_command.command, _command.environment) == (command, environment):
+            return early
+        early.end()
+    _keep(command, environment)
+    return _launch(command, environment, None)
+
+
+@functools.cache
+def log_file() -> Path:
+    """Where the JVM of this process writes its own output: decided once, as the JVM keeps what it was started with."""
+    folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError:
+        folder = Path(tempfile.gettempdir())
+    return folder / f"spark-{os.getpid()}.log"
+
+
+def _launch(command: list[str], environment: Mapping[str, str], log: int | None) -> Jvm:
+    file = Path(tempfile.mkdtemp(prefix="ematix-flow-gateway-")) / "gateway"
+    try:
+        process = subprocess.Popen(  # noqa: S603  composed by Spark's launcher
+            command, stdin=subprocess.PIPE, stdout=log, stderr=log, env={**environment, CONNECTION_FILE: str(file)},
+            preexec_fn=_leave_signals_to_the_driver,
+        )  # fmt: skip
+    except BaseException:
+        shutil.rmtree(file.parent, ignore_errors=True)
+        raise
+    return Jvm(process, file)
+
+
+def _leave_signals_to_the_driver() -> None:
+    """Ignore Ctrl-C and SIGTERM, which reach the whole group: the driver hears them, and ends the JVM in order."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _end_unused() -> None:
+    """Nobody asked for the JVM this time: the next command starts none early."""
+    early, _command.started = _command.started, None
+    if early is not None:
+        early.end()
+        if _command.record is not None:
+            _command.record.unlink(missing_ok=True)
+
+
+def _record_of(arguments: Sequence[str]) -> Path:
+    """One record per command, folder, interpreter and kind of terminal."""
+    told = json.dumps([list(arguments), os.getcwd(), sys.executable, sys.stdin is not None and sys.stdin.isatty()])
+    return cache_home() / "early" / f"{hashlib.sha256(told.encode()).hexdigest()[:24]}.json"
+
+
+def _keep(command: list[str], environment: Mapping[str, str]) -> None:
+    """Write the command down, unless it needs more than this process was started with."""
+    record, before = _command.record, _command.variables
+    if record is None or before is None:
+        return
+    ours = {name: value for name, value in environment.items() if before.get(name) != value}
+    if not set(ours) <= _OURS or not set(before) <= set(environment):
+        return
+    told = {"build": build(), "command": command, "variables": ours}
+    part = record.with_suffix(f".{os.getpid()}.part")
+    with contextlib.suppress(OSError):  # started when it is needed, next time as well
+        record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        part.write_text(json.dumps(told), encoding="utf-8")
+        part.chmod(0o600)
+        part.replace(record)
+        for old in sorted(record.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:
+            old.unlink(missing_ok=True)
