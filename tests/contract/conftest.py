@@ -15,7 +15,9 @@ from ematix_flow.backends.catalog import all_backends
 from ematix_flow.contract.backend import Backend
 from ematix_flow.engine import warm
 from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.session import stop as stop_session
 from ematix_flow.engine.shipping import is_connect
+from tests.cluster.places import TestCluster, remove
 from tests.contract import native
 from tests.contract.gaps import GAPS
 from tests.harness import HARNESSES, open_harness
@@ -47,8 +49,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What a system does not keep yet must fail, and says why."""
     for item in items:
         alone = item.get_closest_marker("embedded")
-        if alone is not None and os.environ.get(native.ENGINE_VARIABLE) == "warm":
-            item.add_marker(pytest.mark.skip(reason=f"not on a warm engine: {alone.args[0]}"))
+        if alone is not None and os.environ.get(native.ENGINE_VARIABLE) in ("warm", "cluster"):
+            item.add_marker(pytest.mark.skip(reason=f"needs an embedded session: {alone.args[0]}"))
         if isinstance(item, pytest.Function):
             params = item.callspec.params if hasattr(item, "callspec") else {}
             reason = GAPS.get((item.originalname, str(params.get("harness")))) or native.gap(
@@ -116,7 +118,9 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.setenv("EMATIX_FLOW_STAGE_DIR", str(home / "stage"))
     if native.is_native():
         patch.setenv("EMATIX_FLOW_ENGINE", "sail")
-    engine = _warm_engine(patch, home) if os.environ.get(native.ENGINE_VARIABLE) == "warm" else None
+    wanted = os.environ.get(native.ENGINE_VARIABLE)
+    engine = _warm_engine(patch, home) if wanted == "warm" else None
+    cluster = _cluster(patch, tmp_path_factory.mktemp("cluster")) if wanted == "cluster" else None
     # Plans that are made anew from a stage's sizes pay off for large stages only.
     session = spark_session(JARS)
     assert engine is None or is_connect(session)
@@ -124,6 +128,10 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     if engine is not None:
         warm.stop(engine)
+    if cluster is not None:
+        stop_session()
+        cluster.stop()
+        remove(cluster.folder)
     patch.undo()
 
 
@@ -133,3 +141,19 @@ def _warm_engine(patch: pytest.MonkeyPatch, home: Path) -> warm.Engine:
     patch.setenv("EMATIX_FLOW_ENGINE_DIR", str(home / "engine"))
     engine, _ = warm.start(JARS, {}, keep=warm.KeepWarm(True, "contract"))
     return engine
+
+
+def _cluster(patch: pytest.MonkeyPatch, folder: Path) -> TestCluster:
+    """CONTRACT_ENGINE=cluster runs the suite as the driver of a standalone cluster with two workers."""
+    cluster = TestCluster(folder)
+    cluster.write_settings('wait = 60\n"spark.sql.shuffle.partitions" = 3')
+    cluster.start()
+    for name in (
+        "EMATIX_FLOW_CLUSTER_DIR",
+        "EMATIX_FLOW_ENGINE",
+        "EMATIX_FLOW_MASTER",
+        "EMATIX_FLOW_DRIVER_MEMORY",
+        "HOME",
+    ):
+        patch.setenv(name, cluster.environment[name])
+    return cluster

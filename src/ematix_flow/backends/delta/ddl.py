@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.delta import native
+from ematix_flow.backends.delta.library import can_create
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.ddl import AddColumn, ChangeType, ColumnState, CreateTable, DdlStep, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _KEY = ", primary key"
+_DEFAULTS = "spark.databricks.delta.properties.defaults."
 # Table properties would do as well, but Spark hides those whose name or value looks like a secret: a key, a token.
 _COMMENT = re.compile(rf"(\w+)(?:\[(\d+)(?:, (\d+))?\])?({_KEY})?")
 _PLAIN = {kind.__name__: kind() for kind in PLAIN_TYPES}
@@ -67,13 +69,15 @@ class DeltaDdl:
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
         """Carry the steps out."""
-        with translating(f"changing {shape.table.qualified}"), exactly(active()):
-            if on_sail():
-                for step in steps:
-                    _apply_on_sail(self._table(shape), step)
-                return
-            for statement in self.statements(shape, steps):
-                active().sql(statement)
+        table = self._table(shape)
+        with translating(f"changing {shape.table.qualified}"):
+            for step in steps:
+                if on_sail():
+                    _apply_on_sail(table, step)
+                elif isinstance(step, CreateTable):
+                    create_table(table, step.table)
+                else:
+                    _execute(self._statements(table, step))
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """The steps in Spark SQL."""
@@ -122,12 +126,25 @@ def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequen
 
 
 def create_table(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[str] = ()) -> None:
-    """Create a table, or lay an empty one out anew in partitions."""
+    """Create a table, or lay an empty one out anew in partitions; without Spark, where only an entry in a log is written."""
+    columns = [(column, _comment(column)) for column in spec.columns]
     if on_sail():
-        columns = [(column, _comment(column)) for column in spec.columns]
         native.create(table.folder, columns, partition_by=partition_by, anew=bool(partition_by))
+    elif partition_by or not can_create(table.path) or _has_defaults():
+        _execute([create_statement(table, spec, partition_by=partition_by)])
     else:
-        active().sql(create_statement(table, spec, partition_by=partition_by))
+        native.create(table.folder, columns)
+
+
+def _execute(statements: Sequence[str]) -> None:
+    with exactly(active()):
+        for statement in statements:
+            active().sql(statement)
+
+
+def _has_defaults() -> bool:
+    """Whether the session gives new tables properties of its own."""
+    return any(name.startswith(_DEFAULTS) for name in active().conf.getAll)
 
 
 def _apply_on_sail(table: DeltaTable, step: DdlStep) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 from ematix_flow.families.lake.place import LakePath
@@ -20,6 +22,11 @@ _OWN = '"delta.'  # in the JSON of a column that the table computes or checks
 def is_addressable(table: LakePath) -> bool:
     """Whether the library takes the path; some signs end the process instead of raising an error."""
     return not any(sign in str(table) for sign in "[]\\^|%")
+
+
+def can_create(table: LakePath) -> bool:
+    """Return whether the library is there and takes a new table at this path; buckets are left to Spark."""
+    return isinstance(table, Path) and is_addressable(table) and find_spec("deltalake") is not None
 
 
 def is_plain(found: Any) -> bool:

@@ -66,10 +66,14 @@ def rewrite_events(
         return None
     assert isinstance(job.strategy, Scd2)  # noqa: S101  the caller's match
     events = Events(Words(job), job.strategy, folder, side=_one_sorted)
-    rows, target, remembered = (_one_sorted(frame) for frame in (stage, found.read(), known[0]))
-    new = events.new_observations(rows, target, remembered, staged=staged)
-    draft = events.draft(rows, target, remembered, new, staged=staged)
-    outcome = _written(rewritten(target, draft, found.schema), folder)
+    if not found.rows and not known[1]:
+        draft = events.first_draft(events.first_observations(_one_sorted(stage)), staged=staged)
+        outcome = _written(rewritten(None, draft, found.schema), folder)
+    else:
+        rows, target, remembered = (_one_sorted(frame) for frame in (stage, found.read(), known[0]))
+        new = events.new_observations(rows, target, remembered, staged=staged)
+        draft = events.draft(rows, target, remembered, new, staged=staged)
+        outcome = _written(rewritten(target, draft, found.schema), folder)
     return None if outcome.unclear else _outcome(found, draft, outcome, folder)
 
 

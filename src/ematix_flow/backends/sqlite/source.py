@@ -50,7 +50,6 @@ class _Found:
     texts: bool
     blobs: bool
     wide_integers: bool
-    misfits: bool
 
     @property
     def is_empty(self) -> bool:
@@ -73,10 +72,10 @@ class SqliteSource:
         query = clean(query)
         with connect_source(self._connection) as session:
             declared = _describe(session, query)
-            rows, found = _examine(session, declared)
+            rows, types = _examine(session, declared)
         columns = tuple(
-            SourceColumn(name, native or "(no type)", _type_of(name, native, item))
-            for (name, native), item in zip(declared, found, strict=True)
+            SourceColumn(name, native or "(no type)", kind)
+            for (name, native), kind in zip(declared, types, strict=True)
         )
         return ReadPlan(query, columns, 1, "SQLite is read by one task", rows, True)
 
@@ -122,35 +121,53 @@ def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
     return described
 
 
-def _examine(session: SqlSession, declared: list[tuple[str, str]]) -> tuple[int, list[_Found]]:
-    tests = [test for name, native in declared for test in _tests(_DIALECT.quote(name), _DIALECT.parse_type(native))]
-    total, *answers = session.rows(f"SELECT COUNT(*), {', '.join(tests)} FROM temp.{_VIEW}")[0]
-    width = len(tests) // len(declared)
-    found = [_Found(*(bool(item) for item in answers[at : at + width])) for at in range(0, len(answers), width)]
-    return int(total), found
+def _examine(session: SqlSession, declared: list[tuple[str, str]]) -> tuple[int, list[ColumnType]]:
+    """Count the rows, and find the type of each column.
+
+    A column whose values are all of its declared type takes one test of each value; the others are looked at once more.
+    """
+    types = [_DIALECT.parse_type(native) for _, native in declared]
+    names = [_DIALECT.quote(name) for name, _ in declared]
+    suspects = [_misfit(name, kind) if kind else "1" for name, kind in zip(names, types, strict=True)]
+    total, *suspected = session.rows(f"SELECT COUNT(*), {', '.join(suspects)} FROM temp.{_VIEW}")[0]
+    unclear = [index for index, found in enumerate(suspected) if found or types[index] is None]
+    found = dict(zip(unclear, _classified(session, [names[index] for index in unclear]), strict=True))
+    return int(total), [
+        _type_of(name, types[index], found[index]) if index in found else types[index] or Text()
+        for index, (name, _) in enumerate(declared)
+    ]
 
 
-def _tests(name: str, declared: ColumnType | None) -> list[str]:
+def _misfit(name: str, declared: ColumnType) -> str:
+    return f"MAX({name} IS NOT NULL AND NOT {values.fits(name, declared)})"
+
+
+def _classified(session: SqlSession, names: list[str]) -> list[_Found]:
+    """Return the storage classes that each of these columns holds."""
+    if not names:
+        return []
+    tests = [test for name in names for test in _tests(name)]
+    answers = session.rows(f"SELECT {', '.join(tests)} FROM temp.{_VIEW}")[0]
+    width = len(tests) // len(names)
+    return [_Found(*(bool(item) for item in answers[at : at + width])) for at in range(0, len(answers), width)]
+
+
+def _tests(name: str) -> list[str]:
     classes = [f"MAX(typeof({name}) = '{storage}')" for storage in (INTEGER, REAL, TEXT, BLOB)]
-    wide = f"MAX(typeof({name}) = 'integer' AND abs({name} / 2) > {_EXACT_IN_DOUBLE // 2})"
-    misfit = f"MAX({name} IS NOT NULL AND NOT {values.fits(name, declared)})" if declared else "0"
-    return [*classes, wide, misfit]
+    return [*classes, f"MAX(typeof({name}) = 'integer' AND abs({name} / 2) > {_EXACT_IN_DOUBLE // 2})"]
 
 
-def _type_of(name: str, native: str, found: _Found) -> ColumnType:
-    """The declared type when every value is one of it; otherwise the narrowest type that loses nothing."""
-    declared = _DIALECT.parse_type(native)
+def _type_of(name: str, declared: ColumnType | None, found: _Found) -> ColumnType:
+    """Return the narrowest type that loses nothing, for a column without a declared type or with other values."""
     if found.is_empty:
-        return declared or Text()
+        return Text()
     if found.only_blobs:
         return Bytes()
-    if found.blobs and not (isinstance(declared, Bytes) and not found.misfits):
+    if found.blobs:
         raise BadValue(
             f"column {name!r} holds binary values beside others",
             hint=f"say which is meant: CAST({name} AS BLOB) or AS TEXT",
         )
-    if declared is not None and not found.misfits:
-        return declared
     if not found.reals and not found.texts and (declared is None or declared.kind in _INTEGERS):
         return BigInt()
     if declared is None and not found.texts and not found.wide_integers:

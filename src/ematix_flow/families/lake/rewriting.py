@@ -45,20 +45,26 @@ class Outcome:
 
 
 def rewritten(
-    target: DataFrame, draft: Draft, columns: StructType, *, twice: DataFrame | None = None, keys: Sequence[str] = ()
+    target: DataFrame | None,
+    draft: Draft,
+    columns: StructType,
+    *,
+    twice: DataFrame | None = None,
+    keys: Sequence[str] = (),
 ) -> tuple[DataFrame, Callable[[], Outcome]]:
     """Return every row of the table after the draft's actions, and what gives the outcome when they are written.
 
     The column PART tells rows that need not be written, as long as no row of the table changes, from new ones. The
     `columns` are those of the table; one that the actions lack keeps its value. `twice` has the repeated `keys`.
+    The `target` is None where the table has no rows.
     """
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
 
     watch = Observation()
-    below = _side(target, _TABLE, columns, columns.names).union(
-        _side(draft.actions, _ACTED, columns, (*draft.columns, *OWN))
-    )
+    below = _side(draft.actions, _ACTED, columns, (*draft.columns, *OWN))
+    if target is not None:
+        below = _side(target, _TABLE, columns, columns.names).union(below)
     if twice is not None:
         below = below.union(_side(twice, _TWICE, columns, keys))
     group = f"OVER (PARTITION BY {', '.join(quote(name) for name in draft.match)})"

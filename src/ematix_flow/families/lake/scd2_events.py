@@ -75,6 +75,13 @@ class Events:
             check_deletes(self.w.job, staged=staged, existing=current, missing=missing.count())
             if self.strategy.deletes is Deletes.SOFT:
                 found = self._side(found.unionByName(self._gone(missing)))
+        return self._kept(found)
+
+    def first_observations(self, stage: DataFrame) -> NewObservations:
+        """Do the same for a table without rows or observations, to which nothing has to be compared."""
+        return self._kept(self._told(stage))
+
+    def _kept(self, found: DataFrame) -> NewObservations:
         schema = spark_schema(pairs(observations_of(self.w.job.shape).columns))
         kept, told = self.folder.keep_counted(OBSERVATIONS, found, [f"count_if(NOT {quote(GONE)}) AS `staged`"], schema)
         return NewObservations(self._side(kept), int(told["staged"]))
@@ -114,7 +121,19 @@ class Events:
             actions = actions.unionByName(expired(others, self.w, self.strategy))
         if self.strategy.deletes is Deletes.HARD:
             actions = actions.unionByName(forgotten(stage, target, self.w, self.strategy))
+        return self._drafted(actions, new, staged=staged)
 
+    def first_draft(self, new: NewObservations, *, staged: int) -> Draft:
+        """Return the actions of `draft` for a table without rows or observations: every version is new."""
+        w = self.w
+        computed = {
+            name: f"s.{quote(name)}" for name in (*w.job.shape.kept, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)
+        }
+        versions = self._versions(self._side(new.rows)).alias("s")
+        actions = versions.selectExpr(*image(w, computed | w.metadata()), *action(WRITE, {"inserted": "true"}))
+        return self._drafted(actions, new, staged=staged)
+
+    def _drafted(self, actions: DataFrame, new: NewObservations, *, staged: int) -> Draft:
         def counts(tally: Tally, existing: Callable[[], int]) -> Counts:
             return Counts(staged, tally.inserted, tally.updated, staged - new.staged, tally.closed, tally.deleted)
 
@@ -131,9 +150,8 @@ class Events:
         }
         return self.folder.keep("seed", rows.selectExpr(*self._observation(values)))
 
-    def _unknown(self, stage: DataFrame, known: DataFrame) -> DataFrame:
-        from pyspark.sql.functions import expr
-
+    def _told(self, stage: DataFrame) -> DataFrame:
+        """Return each observation of the stage once."""
         event = self.strategy.event_time or ""
         moment = to_instant(f"s.{quote(event)}", self.w.column(event).type)
         values = {name: f"s.{quote(name)}" for name in self.w.declared} | {
@@ -141,11 +159,14 @@ class Events:
             GONE: "false",
             HASH: self.w.row_hash(self.w.declared),
         }
-        rows = self._side(
-            stage.alias("s").selectExpr(*self._observation(values)).dropDuplicates([*self.strategy.keys, HASH])
-        )
+        rows = stage.alias("s").selectExpr(*self._observation(values))
+        return self._side(rows.dropDuplicates([*self.strategy.keys, HASH]))
+
+    def _unknown(self, stage: DataFrame, known: DataFrame) -> DataFrame:
+        from pyspark.sql.functions import expr
+
         same = f"{self.w.equal(self.strategy.keys)} AND t.{HASH} = s.{HASH}"
-        return rows.alias("s").join(known.alias("t"), expr(same), "left_anti")
+        return self._told(stage).alias("s").join(known.alias("t"), expr(same), "left_anti")
 
     def _missing(self, stage: DataFrame, target: DataFrame) -> DataFrame:
         from pyspark.sql.functions import expr
