@@ -32,12 +32,13 @@ _CUSTOMERS = (
 )
 
 
-def tpch(place: Place, *tables: str) -> Path:
-    """The folder with these TPC-H tables at the place's scale, each one Parquet file."""
-    folder = place.cache / "tpch" / f"sf{place.scale:g}"
+def tpch(place: Place, *tables: str, scale: float | None = None) -> Path:
+    """The folder with these TPC-H tables at a scale factor, by default the place's scale, each one Parquet file."""
+    scale = place.scale if scale is None else scale
+    folder = place.cache / "tpch" / f"sf{scale:g}"
     missing = [name for name in tables if not (folder / f"{name}.parquet").is_file()]
     if missing:
-        _generate(place, folder, missing)
+        _generate(place, folder, missing, scale)
     return folder
 
 
@@ -100,12 +101,12 @@ def _write(file: Path, select: str, options: str) -> None:
     draft.replace(file)
 
 
-def _generate(place: Place, folder: Path, tables: list[str]) -> None:
+def _generate(place: Place, folder: Path, tables: list[str], scale: float) -> None:
     program = envs.programs("tpchgen", cache=place.cache) / "tpchgen-cli"
-    print(f"  making TPC-H {', '.join(tables)} at scale {place.scale:g}", flush=True)
+    print(f"  making TPC-H {', '.join(tables)} at scale {scale:g}", flush=True)
     draft = place.work / "tpch"
     done = subprocess.run(
-        [str(program), "parquet", "-s", f"{place.scale:g}", "-T", ",".join(tables), "-o", str(draft), "-q"],
+        [str(program), "parquet", "-s", f"{scale:g}", "-T", ",".join(tables), "-o", str(draft), "-q"],
         capture_output=True, text=True, errors="replace", check=False,
     )  # fmt: skip
     if done.returncode != 0:

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from bench import engine_cost, envs
 from bench.engine_cost import EngineCost
@@ -94,7 +95,22 @@ def run_once(place: Place, case: Case, ready: Stand, variables: Mapping[str, str
         run.problem = f"ended with {cost['code']}: {_last_line(log)}"
     elif case.steps is not None and not run.stopped:
         run.steps = case.steps(folder)
+    elif ready.contestant.is_product and case.target is not None and counts:
+        run.profile = _profile(ready)
     return run
+
+
+def _profile(ready: Stand) -> Mapping[str, float]:
+    """Seconds of the newest run by step, as the product's own run log has them; empty where it has none."""
+
+    def told(*words: str) -> Any:
+        command = [str(ready.programs / "flow"), "runs", *words, "--json"]
+        return json.loads(subprocess.run(command, env=dict(ready.variables), capture_output=True, check=True).stdout)
+
+    newest = told("list")["runs"][:1]
+    shown = told("show", newest[0]["run_id"]) if newest else {}
+    steps = shown.get("extras", {}).get("steps", [])
+    return {str(step["step"]): float(step["seconds"]) for step in steps}
 
 
 def _engine_cost(ready: Stand) -> EngineCost:

@@ -132,4 +132,5 @@ class Run:
     stopped: bool = False
     left_running: int = 0
     steps: Mapping[str, float] = field(default_factory=dict)
+    profile: Mapping[str, float] = field(default_factory=dict)  # seconds by step, out of the product's run log
     problem: str = ""  # why it does not count

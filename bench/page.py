@@ -12,6 +12,7 @@ from bench.results import PER_QUERY, WALL
 
 Result = Mapping[str, Any]
 NOTES = FOLDER / "notes"
+_SHOWN = 0.02  # seconds: steps below that are left out of a profile
 _HEAD = """\
 <!-- made by `make bench` from bench/results.json; change bench/, not this page -->
 
@@ -191,6 +192,19 @@ def _short(cases: Mapping[str, Result], notes: Path) -> Iterator[str]:
             continue
         text = told[name].read_text(encoding="utf-8").strip() if told[name].is_file() else "Not looked into yet."
         yield f"**{case['title']}.** {text}\n"
+        yield from _profiles(case)
+
+
+def _profiles(case: Result) -> Iterator[str]:
+    """Where the product's measured runs spent their time."""
+    ours = [item for name, item in case["contestants"].items() if name in (PRODUCT, WARM) and item.get("profile")]
+    for item in ours:
+        steps = {name: seconds for name, seconds in item["profile"].items() if seconds >= _SHOWN}
+        rest = item["wall"]["median"] - sum(item["profile"].values())
+        told = ", ".join(f"{name} {_seconds(seconds)}" for name, seconds in steps.items())
+        yield f"- {item['label']}, seconds by step (medians): {told}; the process around the run {_seconds(rest)}"
+    if ours:
+        yield ""
 
 
 def _everybody(cases: Mapping[str, Result]) -> Iterator[str]:

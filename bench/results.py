@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -85,9 +85,7 @@ def geometric_mean(values: Iterable[float]) -> float:
 def _contestant(outcome: Outcome, machine: Machine) -> Result:
     contestant = outcome.contestant
     runs = [] if outcome.problem else outcome.runs  # who failed once gets no figure
-    steps = {
-        name: round(statistics.median(run.steps[name] for run in runs), 4) for name in (runs[0].steps if runs else {})
-    }
+    steps = _medians([run.steps for run in runs])
     return {
         "label": contestant.label,
         "version": envs.version(contestant.home) or machine.version_of(contestant.name),
@@ -104,9 +102,16 @@ def _contestant(outcome: Outcome, machine: Machine) -> Result:
         "left_running": max((run.left_running for run in runs), default=0),
         "warmups": [round(wall, 3) for wall in outcome.warmups],
         "steps": steps,
+        "profile": _medians([run.profile for run in runs]),
         "rows": outcome.found.rows if outcome.found else None,
         "checksum": outcome.found.checksum if outcome.found else None,
     }
+
+
+def _medians(measured: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The median of each value that every run has."""
+    names = [name for name in (measured[0] if measured else {}) if all(name in found for found in measured)]
+    return {name: round(statistics.median(found[name] for found in measured), 4) for name in names}
 
 
 def _goal(goal: Goal, contestants: Mapping[str, Result]) -> Result:
