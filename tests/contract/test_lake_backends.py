@@ -20,6 +20,7 @@ from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Sc
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.checks import Facts
 from ematix_flow.families.lake.place import Place
+from ematix_flow.families.lake.session import active
 from ematix_flow.families.lake.state import LakeState
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import (
@@ -70,6 +71,22 @@ def test_every_delta_load_is_one_commit_that_carries_its_token(delta: Lake) -> N
     assert [note["counts"] for note in kept] == [vars(result.counts) for result in results]
     assert results[1].counts == Counts(read=3, inserted=1, updated=1, unchanged=1, deleted=1)
     assert [_token(delta, table, version) for version in range(1, 5)] == [("load", version) for version in range(1, 5)]
+
+
+def test_a_new_table_that_lists_its_features_is_read_and_changed_by_delta_itself(delta: Lake) -> None:
+    table = declare({"id": Annotated[BigInt, pk()], "at": Timestamp})
+    first = [{"id": n, "at": datetime(2026, 1, n, 10, 30)} for n in (1, 2)]
+    delta.load(table, merging(compare=("at",), update=("at",)), first)
+    folder = delta.root / table.__schema__ / table.__tablename__
+    assert [row.operation for row in delta.history(table)] == ["WRITE", "CREATE TABLE"]
+    spark = active()
+    spark.sql(f"INSERT INTO delta.`{folder}` SELECT 3, TIMESTAMP_NTZ '2026-01-03 10:30:00', current_timestamp(), 'x'")
+    found = spark.read.format("delta").load(str(folder)).select("id", "at").collect()
+    assert sorted(tuple(row) for row in found) == [(n, datetime(2026, 1, n, 10, 30)) for n in (1, 2, 3)]
+    protocol = next(
+        line for line in (folder / "_delta_log" / f"{0:020}.json").read_text().splitlines() if "protocol" in line[:12]
+    )
+    assert {"appendOnly", "invariants", "timestampNtz"} <= set(json.loads(protocol)["protocol"]["writerFeatures"])
 
 
 def _token(lake: Lake, table: Any, version: int) -> tuple[str, int]:

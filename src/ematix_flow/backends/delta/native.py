@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,9 +116,55 @@ def create(
     )
     with explained(path):
         path.mkdir(parents=True, exist_ok=True)
-    DeltaTable.create(
-        str(path), schema=schema, mode="overwrite" if anew else "ignore", partition_by=list(partition_by) or None
-    )
+    if anew:
+        DeltaTable.create(str(path), schema=schema, mode="overwrite", partition_by=list(partition_by) or None)
+        _list_features(path)
+    elif any(column.type.kind == "timestamp" for column, _ in columns):
+        _create_with_features(path, schema, partition_by)
+    else:
+        DeltaTable.create(str(path), schema=schema, mode="ignore", partition_by=list(partition_by) or None)
+
+
+def _create_with_features(path: Path, schema: Any, partition_by: Sequence[str]) -> None:
+    """Create a table whose protocol lists its features, the usual ones too.
+
+    The library lists those by a second commit. Both are made beside the table, and become its first one.
+    """
+    from deltalake import DeltaTable
+
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as beside, explained(path):
+        DeltaTable.create(beside, schema=schema, partition_by=list(partition_by) or None)
+        _list_features(Path(beside))
+        log = Path(beside) / "_delta_log"
+        created, listed = (log / f"{version:020}.json" for version in (0, 1))
+        (protocol,) = _actions(listed, "protocol")
+        lines = [protocol if line in _actions(created, "protocol") else line for line in _actions(created)]
+        created.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        listed.unlink()
+        try:
+            log.rename(path / "_delta_log")
+        except OSError:  # a folder that is not empty is in the way
+            if not DeltaTable.is_deltatable(str(path)):
+                raise
+
+
+def _actions(commit: Path, kind: str = "") -> list[str]:
+    """The lines of a commit, those of one kind where it is given."""
+    lines = commit.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line.startswith(f'{{"{kind}')]
+
+
+def _list_features(path: Path) -> None:
+    """Add to a table that lists its features those that older tables have without a word: Spark refuses it without them."""
+    from deltalake import TableFeatures
+
+    table = opened(path)
+    if "timestampNtz" in (table.protocol().writer_features or ()):
+        there = table.protocol().writer_features or ()
+        usual = {"appendOnly": TableFeatures.AppendOnly, "invariants": TableFeatures.Invariants}
+        missing = [feature for name, feature in usual.items() if name not in there]
+        if missing:
+            table.alter.add_feature(missing)
 
 
 def add_column(path: Path, column: Column, comment: str) -> None:
@@ -127,6 +174,7 @@ def add_column(path: Path, column: Column, comment: str) -> None:
     table = opened(path)
     if column.type.kind == "timestamp" and "timestampNtz" not in (table.protocol().writer_features or ()):
         table.alter.add_feature(TableFeatures.TimestampWithoutTimezone, allow_protocol_versions_increase=True)
+        _list_features(path)
         table = opened(path)
     table.alter.add_columns([_field(column, comment, nullable=True)])
 
