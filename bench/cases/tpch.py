@@ -1,4 +1,4 @@
-"""The 22 queries of TPC-H: what the settings of our session alone do for Spark."""
+"""The 22 queries of TPC-H, asked of a connection: what our session's settings and the order of joins do for Spark."""
 
 from __future__ import annotations
 
@@ -89,13 +89,13 @@ def _same(left: object, right: object) -> bool:
 
 _OURS = Contestant(
     name=PRODUCT,
-    label="Spark with this product's settings",
+    label="this product",
     command=("{bin}/python", "{peers}/../tpch/ours.py"),
 )
 
 CASE = Case(
     name="tpch",
-    title="TPC-H, 22 queries, settings alone",
+    title="TPC-H, 22 queries",
     contestants=(
         _OURS,
         on_sail(_OURS),

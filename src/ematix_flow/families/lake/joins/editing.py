@@ -61,12 +61,12 @@ def canonical(tree: Any) -> str:
             continue
         where = select.args.get("where")
         conditions = [join.args["on"] for join in joins if join.args.get("on")] + ([where.this] if where else [])
-        texts = sorted(item.sql("spark") for condition in conditions for item in conjuncts(condition))
-        names = sorted(item.sql("spark") for item in (holder.this, *(join.this for join in joins)))
+        texts = sorted(item.sql("spark", comments=False) for condition in conditions for item in conjuncts(condition))
+        names = sorted(item.sql("spark", comments=False) for item in (holder.this, *(join.this for join in joins)))
         holder.set("this", exp.Tuple(expressions=[exp.Literal.string(name) for name in names]))
         select.set("joins", None)
         select.set("where", exp.Where(this=exp.Tuple(expressions=[exp.Literal.string(text) for text in texts])))
-    return str(copy.sql("spark"))
+    return str(copy.sql("spark", comments=False))
 
 
 def _edited(query: str, edits: Sequence[tuple[int, int, str]]) -> str:

@@ -20,6 +20,8 @@ from ematix_flow.foundation.redact import mask
 LEAST_BYTES = 10 * 1024 * 1024
 """Of the largest table; the joins of smaller ones take less time than the look at them."""
 _GAIN = 0.8
+_GAIN_BESIDE_QUERIES = 0.5
+"""Nobody has estimated what a subquery in a condition leaves, nor which shuffle of it a join could use."""
 _ROUNDS = 8
 
 FilesOf: TypeAlias = "Callable[[Any], TableFiles | None]"
@@ -98,7 +100,8 @@ class _Rewriter:
         broadcast = self._broadcast()
         best = cheapest(relations, links, broadcast=broadcast)
         written = as_spark(relations, links, broadcast=broadcast)
-        return (written, best) if best is not None and best.cost < _GAIN * written.cost else None
+        asked = _GAIN_BESIDE_QUERIES if any(item.holds_query for item in conditions) else _GAIN
+        return (written, best) if best is not None and best.cost < asked * written.cost else None
 
     def _files_of(self, relation: Any) -> TableFiles | None:
         """The files of a table, listed once."""

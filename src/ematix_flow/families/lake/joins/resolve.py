@@ -19,11 +19,13 @@ _ANY, _CONSTANT_TEXT, _SUBQUERY = "any", "constant text", "subquery"
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition, the numbers of the relations it is about, and whether it holds a query of its own."""
+    """A condition, and the numbers of the relations it is about."""
 
     node: Any
     relations: frozenset[int]
     is_opaque: bool
+    """Whether it is about more than these relations, so that nothing is estimated from it."""
+    holds_query: bool = False
 
 
 class Resolver:
@@ -88,8 +90,8 @@ class Resolver:
             if about and max(about) >= written.sees:
                 raise Unclear("ON is about a relation that follows")
             self._check(written.node)
-            is_opaque = None in numbers or _holds_a_query(written.node)
-            found.append(Condition(written.node, about, is_opaque))
+            holds_query = _holds_a_query(written.node)
+            found.append(Condition(written.node, about, None in numbers or holds_query, holds_query))
         return found
 
     def kind(self, column: Any) -> str:

@@ -182,11 +182,13 @@ def joined_share(pairs: Iterable[tuple[float | None, float | None]], rows: tuple
     None where nothing is known. Several columns are as distinct as the table has rows, at most; then the smaller of
     both numbers counts, because such columns are a key that the other table refers to.
     """
-    left, right = 1.0, 1.0
+    left = right = 1.0
+    count = 0
     for one, other in pairs:
         if one is None and other is None:
             return None
         left *= max(1.0, one or other or 1.0)
         right *= max(1.0, other or one or 1.0)
+        count += 1
     bounded = min(left, max(1.0, rows[0])), min(right, max(1.0, rows[1]))
-    return 1 / (min(bounded) if bounded != (left, right) else max(bounded))
+    return 1 / (min(bounded) if count > 1 and bounded != (left, right) else max(bounded))
