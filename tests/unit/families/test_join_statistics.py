@@ -60,6 +60,7 @@ def test_rows_ranges_nulls_and_distinct_values_are_found(tmp_path: Path) -> None
     ("values", "kind", "low", "high"),
     [
         (pa.array([Decimal("1.50"), Decimal("-2.25"), None]), stats.DECIMAL, -2.25, 1.5),
+        (pa.array([Decimal("1.5")], pa.decimal128(38, 2)), "decimal128(38, 2)", 1.5, 1.5),
         (pa.array([datetime.date(1970, 1, 3), datetime.date(1969, 12, 31)]), stats.DATE, -1, 2),
         (pa.array([datetime.datetime(1970, 1, 1, 0, 0, 1)], pa.timestamp("us")), stats.TIMESTAMP, 10**6, 10**6),
         (pa.array([datetime.datetime(1970, 1, 1, 0, 0, 1)], pa.timestamp("ms", "UTC")), stats.TIMESTAMP, 10**6, 10**6),

@@ -17,6 +17,8 @@ MOST_FILES = 512  # so many footers are read in about a second
 _GROUPS = 12
 _ROWS_OF_A_GROUP = 8192
 _SAMPLE = 1000
+_SAFE_DIGITS = 18
+"""Decimals with more are a kind of their own for each precision: Spark may fail to bring two of them to one type."""
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,8 @@ def _kind(stored: Any) -> str:
     of = pa.types
     if of.is_dictionary(stored):
         stored = stored.value_type
+    if of.is_decimal(stored) and stored.precision > _SAFE_DIGITS:
+        return str(stored)
     known = (
         (of.is_boolean, stats.BOOLEAN), (of.is_integer, stats.INTEGER), (of.is_floating, stats.REAL),
         (of.is_decimal, stats.DECIMAL), (of.is_date, stats.DATE), (of.is_timestamp, stats.TIMESTAMP),

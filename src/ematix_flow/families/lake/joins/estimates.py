@@ -18,7 +18,7 @@ def described(resolver: Resolver, conditions: Sequence[Condition]) -> tuple[list
         own = [item.node for item in conditions if item.relations == {number} and not item.is_opaque]
         shares = [_implied(resolver, item, number) for item in conditions if len(item.relations) > 1]
         rows = rows_left(table, own) * _product(shares)
-        relations.append(Relation(max(1.0, rows), table.bytes_of(used)))
+        relations.append(Relation(max(1.0, rows), table.bytes_of(used), table.rows))
     return relations, [*_equalities(resolver, conditions), *_others(resolver, conditions)]
 
 

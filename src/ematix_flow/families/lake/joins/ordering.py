@@ -19,6 +19,8 @@ class Relation:
 
     rows: float
     size: float = math.inf
+    read: float = 0.0
+    """The rows that are read to find them: the same in every order, and a part of what a statement costs."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Ordered:
-    """An order, the estimated rows after each of its joins, and what the joins cost."""
+    """An order, the estimated rows after each of its joins, and what it costs to read and join the relations."""
 
     order: tuple[int, ...]
     rows: tuple[float, ...]
@@ -117,7 +119,7 @@ class _Estimate:
 
     def ordered(self, order: tuple[int, ...]) -> Ordered:
         """An order with its rows and costs."""
-        rows, cost = [], 0.0
+        rows, cost = [], sum(relation.read for relation in self.relations)
         for number in range(1, len(order)):
             members = frozenset(order[:number])
             cost += self.step(members, order[number])

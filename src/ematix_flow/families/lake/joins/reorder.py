@@ -126,4 +126,4 @@ def _reason(scope: JoinScope, written: Ordered, best: Ordered) -> str:
     )
     before, now = max(written.rows[:-1]), max(best.rows[:-1])
     most = f"at most ~{now:,.0f} rows between joins, ~{before:,.0f} as written"
-    return f"{joined}: {most}; estimated cost {best.cost / written.cost:.0%}"
+    return f"{joined}: {most}; estimated cost {best.cost / written.cost:.0%} of that"

@@ -127,7 +127,7 @@ class Resolver:
         elif isinstance(node, (exp.And, exp.Or)):
             self._check(node.this)
             self._check(node.expression)
-        elif name in _COMPARED or isinstance(node, exp.Like):
+        elif name in _COMPARED or (isinstance(node, exp.Like) and node.expression.is_string):
             self._comparable(node.this, node.expression)
         elif isinstance(node, exp.Between):
             self._comparable(node.this, node.args["low"], node.args["high"])
