@@ -17,7 +17,7 @@ from ematix_flow.families.lake.joins import reorder
 from ematix_flow.families.lake.session import reorders_joins, settings
 from ematix_flow.foundation.errors import ConfigError
 from tests.contract import native
-from tests.contract.lakes import Lake
+from tests.contract.lakes import Files, Lake
 from tests.contract.loading import counts, declare
 
 pytest_plugins = ("tests.contract.lake_fixtures",)
@@ -52,6 +52,7 @@ def reasons(lake: Lake, query: str) -> tuple[str, ...]:
     return found
 
 
+@pytest.mark.slow
 def test_joins_of_lake_tables_are_ordered_by_their_statistics(lake: Lake, tmp_path: Path) -> None:
     query = JOINED.format("shop.")
     (reason,) = reasons(filled(lake), query)
@@ -64,9 +65,9 @@ def test_joins_of_lake_tables_are_ordered_by_their_statistics(lake: Lake, tmp_pa
     assert sorted(tuple(row.values()) for row in lake.query(query)) == rows
 
 
-def test_a_setting_leaves_joins_as_they_are_written(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_setting_leaves_joins_as_they_are_written(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
     query = JOINED.format("shop.")
-    filled(lake)
+    lake = filled(files("parquet"))
     try:
         monkeypatch.setenv("EMATIX_FLOW_REORDER_JOINS", "0")
         assert not reorders_joins(session.spark_session())
@@ -112,5 +113,5 @@ def test_a_statement_over_two_lakes_is_ordered_and_previewed(
         shown = load.preview().to_text()
         assert "  joins    p → n (~10) → s (~100): at most ~10 rows between joins, ~1,000 as written" in shown
         assert counts(load.sync())["inserted"] == 100
-    found = Lake(files.backend, folders, tmp_path / "folders", spark).rows(target)
+    found = sorted(Lake(files.backend, folders, tmp_path / "folders", spark).rows(target))
     assert found == [(it, "n3") for it in range(1000) if it % 10 == 3]
