@@ -1,4 +1,4 @@
-"""The 22 queries of TPC-H: what the settings of our session alone do for Spark."""
+"""The 22 queries of TPC-H, asked of a connection: what our session's settings and the order of joins do for Spark."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _same(left: object, right: object) -> bool:
 
 _OURS = Contestant(
     name=PRODUCT,
-    label="Spark with this product's settings",
+    label="this product",
     command=("{bin}/python", "{peers}/../tpch/ours.py"),
 )
 

@@ -71,6 +71,7 @@ class RootGroup(FlowGroup):
                     ("EMATIX_FLOW_DSN_<NAME>", "the URL of the connection <name>"),
                     ("EMATIX_FLOW_ENGINE", "auto: join a warm engine if there is one; local: never; distributed"),
                     ("EMATIX_FLOW_KEEP_WARM", "1: leave an engine running for the next commands; 0: never"),
+                    ("EMATIX_FLOW_REORDER_JOINS", "0: leave joins over lakes in the order they are written"),
                     ("EMATIX_FLOW_MASTER", "the cluster: spark://host:7077, sc://host:15002, k8s://…"),
                     ("EMATIX_SKIP_QUALITY=1", "load without asking the checks of expectations="),
                     ("FLOW_OUTPUT=json", "the same as --json"),

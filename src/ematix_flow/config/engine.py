@@ -1,11 +1,11 @@
-"""The `[engine]` table of the project's or the user's file: whether a warm engine is kept, and for how long."""
+"""The `[engine]` table of the project's or the user's file: a warm engine, for how long, and the order of joins."""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ematix_flow.config import files
 from ematix_flow.foundation.errors import ConfigError
@@ -13,8 +13,9 @@ from ematix_flow.foundation.names import did_you_mean
 
 TABLE = "engine"
 KEEP_WARM_VARIABLE = "EMATIX_FLOW_KEEP_WARM"
+REORDER_JOINS_VARIABLE = "EMATIX_FLOW_REORDER_JOINS"
 IDLE_SECONDS = 15 * 60.0
-_KEYS = ("keep_warm", "idle")
+_KEYS = ("keep_warm", "idle", "reorder_joins")
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
@@ -26,17 +27,30 @@ class EngineConfig:
     keep_warm: bool | None = None
     idle_seconds: float = IDLE_SECONDS
     origin: str = ""
+    reorder_joins: bool = True
+    """Whether inner joins over lakes are put in the cheapest order by statistics of their tables."""
+    join_origin: str = ""
 
 
 def engine_config() -> EngineConfig:
     """Return what the environment says over the project's file over the user's; raise ConfigError for a wrong value."""
     configured = _in_file(files.read_project()) or _in_file(files.read_user()) or EngineConfig()
-    said = os.environ.get(KEEP_WARM_VARIABLE, "").strip().lower()
+    keep, reorder = _said(KEEP_WARM_VARIABLE), _said(REORDER_JOINS_VARIABLE)
+    if keep is not None:
+        configured = replace(configured, keep_warm=keep, origin=KEEP_WARM_VARIABLE)
+    if reorder is not None:
+        configured = replace(configured, reorder_joins=reorder, join_origin=REORDER_JOINS_VARIABLE)
+    return configured
+
+
+def _said(variable: str) -> bool | None:
+    """What the environment says, None where it says nothing."""
+    said = os.environ.get(variable, "").strip().lower()
     if not said:
-        return configured
+        return None
     if said not in (*_YES, *_NO):
-        raise ConfigError(f"{KEEP_WARM_VARIABLE}={said} is not a choice", hint="use 1 or 0")
-    return EngineConfig(said in _YES, configured.idle_seconds, KEEP_WARM_VARIABLE)
+        raise ConfigError(f"{variable}={said} is not a choice", hint="use 1 or 0")
+    return said in _YES
 
 
 def seconds_of(text: str) -> float | None:
@@ -59,13 +73,24 @@ def _in_file(file: files.ConfigFile | None) -> EngineConfig | None:
         if name not in _KEYS:
             where = file.place((TABLE, str(name)))
             raise ConfigError(f"{file.shown}: [engine] has no {name!r}", where=where, hint=did_you_mean(name, _KEYS))
-    keep = table.get("keep_warm")
-    if keep is not None and not isinstance(keep, bool):
-        where = file.place((TABLE, "keep_warm"))
+    keep, reorder = _switch(file, table, "keep_warm"), _switch(file, table, "reorder_joins")
+    return EngineConfig(
+        keep,
+        _idle(file, table.get("idle")),
+        file.shown,
+        reorder_joins=reorder is not False,
+        join_origin=file.shown if reorder is not None else "",
+    )
+
+
+def _switch(file: files.ConfigFile, table: Mapping[str, object], name: str) -> bool | None:
+    found = table.get(name)
+    if found is not None and not isinstance(found, bool):
+        where = file.place((TABLE, name))
         raise ConfigError(
-            f"{file.shown}: [engine] keep_warm is not true or false", where=where, hint="write true or false"
+            f"{file.shown}: [engine] {name} is not true or false", where=where, hint="write true or false"
         )
-    return EngineConfig(keep, _idle(file, table.get("idle")), file.shown)
+    return found
 
 
 def _idle(file: files.ConfigFile, value: object) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ematix_flow.declare.types import ColumnType
 
@@ -27,3 +27,5 @@ class ReadPlan:
     split_reason: str = ""
     estimated_rows: int | None = None
     consistent: bool = True
+    joins: tuple[str, ...] = field(default=(), kw_only=True)
+    """The order of joins that was chosen for the query, and why; empty where they stay as they are written."""

@@ -20,8 +20,10 @@ from ematix_flow.expressions import quote
 from ematix_flow.families.frames import spark_schema
 from ematix_flow.families.lake.columns import since, watermark_literal
 from ematix_flow.families.lake.errors import translate, translating
-from ematix_flow.families.lake.session import exactly
-from ematix_flow.families.lake.sql_source import parsed, replaced
+from ematix_flow.families.lake.joins.collect import TableFiles
+from ematix_flow.families.lake.joins.reorder import Reordered, reordered
+from ematix_flow.families.lake.session import broadcast_bytes, exactly, reorders_joins
+from ematix_flow.families.lake.sql_source import LakeSource, parsed, replaced
 from ematix_flow.families.lake.types import carried, source_columns
 from ematix_flow.families.sql.linear import clean
 from ematix_flow.foundation.errors import FlowError, MissingColumn, PlanError
@@ -73,10 +75,14 @@ class FederatedSource:
         for stranger in self._hosts.strangers_in(tree):
             raise self._hosts.refuse(stranger)
         tables = self._hosts.found_in(tree)
+        ordered = self._ordered(query)
+        if ordered.reasons:
+            tree = parsed(ordered.query)
+            tables = self._hosts.found_in(tree)
         described = [self._described(table, host, parallelism) for table, host in tables]
         views = [f"flow_{uuid.uuid4().hex}" for _ in tables]
         named = [(table, quote(view, "spark")) for (table, _), view in zip(tables, views, strict=True)]
-        statement = replaced(query, tree, named)
+        statement = replaced(ordered.query, tree, named)
         columns = self._columns(statement, list(zip(views, described, strict=True)))
         parts = tuple(
             Part(view, found.source, _reduced(tree, table, found, parallelism))
@@ -86,7 +92,15 @@ class FederatedSource:
         reads = sum(part.plan.splits for part in parts)
         consistent = len(parts) == 1 and parts[0].plan.consistent
         return FederatedPlan(
-            query, columns, reads, f"{len(parts)} tables of {systems}", None, consistent, parts, statement
+            query,
+            columns,
+            reads,
+            f"{len(parts)} tables of {systems}",
+            None,
+            consistent,
+            parts,
+            statement,
+            joins=ordered.reasons,
         )
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
@@ -101,6 +115,18 @@ class FederatedSource:
         with translating("reading the statement"), exactly(spark):
             frame = spark.sql(own.statement)
             return frame.selectExpr(*carried(frame.schema))
+
+    def _ordered(self, query: str) -> Reordered:
+        """The statement with joins of lake tables in the cheapest order."""
+        return reordered(query, self._files_of, parse=parsed, broadcast=lambda: broadcast_bytes(self._spark()))
+
+    def _files_of(self, table: Any) -> TableFiles | None:
+        """The files of a table of a lake; a database has none."""
+        backend = backend_for(self._hosts.connection(table.parts[0].name))
+        if backend.dialect != "spark" or backend.batch_source is None or not reorders_joins(self._spark()):
+            return None
+        source = backend.batch_source(self._hosts.connection(table.parts[0].name))
+        return source.files_of(table) if isinstance(source, LakeSource) else None
 
     def _described(self, table: Any, host: str, parallelism: int) -> _Table:
         connection = self._hosts.connection(host)

@@ -63,6 +63,8 @@ class Preview:
     targets: tuple[TargetPlan, ...]
     transforms_post: list[TransformPlan] = field(default_factory=list)
     settings: tuple[str, ...] = ()
+    joins: tuple[str, ...] = ()
+    """The order of joins where it is not the one that is written, and why."""
     sample_columns: tuple[str, ...] = ()
     sample: tuple[tuple[Any, ...], ...] = field(default=())
     mode: str | None = None
@@ -88,6 +90,7 @@ class Preview:
             f"{self.pipeline_name}",
             _line("source", f"{where}, {rows}, {self.reads} read(s) ({self.reads_reason})"),
             *(_line("", text) for text in self.source_sql.strip().splitlines()),
+            *(_line("joins", text) for text in self.joins),
         ]
         for target in self.targets:
             lines += _target_lines(target)

@@ -76,6 +76,7 @@ def _asked(spec: PipelineSpec, rows: int) -> Preview:
             mode=None if spec.fan_out else spec.loads[0].mode,
             source_connection_info=_info(reading.backend, reading.connection),
             settings=_settings(context, targets),
+            joins=plan.joins if plan else (),
             sample_columns=tuple(names),
             sample=tuple(sample),
         )

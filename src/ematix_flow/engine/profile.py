@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ematix_flow.config.engine import engine_config
 from ematix_flow.config.spark import is_secret_setting
 from ematix_flow.declare.engine import SAIL
 from ematix_flow.engine import accelerators, archive, jars, peers, task_daemon
@@ -37,6 +38,7 @@ _LEAST_HASH_TABLE = 64 * 1024**2  # Spark's advisory size of a partition: it ign
 PARTITIONS_PER_CORE = 8
 _PARTITIONS = "spark.sql.shuffle.partitions"
 INITIAL_PARTITIONS = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
+_JOIN_ORDER = "join order"
 _BRIEF = {
     "spark.sql.codegen.wholeStage": ("false", "few rows are through before code for them is compiled"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "few rows are through before code for them is compiled"),
@@ -94,6 +96,15 @@ _DELTA = {
     "spark.sql.extensions": ("io.delta.sql.DeltaSparkSessionExtension", "Delta tables are in play"),
     "spark.sql.catalog.spark_catalog": ("org.apache.spark.sql.delta.catalog.DeltaCatalog", "Delta tables are in play"),
 }
+
+
+def join_order(choice: Choice) -> Setting:
+    """Return whether joins over lakes are put in another order, and who says so."""
+    if choice.engine == SAIL:
+        return Setting(_JOIN_ORDER, "as written", "the native engine orders joins itself")
+    config = engine_config()
+    reason = f"{config.join_origin} says so" if config.join_origin else "statistics of lake tables cost little"
+    return Setting(_JOIN_ORDER, "by cost" if config.reorder_joins else "as written", reason)
 
 
 def settings(

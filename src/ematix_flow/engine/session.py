@@ -15,12 +15,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ematix_flow.config.engine import engine_config
 from ematix_flow.declare.engine import DISTRIBUTED, SAIL, EngineWish
 from ematix_flow.engine import archive, cluster, executors, gateway, jars, profile, sail, shipping, submitted, warm
 from ematix_flow.engine.choice import Choice, choose
 from ematix_flow.engine.cluster_watch import Watch, instead_of
 from ematix_flow.engine.executors import TaskNeeds, Tell
 from ematix_flow.engine.launch import set_environment, without_secrets
+from ematix_flow.families.lake.session import note_join_order
 from ematix_flow.families.lost_engine import engine_lost
 from ematix_flow.foundation.early_jvm import log_file
 from ematix_flow.foundation.errors import FlowError, RunFailed
@@ -68,6 +70,7 @@ def spark_session(
     """
     with _starting:
         session = _found_or_started(needed, is_small=is_small, engine=engine, tell=tell, is_in_use=is_in_use)
+    note_join_order(session, reorders=engine_config().reorder_joins)
     if _own.watch is not None:
         _own.watch.tell = tell
     if _is_on_a_cluster(session):

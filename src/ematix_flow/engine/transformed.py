@@ -54,7 +54,14 @@ class TransformedSource:
                 hint="name them apart with AS",
             )
         return TransformedPlan(
-            inner.query, columns, inner.splits, inner.split_reason, inner.estimated_rows, inner.consistent, inner
+            inner.query,
+            columns,
+            inner.splits,
+            inner.split_reason,
+            inner.estimated_rows,
+            inner.consistent,
+            inner,
+            joins=inner.joins,
         )
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:

@@ -47,6 +47,7 @@ def test_doctor_says_which_engine_was_chosen_and_by_whom(
     told = {item["name"]: item for item in flow("doctor", "spark", "--json").document}
     assert told["engine"]["value"] == "distributed spark://127.0.0.1:7077"
     assert told["engine"]["reason"] == "./.ematix-flow.toml says so"
+    assert told["join order"]["value"] == "by cost"
     partitions = {"name": "spark.sql.shuffle.partitions", "value": "7", "reason": "./.ematix-flow.toml says so"}
     assert told["spark.sql.shuffle.partitions"] == partitions
     assert told["spark.authenticate.secret"]["value"] == "***"

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ematix_flow.backends.delta.logged import files_in_log
+from ematix_flow.backends.delta.snapshot import snapshot_of
 from ematix_flow.backends.delta.table import DeltaTable
+from ematix_flow.families.lake.joins.collect import TableFiles
 from ematix_flow.families.lake.place import LakePath, Place
 from ematix_flow.families.lake.sql_source import LakeSource
 
@@ -27,6 +30,10 @@ class DeltaSource(LakeSource):
 
     def open(self, path: LakePath) -> DataFrame:
         return DeltaTable(path).read()
+
+    def files(self, path: LakePath) -> TableFiles | None:
+        found = snapshot_of(path, with_files=True)
+        return files_in_log(found) if found is not None else None
 
     def rows(self, path: LakePath) -> int | None:
         return DeltaTable(path).read().count()  # answered from the log's statistics

@@ -86,7 +86,7 @@ def _plain(query: str, locate: Locate, layout_of: LayoutOf) -> _Plain | str:
         return "Spark runs the query over the files"
     path = local(locate(names_of(found.tree.find(exp.Table))))
     layout = layout_of(path)
-    files = _own_files(path, layout) if layout else _foreign_files(path)
+    files = table_files(path, layout)
     stored = files if isinstance(files, str) else parquet_files(files)
     if isinstance(stored, str):
         return stored
@@ -111,6 +111,11 @@ def _chosen(tree: Any) -> list[str] | None:
         return []
     names = [item.this if isinstance(item, exp.Alias) else item for item in tree.expressions]
     return [item.name for item in names] if all(isinstance(item, exp.Column) for item in names) else None
+
+
+def table_files(path: Path, layout: Layout | None) -> list[Path] | str:
+    """Return the Parquet files of a table, or why they are not read as one."""
+    return _own_files(path, layout) if layout else _foreign_files(path)
 
 
 def _own_files(path: Path, layout: Layout) -> list[Path] | str:

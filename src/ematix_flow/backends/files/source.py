@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.arrow_source import PlainRead, chosen_columns, plain_plan, plain_read
+from ematix_flow.backends.files.arrow_source import PlainRead, chosen_columns, plain_plan, plain_read, table_files
 from ematix_flow.backends.files.batches import read_table
 from ematix_flow.backends.files.declared import as_declared, can_declare
 from ematix_flow.backends.files.foreign import check_options, read_foreign, read_texts
@@ -17,6 +18,7 @@ from ematix_flow.contract.read import ReadPlan
 from ematix_flow.declare.connections.lakes import format_from_path
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.client import LakeClient
+from ematix_flow.families.lake.joins.collect import TableFiles
 from ematix_flow.families.lake.place import LakePath, Place, explained
 from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.families.lake.session import quote
@@ -108,6 +110,14 @@ class FilesSource(LakeSource):
 
     def _layout(self, path: LakePath) -> Layout | None:
         return self._layouts.read(self._place.names_of(path))
+
+    def files(self, path: LakePath) -> TableFiles | None:
+        if self._format != "parquet" or self._options or not isinstance(path, Path):
+            return None
+        layout = self._layout(path)
+        stamp, found = _stamp(path), table_files(path, layout)
+        names = tuple(column.name for column in layout.columns) if layout else None
+        return None if isinstance(found, str) else TableFiles(stamp, tuple(found), names)
 
     def open(self, path: LakePath) -> DataFrame:
         layout = self._layout(path)

@@ -64,7 +64,7 @@ def _settings(output: Output) -> int:
     if accelerator is not None:
         used = "none" if accelerator.obstacle else accelerator.accelerator.title
         native = profile.Setting("accelerator", used, f"{accelerator}: {accelerator.obstacle or 'it fits this Spark'}")
-    found = [chosen, native, *profile.settings(jars.read_lock(), choice=choice)]
+    found = [chosen, native, profile.join_order(choice), *profile.settings(jars.read_lock(), choice=choice)]
     if output.json:
         output.document([{**asdict(item), "value": item.shown} for item in found])
     else:

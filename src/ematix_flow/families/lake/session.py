@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 # Settings belong to the session, and targets of one run may be written by several threads.
 _settings = threading.RLock()
 _on_sail: WeakSet[SparkSession] = WeakSet()
+_as_written: WeakSet[SparkSession] = WeakSet()
 _start: ContextVar[Callable[[], SparkSession] | None] = ContextVar("start", default=None)
 
 EXACT = {
@@ -27,6 +28,7 @@ EXACT = {
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
 }
 
+_UNITS = {"k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _FEW_ROWS = 20_000
 _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
@@ -75,6 +77,26 @@ def on_sail() -> bool:
 
     session = SparkSession.getActiveSession()
     return session is not None and session in _on_sail
+
+
+def note_join_order(spark: SparkSession, *, reorders: bool) -> None:
+    """Remember whether joins may be put in another order before this session sees them."""
+    if reorders:
+        _as_written.discard(spark)
+    else:
+        _as_written.add(spark)
+
+
+def reorders_joins(spark: SparkSession) -> bool:
+    """Whether joins may be put in another order; the native engine orders them itself."""
+    return spark not in _as_written and not is_sail(spark)
+
+
+def broadcast_bytes(spark: SparkSession) -> int:
+    """Return up to which size Spark sends a table to every task, 0 for never."""
+    text = str(spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10MB")).strip().lower()
+    digits, unit = text.rstrip("bkmgt"), text.lstrip("-0123456789")[:1]
+    return max(0, int(digits) * _UNITS.get(unit, 1))
 
 
 @contextmanager

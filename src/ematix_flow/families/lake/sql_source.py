@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.families.lake.columns import since, watermark_literal
 from ematix_flow.families.lake.errors import translating
+from ematix_flow.families.lake.joins.collect import TableFiles
+from ematix_flow.families.lake.joins.reorder import Reordered, reordered
 from ematix_flow.families.lake.place import LakePath, Place, weighs_little
-from ematix_flow.families.lake.session import active, exactly, quote
+from ematix_flow.families.lake.session import active, broadcast_bytes, exactly, quote, reorders_joins
 from ematix_flow.families.lake.types import carried, source_columns
 from ematix_flow.families.sql.linear import clean, linear
 from ematix_flow.foundation.errors import FlowError, MissingTable, PlanError, SqlError
@@ -43,6 +45,10 @@ class LakeSource(ABC):
     def open(self, path: LakePath) -> DataFrame:
         """What `find` found, as a frame."""
 
+    def files(self, path: LakePath) -> TableFiles | None:
+        """The Parquet files that statistics of the table are found in, None where there are none on this machine."""
+        return None
+
     def rows(self, path: LakePath) -> int | None:
         """How many rows the table has, None when only reading it would tell."""
         return None
@@ -54,13 +60,14 @@ class LakeSource(ABC):
         with ExitStack() as open_until, translating("planning the query"), exactly(spark):
             columns = source_columns(self._run(query, spark, open_until).schema)
             estimate = self._estimate(query)
+            joins = self._ordered(query, spark).reasons
         names = [column.name for column in columns]
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise PlanError(
                 f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
             )
-        return ReadPlan(query, columns, parallelism, "Spark cuts the files", estimate)
+        return ReadPlan(query, columns, parallelism, "Spark cuts the files", estimate, joins=joins)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
         """The query from a watermark on."""
@@ -122,7 +129,17 @@ class LakeSource(ABC):
                 open_until.callback(spark.catalog.dropTempView, views[path])
             return views[path]
 
-        return spark.sql(rewritten(query, view_of))
+        return spark.sql(rewritten(self._ordered(query, spark).query, view_of))
+
+    def _ordered(self, query: str, spark: SparkSession) -> Reordered:
+        """The query with its joins in the cheapest order, where the tables' statistics tell one."""
+        if not reorders_joins(spark):
+            return Reordered(query)
+        return reordered(query, self.files_of, parse=parsed, broadcast=lambda: broadcast_bytes(spark))
+
+    def files_of(self, table: Any) -> TableFiles | None:
+        """The files of a table of the tree."""
+        return self.files(self.locate(names_of(table)))
 
     def _estimate(self, query: str) -> int | None:
         """Rows of a query of one whole table."""

@@ -1,0 +1,43 @@
+"""Statistics that a Delta log keeps of its files: their rows, and the range of each column."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from ematix_flow.backends.delta.snapshot import Snapshot
+from ematix_flow.families.lake.joins.collect import Logged, Range, TableFiles, merged
+from ematix_flow.families.lake.joins.stats import plain_value
+
+_MILLISECOND_NS = 1_000_000
+
+
+def files_in_log(snapshot: Snapshot) -> TableFiles | None:
+    """Return the files of a version of a table with what its log tells; None where they are not all in its folder."""
+    adds = snapshot.adds
+    if any(path.startswith("/") or ":" in path for path in snapshot.paths):
+        return None
+    files = tuple(snapshot.folder / path for path in snapshot.paths)
+    known = zip(*(adds.column(name).to_pylist() for name in ("path", "modification_time", "size_bytes")), strict=True)
+    stamp = frozenset((str(snapshot.folder / path), moment * _MILLISECOND_NS, size) for path, moment, size in known)
+    names = tuple(str(column["name"]) for column in json.loads(snapshot.columns)["fields"])
+    rows = snapshot.rows
+    return TableFiles(stamp, files, names, None if rows is None else Logged(rows, lambda name: _range(adds, name)))
+
+
+def _range(adds: Any, name: str) -> Range:
+    counts = adds.column("num_records").to_pylist() if "num_records" in adds.column_names else []
+    lows, highs, nulls = (_of_column(adds, what, name) for what in ("min", "max", "null_count"))
+    return merged([
+        Range(plain_value(low), plain_value(high), missing, is_empty=missing is not None and missing == count)
+        for low, high, missing, count in zip(lows, highs, nulls, counts, strict=True)
+    ])  # fmt: skip
+
+
+def _of_column(adds: Any, what: str, name: str) -> Sequence[Any]:
+    """What the log says of one column, file by file."""
+    if what not in adds.column_names:
+        return [None] * adds.num_rows
+    said = adds.column(what).to_pylist()
+    return [item.get(name) if isinstance(item, dict) else None for item in said]

@@ -1,0 +1,269 @@
+"""Statistics of Parquet files: ranges from their footers or the table's log, the rest from a bounded sample of values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.families.lake.joins import stats
+from ematix_flow.families.lake.joins.stats import ColumnStats, TableStats, Value, plain_value
+from ematix_flow.families.lake.kept import Shelf, Stamp
+
+_SHELF = Shelf("statistics", rules=1)
+MOST_FILES = 512  # so many footers are read in about a second
+_GROUPS = 12
+_ROWS_OF_A_GROUP = 8192
+_SAMPLE = 1000
+_SAFE_DIGITS = 18
+"""Decimals with more are a kind of their own for each precision: Spark may fail to bring two of them to one type."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """The least and the greatest value of a column, and how many are NULL; None is not known."""
+
+    low: Value | None = None
+    high: Value | None = None
+    nulls: int | None = None
+    is_empty: bool = False
+    """Whether there is nothing but NULLs, so that there are no bounds."""
+
+
+@dataclass(frozen=True)
+class Logged:
+    """What a table's log tells of its files, so that their footers are not read."""
+
+    rows: int
+    range_of: Callable[[str], Range]
+
+
+@dataclass(frozen=True)
+class TableFiles:
+    """The Parquet files of a table, and what they are recognised by."""
+
+    stamp: Stamp
+    files: tuple[Path, ...]
+    names: tuple[str, ...] | None = None
+    """The columns, None where the files tell them."""
+    logged: Logged | None = None
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(int(item[-1]) for item in self.stamp)
+
+
+def table_stats(table: TableFiles, wanted: Collection[str]) -> TableStats | None:
+    """Return statistics with at least these columns, from the cache where the files have not changed.
+
+    None where there are more files than is worth a look.
+    """
+    known = TableStats.from_plain(_SHELF.recall(table.stamp, {}))
+    missing = [name for name in wanted if known is None or name not in known.columns]
+    if known is not None and not missing:
+        return known
+    if table.logged is None and len(table.files) > MOST_FILES:
+        return None
+    found = _collected(table, missing)
+    if known is not None:
+        found = replace(found, columns={**known.columns, **found.columns})
+    _SHELF.keep(table.stamp, {}, found.to_plain())
+    return found
+
+
+@dataclass
+class _Footers:
+    """The opened files; each is opened once."""
+
+    table: TableFiles
+    opened: dict[Path, Any] = field(default_factory=dict)
+
+    def of(self, file: Path) -> Any:
+        import pyarrow.parquet as pq
+
+        if file not in self.opened:
+            self.opened[file] = pq.ParquetFile(file)
+        return self.opened[file]
+
+    @cached_property
+    def looked_at(self) -> Sequence[Path]:
+        return self.table.files if self.table.logged is None else _evenly(self.table.files, _GROUPS)
+
+    @cached_property
+    def groups(self) -> list[tuple[Any, int]]:
+        """Row groups that are sampled."""
+        every = [(self.of(file), number) for file in self.looked_at for number in range(self.of(file).num_row_groups)]
+        return _evenly([item for item in every if item[0].metadata.row_group(item[1]).num_rows], _GROUPS)
+
+    def close(self) -> None:
+        for file in self.opened.values():
+            file.close()
+
+
+def _collected(table: TableFiles, wanted: Sequence[str]) -> TableStats:
+    footers = _Footers(table)
+    try:
+        kinds = _kinds(table, [footers.of(file).schema_arrow for file in footers.looked_at])
+        if table.logged is not None:
+            rows = table.logged.rows
+        else:
+            rows = sum(footers.of(file).metadata.num_rows for file in table.files)
+        columns = {name: _column(footers, name, kinds[name], rows) for name in wanted if name in kinds}
+        return TableStats(rows, table.size, kinds, columns)
+    finally:
+        footers.close()
+
+
+def _kinds(table: TableFiles, schemas: Sequence[Any]) -> dict[str, str]:
+    """What the values of each column are; files that do not agree give no kind."""
+    names = table.names or tuple(dict.fromkeys(name for schema in schemas for name in schema.names))
+    found = {name: {_kind(schema.field(name).type) for schema in schemas if name in schema.names} for name in names}
+    return {name: kinds.pop() if len(kinds) == 1 else stats.OTHER for name, kinds in found.items()}
+
+
+def _column(footers: _Footers, name: str, kind: str, rows: int) -> ColumnStats:
+    if kind == stats.OTHER:
+        return ColumnStats(kind)
+    logged = footers.table.logged
+    found = logged.range_of(name) if logged else _range(footers, name)
+    parts = [_values(opened, group, name) for opened, group in footers.groups]
+    distinct = distinct_estimate(parts, rows)
+    if kind in stats.DISCRETE and isinstance(found.low, int) and isinstance(found.high, int):
+        distinct = min(distinct, found.high - found.low + 1) if distinct is not None else None
+    return ColumnStats(kind, found.low, found.high, found.nulls, distinct, _sample(parts))
+
+
+def _values(opened: Any, group: int, name: str) -> list[Value | None]:
+    """The first values of a row group."""
+    rows = min(_ROWS_OF_A_GROUP, opened.metadata.row_group(group).num_rows)
+    if name not in opened.schema_arrow.names:
+        return [None] * rows
+    batch = next(opened.iter_batches(rows, row_groups=[group], columns=[name], use_threads=False))
+    return [plain_value(value) for value in _comparable(batch.column(0)).to_pylist()]
+
+
+def _comparable(values: Any) -> Any:
+    """The same values in types whose Python objects are quick to make."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if pa.types.is_date32(values.type):
+        return values.cast(pa.int32())
+    if pa.types.is_timestamp(values.type):
+        return values.cast(pa.timestamp("us", values.type.tz), safe=False).cast(pa.int64())
+    return values.cast(pa.float64(), safe=False) if pa.types.is_decimal(values.type) else values
+
+
+def _sample(parts: Sequence[Sequence[Value | None]]) -> tuple[Value | None, ...]:
+    return tuple(_evenly([value for part in parts for value in part], _SAMPLE))
+
+
+def distinct_estimate(parts: Sequence[Sequence[Value | None]], rows: int) -> float | None:
+    """Return how many different values a column of so many rows has, from stretches of it; None without any value.
+
+    Stretches that have hardly a value in common go on like this: the column is sorted, or nearly unique. Of others,
+    values seen once tell how many are still to be seen (the estimator Duj1 of Haas and Stokes).
+    """
+    seen: dict[Value, int] = {}
+    apart = number = 0
+    for part in parts if len(parts) > 1 else _halves(parts):
+        values = [value for value in part if value is not None]
+        number += len(values)
+        apart += len(set(values))
+        for value in values:
+            seen[value] = seen.get(value, 0) + 1
+    if not seen:
+        return None
+    total = max(rows, number)
+    if len(seen) > 0.95 * apart:
+        return max(1.0, len(seen) * total / number)
+    once = sum(1 for count in seen.values() if count == 1)
+    return min(float(total), number * len(seen) / (number - once + once * number / total))
+
+
+def _halves(parts: Sequence[Sequence[Value | None]]) -> list[Sequence[Value | None]]:
+    whole = parts[0] if parts else ()
+    return [whole[: len(whole) // 2], whole[len(whole) // 2 :]]
+
+
+def _range(footers: _Footers, name: str) -> Range:
+    """What the footers of all files say of a column."""
+    found = [
+        part
+        for file in footers.table.files
+        for opened in [footers.of(file)]
+        for place in [_place(opened, name)]
+        for number in range(opened.num_row_groups)
+        for part in [_group_range(opened.metadata.row_group(number), place)]
+    ]
+    return merged(found)
+
+
+def merged(parts: Sequence[Range]) -> Range:
+    """Return the range of several parts together; a bound or a count that one of them does not tell is not known."""
+    nulls = [part.nulls for part in parts]
+    told = [part for part in parts if not part.is_empty]
+    return Range(
+        _extreme([part.low for part in told], min),
+        _extreme([part.high for part in told], max),
+        None if None in nulls else sum(number for number in nulls if number is not None),
+    )
+
+
+def _extreme(values: Sequence[Value | None], choose: Callable[[Any], Any]) -> Value | None:
+    if not values or None in values:
+        return None
+    try:
+        return choose(values)  # type: ignore[no-any-return]
+    except TypeError:  # files with different types
+        return None
+
+
+def _place(opened: Any, name: str) -> int | None:
+    """The number of a flat column among the leaves of the schema."""
+    columns = opened.metadata.schema
+    return next((number for number in range(len(columns)) if columns.column(number).path == name), None)
+
+
+def _group_range(group: Any, place: int | None) -> Range:
+    if place is None:
+        return Range()
+    try:
+        about = group.column(place).statistics
+        if about is None:
+            return Range()
+        nulls = int(about.null_count) if about.has_null_count else None
+        if not about.has_min_max:
+            return Range(nulls=nulls, is_empty=nulls == group.num_rows)
+        return Range(plain_value(about.min), plain_value(about.max), nulls)
+    except Exception:  # bounds of a type that this library does not tell
+        return Range()
+
+
+def _kind(stored: Any) -> str:
+    import pyarrow as pa
+
+    of = pa.types
+    if of.is_dictionary(stored):
+        stored = stored.value_type
+    if of.is_decimal(stored) and stored.precision > _SAFE_DIGITS:
+        return str(stored)
+    known = (
+        (of.is_boolean, stats.BOOLEAN), (of.is_integer, stats.INTEGER), (of.is_floating, stats.REAL),
+        (of.is_decimal, stats.DECIMAL), (of.is_date, stats.DATE), (of.is_timestamp, stats.TIMESTAMP),
+        (of.is_string, stats.TEXT), (of.is_large_string, stats.TEXT),
+    )  # fmt: skip
+    if str(stored) == "string_view":  # which older versions of this library lack
+        return stats.TEXT
+    return next((kind for test, kind in known if test(stored)), stats.OTHER)
+
+
+def _evenly(items: Sequence[Any], most: int) -> list[Any]:
+    """So many of the items, at equal distances."""
+    if len(items) <= most:
+        return list(items)
+    return [items[number * len(items) // most] for number in range(most)]

@@ -1,0 +1,158 @@
+"""Another order of the relations of a SELECT in its text; all other text stays as it was written."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.families.lake.joins.evaluate import Unclear
+from ematix_flow.families.lake.joins.scopes import JoinScope, conjuncts
+
+_SEPARATORS = ("COMMA", "JOIN", "INNER", "CROSS")
+_ENDS = ("WHERE", "GROUP_BY", "HAVING", "ORDER_BY", "SORT_BY", "CLUSTER_BY", "DISTRIBUTE_BY", "LIMIT", "OFFSET",
+         "UNION", "EXCEPT", "INTERSECT", "SEMICOLON")  # fmt: skip
+_OPENING, _CLOSING = ("L_PAREN", "L_BRACKET", "L_BRACE"), ("R_PAREN", "R_BRACKET", "R_BRACE")
+
+Span = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class _From:
+    """Where the relations of a FROM, its ON conditions and the WHERE behind it are written."""
+
+    relations: tuple[Span, ...]
+    ons: tuple[Span, ...]
+    end: int
+    where: Span | None
+
+
+def permuted(query: str, scope: JoinScope, order: Sequence[int]) -> str:
+    """Return the statement with the relations of one scope in another order; raise Unclear if its text is uncommon.
+
+    Conditions of ON join those of WHERE, before them, because they name relations that may now follow.
+    """
+    found = _found(query, scope)
+    texts = [query[start:end] for start, end in (found.relations[number] for number in order)]
+    if not found.ons:
+        edits = [(start, end, text) for (start, end), text in zip(found.relations, texts, strict=True)]
+        return _edited(query, edits)
+    ons = " AND ".join(f"({query[start:end]})" for start, end in found.ons)
+    edits = [(found.relations[0][0], found.end, ", ".join(texts))]
+    if found.where is None:
+        edits = [(found.relations[0][0], found.end, f"{', '.join(texts)} WHERE {ons}")]
+    else:
+        start, end = found.where
+        edits.append((start, end, f"{ons} AND ({query[start:end]})"))
+    return _edited(query, edits)
+
+
+def canonical(tree: Any) -> str:
+    """Return the statement with relations and conditions sorted: equal for two that differ in their order only."""
+    from sqlglot import exp
+
+    copy = tree.copy()
+    for select in reversed(list(copy.find_all(exp.Select))):
+        holder, joins = select.args.get("from_"), select.args.get("joins") or []
+        if holder is None or any(
+            {key for key, value in join.args.items() if value} - {"this", "kind", "on"} for join in joins
+        ):
+            continue
+        where = select.args.get("where")
+        conditions = [join.args["on"] for join in joins if join.args.get("on")] + ([where.this] if where else [])
+        texts = sorted(item.sql("spark", comments=False) for condition in conditions for item in conjuncts(condition))
+        names = sorted(item.sql("spark", comments=False) for item in (holder.this, *(join.this for join in joins)))
+        holder.set("this", exp.Tuple(expressions=[exp.Literal.string(name) for name in names]))
+        select.set("joins", None)
+        select.set("where", exp.Where(this=exp.Tuple(expressions=[exp.Literal.string(text) for text in texts])))
+    return str(copy.sql("spark", comments=False))
+
+
+def _edited(query: str, edits: Sequence[tuple[int, int, str]]) -> str:
+    for start, end, new in sorted(edits, reverse=True):
+        query = query[:start] + new + query[end:]
+    return query
+
+
+def _found(query: str, scope: JoinScope) -> _From:
+    tokens = _Tokens(query)
+    spans = tuple(_span(relation) for relation in scope.relations)
+    place = tokens.at(spans[0][0])
+    if place == 0 or tokens.kind(place - 1) != "FROM":
+        raise Unclear("FROM")
+    ons: list[Span] = []
+    for number, (start, end) in enumerate(spans):
+        if number:
+            while tokens.kind(place) in _SEPARATORS:
+                place += 1
+        if tokens.start(place) != start:
+            raise Unclear("a relation in uncommon words")
+        place = tokens.after(end)
+        if tokens.kind(place) == "ON":
+            first, place = place + 1, tokens.stop(place + 1, (*_SEPARATORS, *_ENDS))
+            ons.append((tokens.start(first), tokens.end(place - 1)))
+    if tokens.kind(place) not in ("", *_ENDS, *_CLOSING):
+        raise Unclear(tokens.kind(place))
+    where: Span | None = None
+    ended = tokens.end(place - 1)
+    if tokens.kind(place) == "WHERE":
+        last = tokens.stop(place + 1, _ENDS)
+        where = (tokens.start(place + 1), tokens.end(last - 1))
+    return _From(spans, tuple(ons), ended, where)
+
+
+class _Tokens:
+    """The words of a statement, and where they stand."""
+
+    def __init__(self, query: str) -> None:
+        import sqlglot
+
+        self._tokens = sqlglot.tokenize(query, read="spark")
+        self._starts = [token.start for token in self._tokens]
+
+    def at(self, offset: int) -> int:
+        """The number of the word that begins there."""
+        place = bisect_left(self._starts, offset)
+        if place >= len(self._starts) or self._starts[place] != offset:
+            raise Unclear("no word begins there")
+        return place
+
+    def after(self, offset: int) -> int:
+        """The number of the first word behind."""
+        return bisect_left(self._starts, offset)
+
+    def kind(self, place: int) -> str:
+        """What a word is, an empty text behind the last one."""
+        return str(self._tokens[place].token_type.name) if place < len(self._tokens) else ""
+
+    def start(self, place: int) -> int:
+        """Where a word begins."""
+        if place >= len(self._tokens):
+            raise Unclear("the statement ends")
+        return int(self._tokens[place].start)
+
+    def end(self, place: int) -> int:
+        """Where the text behind a word begins."""
+        return int(self._tokens[place].end) + 1
+
+    def stop(self, place: int, kinds: Sequence[str]) -> int:
+        """The number of the first word of these kinds that is in no further parentheses, or of what closes them."""
+        depth = 0
+        while self.kind(place):
+            kind = self.kind(place)
+            if depth == 0 and (kind in kinds or kind in _CLOSING):
+                return place
+            depth += (kind in _OPENING) - (kind in _CLOSING)
+            place += 1
+        return place
+
+
+def _span(relation: Any) -> Span:
+    first = relation.parts[0]
+    alias = relation.args.get("alias")
+    last = alias.this if alias is not None else relation.parts[-1]
+    try:
+        return int(first.meta["start"]), int(last.meta["end"]) + 1
+    except KeyError as exc:
+        raise Unclear("a relation without a place") from exc

@@ -1,0 +1,264 @@
+"""Simple conditions of one table, evaluated on sampled rows to find how many rows they leave."""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ematix_flow.families.lake.joins import stats
+from ematix_flow.families.lake.joins.stats import ColumnStats, plain_value
+
+Row: TypeAlias = "Mapping[str, Any]"
+_DAY = 86_400_000_000
+_MONTHS = {"MONTH": 1, "QUARTER": 3, "YEAR": 12}
+_MICROSECONDS = {"WEEK": 7 * _DAY, "DAY": _DAY, "HOUR": 3_600_000_000, "MINUTE": 60_000_000, "SECOND": 1_000_000}
+_COMPARED: dict[str, Callable[[Any, Any], bool]] = {
+    "EQ": operator.eq, "NEQ": operator.ne, "LT": operator.lt, "LTE": operator.le, "GT": operator.gt, "GTE": operator.ge,
+}  # fmt: skip
+_COMPUTED: dict[str, Callable[[Any, Any], Any]] = {"Add": operator.add, "Sub": operator.sub, "Mul": operator.mul}
+
+
+class Unclear(Exception):
+    """The condition holds something that is not evaluated here."""
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What gives the value of an expression for a row, and of which kind the value is."""
+
+    of: Callable[[Row], Any]
+    kind: str
+    is_constant: bool = False
+
+
+class Evaluator:
+    """Expressions over the columns of one table, by their names in small letters."""
+
+    def __init__(self, columns: Mapping[str, ColumnStats]) -> None:
+        self._columns = columns
+
+    def evaluated(self, node: Any) -> Evaluated:
+        """Return what evaluates an expression; raise Unclear where it holds anything uncommon."""
+        found = getattr(self, f"of_{type(node).__name__.lower()}", None)
+        if found is not None:
+            return found(node)  # type: ignore[no-any-return]
+        name = type(node).__name__
+        if name in _COMPARED:
+            return self._compared(_COMPARED[name], self.evaluated(node.this), self.evaluated(node.expression))
+        if name in _COMPUTED:
+            return self._computed(name, node)
+        raise Unclear(name)
+
+    def aligned(self, equality: Any) -> Any:
+        """Return the constant right side of `column = constant` as a value of the column; raise Unclear if it is none."""
+        _, right = _alike(self.evaluated(equality.this), self.evaluated(equality.expression))
+        if not right.is_constant:
+            raise Unclear("a column")
+        return right.of({})
+
+    def of_paren(self, node: Any) -> Evaluated:
+        return self.evaluated(node.this)
+
+    def of_column(self, node: Any) -> Evaluated:
+        name = node.name.lower()
+        known = self._columns.get(name)
+        if known is None or known.kind == stats.OTHER or not known.sample:
+            raise Unclear(name)
+        return Evaluated(lambda row: row[name], known.kind)
+
+    def of_literal(self, node: Any) -> Evaluated:
+        if node.is_string:
+            return _constant(node.name, stats.TEXT)
+        return _constant(float(node.name), stats.REAL)
+
+    def of_boolean(self, node: Any) -> Evaluated:
+        return _constant(int(node.this), stats.BOOLEAN)
+
+    def of_neg(self, node: Any) -> Evaluated:
+        inner = self.evaluated(node.this)
+        if inner.kind not in stats.NUMBERS:
+            raise Unclear(inner.kind)
+        return Evaluated(lambda row: _known(operator.neg, inner.of(row)), inner.kind, inner.is_constant)
+
+    def of_cast(self, node: Any) -> Evaluated:
+        inner = self.evaluated(node.this)
+        kinds = {"DATE": stats.DATE, "TIMESTAMP": stats.TIMESTAMP, "TIMESTAMPTZ": stats.TIMESTAMP,
+                 "TIMESTAMPNTZ": stats.TIMESTAMP}  # fmt: skip
+        kind = kinds.get(node.to.this.name)
+        if kind is None or not inner.is_constant or inner.kind != stats.TEXT:
+            raise Unclear(node.to.this.name)
+        return _constant(_moment(inner.of({}), kind), kind)
+
+    def of_and(self, node: Any) -> Evaluated:
+        left, right = self.evaluated(node.this), self.evaluated(node.expression)
+        return Evaluated(lambda row: _both(left.of(row), right.of(row)), stats.BOOLEAN)
+
+    def of_or(self, node: Any) -> Evaluated:
+        left, right = self.evaluated(node.this), self.evaluated(node.expression)
+        return Evaluated(lambda row: _either(left.of(row), right.of(row)), stats.BOOLEAN)
+
+    def of_not(self, node: Any) -> Evaluated:
+        inner = self.evaluated(node.this)
+        return Evaluated(lambda row: _known(operator.not_, inner.of(row)), stats.BOOLEAN)
+
+    def of_is(self, node: Any) -> Evaluated:
+        from sqlglot import exp
+
+        if not isinstance(node.expression, exp.Null):
+            raise Unclear("IS")
+        inner = self.evaluated(node.this)
+        return Evaluated(lambda row: inner.of(row) is None, stats.BOOLEAN)
+
+    def of_between(self, node: Any) -> Evaluated:
+        value = self.evaluated(node.this)
+        low = self._compared(operator.ge, value, self.evaluated(node.args["low"]))
+        high = self._compared(operator.le, value, self.evaluated(node.args["high"]))
+        return Evaluated(lambda row: _both(low.of(row), high.of(row)), stats.BOOLEAN)
+
+    def of_in(self, node: Any) -> Evaluated:
+        if not node.expressions:  # a subquery
+            raise Unclear("IN")
+        value = self.evaluated(node.this)
+        every = [self._compared(operator.eq, value, self.evaluated(item)) for item in node.expressions]
+        if not all(self.evaluated(item).is_constant for item in node.expressions):
+            raise Unclear("IN")
+
+        def found(row: Row) -> bool | None:
+            return None if value.of(row) is None else any(item.of(row) for item in every)
+
+        return Evaluated(found, stats.BOOLEAN)
+
+    def of_like(self, node: Any) -> Evaluated:
+        value, pattern = self.evaluated(node.this), self.evaluated(node.expression)
+        if value.kind != stats.TEXT or pattern.kind != stats.TEXT or not pattern.is_constant:
+            raise Unclear("LIKE")
+        parts = {"%": ".*", "_": "."}
+        written = re.compile("".join(parts.get(sign, re.escape(sign)) for sign in pattern.of({})), re.DOTALL)
+        return Evaluated(lambda row: _known(lambda text: bool(written.fullmatch(text)), value.of(row)), stats.BOOLEAN)
+
+    def of_substring(self, node: Any) -> Evaluated:
+        value, start = self.evaluated(node.this), node.args.get("start")
+        length = node.args.get("length")
+        if value.kind != stats.TEXT or start is None or not start.is_int or (length is not None and not length.is_int):
+            raise Unclear("substring")
+        first = int(start.to_py())
+        if first < 1:
+            raise Unclear("substring")
+        last = first - 1 + int(length.to_py()) if length is not None else None
+        return Evaluated(lambda row: _known(lambda text: text[first - 1 : last], value.of(row)), stats.TEXT)
+
+    def _compared(self, compare: Callable[[Any, Any], bool], left: Evaluated, right: Evaluated) -> Evaluated:
+        left, right = _alike(left, right)
+
+        def result(row: Row) -> bool | None:
+            one, other = left.of(row), right.of(row)
+            return None if one is None or other is None else compare(one, other)
+
+        return Evaluated(result, stats.BOOLEAN)
+
+    def _computed(self, name: str, node: Any) -> Evaluated:
+        from sqlglot import exp
+
+        left = self.evaluated(node.this)
+        if isinstance(node.expression, exp.Interval):
+            return _moved(left, node.expression, 1 if name == "Add" else -1) if name != "Mul" else _refuse(name)
+        right = self.evaluated(node.expression)
+        if left.kind not in stats.NUMBERS or right.kind not in stats.NUMBERS:
+            raise Unclear(name)
+        compute = _COMPUTED[name]
+
+        def result(row: Row) -> Any:
+            one, other = left.of(row), right.of(row)
+            return None if one is None or other is None else compute(one, other)
+
+        return Evaluated(result, stats.REAL, left.is_constant and right.is_constant)
+
+
+def _refuse(what: str) -> Evaluated:
+    raise Unclear(what)
+
+
+def _constant(value: Any, kind: str) -> Evaluated:
+    return Evaluated(lambda row: value, kind, is_constant=True)
+
+
+def _known(compute: Callable[[Any], Any], value: Any) -> Any:
+    return None if value is None else compute(value)
+
+
+def _both(left: Any, right: Any) -> bool | None:
+    if left is False or right is False or left == 0 or right == 0:
+        return False
+    return None if left is None or right is None else True
+
+
+def _either(left: Any, right: Any) -> bool | None:
+    if left or right:
+        return True
+    return None if left is None or right is None else False
+
+
+def _alike(left: Evaluated, right: Evaluated) -> tuple[Evaluated, Evaluated]:
+    """The same values in forms that compare as Spark compares them."""
+    if left.kind == right.kind or (left.kind in stats.NUMBERS and right.kind in stats.NUMBERS):
+        return left, right
+    times = (stats.DATE, stats.TIMESTAMP)
+    if left.kind in times and right.kind == stats.TEXT and right.is_constant:
+        return left, _constant(_moment(right.of({}), left.kind), left.kind)
+    if right.kind in times and left.kind == stats.TEXT and left.is_constant:
+        return _constant(_moment(left.of({}), right.kind), right.kind), right
+    if left.kind in times and right.kind in times:
+        return _as_timestamp(left), _as_timestamp(right)
+    raise Unclear(f"{left.kind} and {right.kind}")
+
+
+def _as_timestamp(found: Evaluated) -> Evaluated:
+    if found.kind == stats.TIMESTAMP:
+        return found
+    return Evaluated(lambda row: _known(lambda days: days * _DAY, found.of(row)), stats.TIMESTAMP, found.is_constant)
+
+
+def _moment(text: str, kind: str) -> int:
+    try:
+        found = datetime.datetime.fromisoformat(text.strip())
+    except ValueError as exc:
+        raise Unclear(text) from exc
+    if found.tzinfo is not None:
+        found = found.astimezone(datetime.timezone.utc)
+    return int(plain_value(found.date() if kind == stats.DATE else found) or 0)
+
+
+def _moved(value: Evaluated, interval: Any, sign: int) -> Evaluated:
+    """A date or timestamp, an interval later or earlier."""
+    unit = interval.args.get("unit")
+    try:
+        count = sign * int(interval.this.name)
+    except (AttributeError, ValueError) as exc:
+        raise Unclear("INTERVAL") from exc
+    name = unit.name.upper().rstrip("S") if unit is not None else ""
+    if value.kind not in (stats.DATE, stats.TIMESTAMP) or (name not in _MONTHS and name not in _MICROSECONDS):
+        raise Unclear("INTERVAL")
+    scale = 1 if value.kind == stats.DATE else _DAY
+
+    def later(moment: int) -> int:
+        if name in _MONTHS:
+            days, rest = divmod(moment, scale)
+            return _months_later(days, count * _MONTHS[name]) * scale + rest
+        return moment + count * _MICROSECONDS[name] * scale // _DAY
+
+    return Evaluated(lambda row: _known(later, value.of(row)), value.kind, value.is_constant)
+
+
+def _months_later(days: int, months: int) -> int:
+    try:
+        day = datetime.date(1970, 1, 1) + datetime.timedelta(days=days)
+        year, month = divmod(day.year * 12 + day.month - 1 + months, 12)
+        last = calendar.monthrange(year, month + 1)[1]
+        return int(plain_value(datetime.date(year, month + 1, min(day.day, last))) or 0)
+    except (ValueError, OverflowError) as exc:
+        raise Unclear("INTERVAL") from exc

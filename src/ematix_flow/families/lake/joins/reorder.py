@@ -1,0 +1,129 @@
+"""A statement with its inner joins in the cheapest order, by the statistics of its tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from ematix_flow.families.lake.joins.collect import TableFiles, table_stats
+from ematix_flow.families.lake.joins.editing import canonical, permuted
+from ematix_flow.families.lake.joins.estimates import described
+from ematix_flow.families.lake.joins.evaluate import Unclear
+from ematix_flow.families.lake.joins.ordering import Ordered, as_spark, cheapest
+from ematix_flow.families.lake.joins.resolve import Resolver
+from ematix_flow.families.lake.joins.scopes import JoinScope, scopes_in
+from ematix_flow.families.lake.joins.stats import TableStats
+from ematix_flow.foundation.redact import mask
+
+LEAST_BYTES = 10 * 1024 * 1024
+"""Of the largest table; the joins of smaller ones take less time than the look at them."""
+_GAIN = 0.8
+_GAIN_BESIDE_QUERIES = 0.5
+"""Nobody has estimated what a subquery in a condition leaves, nor which shuffle of it a join could use."""
+_ROUNDS = 8
+
+FilesOf: TypeAlias = "Callable[[Any], TableFiles | None]"
+"""Gives the files of a table that a statement names, None where nothing is known of them."""
+
+
+@dataclass(frozen=True)
+class Reordered:
+    """The statement, and of each SELECT that was changed the new order and why."""
+
+    query: str
+    reasons: tuple[str, ...] = ()
+
+
+def reordered(query: str, files_of: FilesOf, *, parse: Callable[[str], Any], broadcast: Callable[[], int]) -> Reordered:
+    """Return the statement as it is best written for Spark, which joins relations in the order they are listed.
+
+    Tables of up to `broadcast()` bytes are joined without a shuffle. Whatever is unclear, or fails, leaves the statement
+    as it is.
+    """
+    try:
+        tree = parse(query)
+        if not scopes_in(tree):
+            return Reordered(query)
+        return _Rewriter(files_of, parse, broadcast).rewritten(query, tree)
+    except Exception as exc:  # an optimisation must not stop a statement that runs without it
+        logging.getLogger(__name__).debug("joins stay in the order they are written: %s", mask(str(exc)))
+        return Reordered(query)
+
+
+class _Rewriter:
+    """Rewrites one SELECT after the other, each in the text that the one before has left."""
+
+    def __init__(self, files_of: FilesOf, parse: Callable[[str], Any], broadcast: Callable[[], int]) -> None:
+        self._ask_for_files = files_of
+        self._files: dict[tuple[str, ...], TableFiles | None] = {}
+        self._parse = parse
+        self._broadcast = broadcast
+
+    def rewritten(self, query: str, tree: Any) -> Reordered:
+        written = query
+        reasons: list[str] = []
+        for _ in range(_ROUNDS):
+            found = self._next(query, self._parse(query) if reasons else tree)
+            if found is None:
+                break
+            query, reason = found
+            reasons.append(reason)
+        if reasons and canonical(self._parse(query)) != canonical(tree):
+            raise Unclear("the new text means something else")
+        return Reordered(query, tuple(reasons)) if reasons else Reordered(written)
+
+    def _next(self, query: str, tree: Any) -> tuple[str, str] | None:
+        """The text after the first SELECT that is better written otherwise, and the reason."""
+        for scope in scopes_in(tree):
+            try:
+                chosen = self._chosen(scope)
+                if chosen is not None:
+                    return permuted(query, scope, chosen[1].order), _reason(scope, *chosen)
+            except Unclear as exc:
+                logging.getLogger(__name__).debug("a join stays as it is written: %s", exc)
+        return None
+
+    def _chosen(self, scope: JoinScope) -> tuple[Ordered, Ordered] | None:
+        """What Spark would make of the scope, and the better order; None where that is not much better."""
+        files = [self._files_of(relation) for relation in scope.relations]
+        known = [item for item in files if item is not None]
+        if len(known) < len(files) or max(item.size for item in known) < LEAST_BYTES:
+            return None
+        tables = [_stats(item, ()) for item in known]
+        wanted = Resolver(scope, tables).wanted()
+        tables = [_stats(item, names) for item, names in zip(known, wanted, strict=True)]
+        resolver = Resolver(scope, tables)
+        conditions = resolver.conditions()
+        relations, links = described(resolver, conditions)
+        broadcast = self._broadcast()
+        best = cheapest(relations, links, broadcast=broadcast)
+        written = as_spark(relations, links, broadcast=broadcast)
+        asked = _GAIN_BESIDE_QUERIES if any(item.holds_query for item in conditions) else _GAIN
+        return (written, best) if best is not None and best.cost < asked * written.cost else None
+
+    def _files_of(self, relation: Any) -> TableFiles | None:
+        """The files of a table, listed once."""
+        names = tuple(part.name for part in relation.parts)
+        if names not in self._files:
+            self._files[names] = self._ask_for_files(relation)
+        return self._files[names]
+
+
+def _stats(files: TableFiles, wanted: Collection[str]) -> TableStats:
+    found = table_stats(files, wanted)
+    if found is None:
+        raise Unclear("too many files")
+    return found
+
+
+def _reason(scope: JoinScope, written: Ordered, best: Ordered) -> str:
+    """For people: the order with the estimated rows after each join, and what the order as written would have given."""
+    names = [scope.relations[number].alias_or_name for number in best.order]
+    joined = " → ".join(
+        [names[0], *(f"{name} (~{rows:,.0f})" for name, rows in zip(names[1:], best.rows, strict=True))]
+    )
+    before, now = max(written.rows[:-1]), max(best.rows[:-1])
+    most = f"at most ~{now:,.0f} rows between joins, ~{before:,.0f} as written"
+    return f"{joined}: {most}; estimated cost {best.cost / written.cost:.0%} of that"

@@ -1,0 +1,223 @@
+"""Which relations each condition of a scope is about, and whether any condition may fail for some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from ematix_flow.families.lake.joins import stats
+from ematix_flow.families.lake.joins.evaluate import Unclear
+from ematix_flow.families.lake.joins.scopes import JoinScope
+from ematix_flow.families.lake.joins.stats import ColumnStats, TableStats
+
+_COMPARED = ("EQ", "NEQ", "LT", "LTE", "GT", "GTE", "NullSafeEQ")
+_TIMES = (stats.DATE, stats.TIMESTAMP)
+_ANY, _CONSTANT_TEXT, _SUBQUERY = "any", "constant text", "subquery"
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A condition, and the numbers of the relations it is about."""
+
+    node: Any
+    relations: frozenset[int]
+    is_opaque: bool
+    """Whether it is about more than these relations, so that nothing is estimated from it."""
+    holds_query: bool = False
+
+
+class Resolver:
+    """Finds the relation of a column by the columns that the tables have."""
+
+    def __init__(self, scope: JoinScope, tables: Sequence[TableStats]) -> None:
+        self._scope = scope
+        self._tables = tables
+        self._aliases = {relation.alias_or_name.lower(): number for number, relation in enumerate(scope.relations)}
+        self._names = [_names(table) for table in tables]
+
+    def column(self, column: Any) -> int | None:
+        """Return the relation of a column, None for one of a query around this; raise Unclear where it may be either."""
+        if column.args.get("db"):
+            raise Unclear("a name of three parts")
+        name, table = column.name.lower(), column.table.lower()
+        if table:
+            found = [self._aliases[table]] if table in self._aliases else []
+            if found and name not in self._names[found[0]]:
+                raise Unclear(f"{table}.{name}")
+            if not found and any(table in names for names in self._names):
+                raise Unclear("a field of a column")
+        else:
+            found = [number for number, names in enumerate(self._names) if name in names]
+        if len(found) > 1 or (not found and not self._scope.is_nested):
+            raise Unclear(name)
+        return found[0] if found else None
+
+    @property
+    def tables(self) -> Sequence[TableStats]:
+        """The statistics of each relation."""
+        return self._tables
+
+    def relations_of(self, node: Any) -> frozenset[int]:
+        """Return the relations that an expression is about."""
+        found = {self.column(column) for column in own_columns(node)}
+        return frozenset(number for number in found if number is not None)
+
+    def stats_of(self, column: Any) -> ColumnStats:
+        """Return the statistics of a column of this scope; raise Unclear where there are none."""
+        number = self.column(column)
+        if number is None:
+            raise Unclear(column.name)
+        return self._tables[number].columns[self._names[number][column.name.lower()]]
+
+    def wanted(self) -> list[set[str]]:
+        """Return the columns of each relation that conditions are about, as the tables call them."""
+        found: list[set[str]] = [set() for _ in self._tables]
+        for written in self._scope.conditions:
+            for column in own_columns(written.node):
+                number = self.column(column)
+                if number is not None:
+                    found[number].add(self._names[number][column.name.lower()])
+        return found
+
+    def conditions(self) -> list[Condition]:
+        """Return every condition with its relations; raise Unclear where one of them may fail."""
+        found: list[Condition] = []
+        for written in self._scope.conditions:
+            numbers = {self.column(column) for column in own_columns(written.node)}
+            about = frozenset(number for number in numbers if number is not None)
+            if about and max(about) >= written.sees:
+                raise Unclear("ON is about a relation that follows")
+            self._check(written.node)
+            holds_query = _holds_a_query(written.node)
+            found.append(Condition(written.node, about, None in numbers or holds_query, holds_query))
+        return found
+
+    def kind(self, column: Any) -> str:
+        """Return the kind of a column's values; raise Unclear where it is not known."""
+        number = self.column(column)
+        if number is None:
+            return _ANY
+        name = self._names[number][column.name.lower()]
+        kind = self._tables[number].kinds[name]
+        if kind == stats.OTHER:
+            raise Unclear(name)
+        return kind
+
+    def used(self) -> list[set[str]]:
+        """Return the columns of each relation that the SELECT mentions anywhere."""
+        from sqlglot import exp
+
+        found: list[set[str]] = [set() for _ in self._tables]
+        for column in self._scope.select.find_all(exp.Column):
+            with suppress(Unclear):
+                number = self.column(column)
+                if number is not None:
+                    found[number].add(self._names[number].get(column.name.lower(), ""))
+        return found
+
+    def _check(self, node: Any) -> None:
+        """Refuse what may fail for some rows: which rows meet a condition first depends on the order of the joins."""
+        from sqlglot import exp
+
+        name = type(node).__name__
+        if isinstance(node, (exp.Paren, exp.Not)):
+            self._check(node.this)
+        elif isinstance(node, (exp.And, exp.Or)):
+            self._check(node.this)
+            self._check(node.expression)
+        elif name in _COMPARED or (isinstance(node, exp.Like) and node.expression.is_string):
+            self._comparable(node.this, node.expression)
+        elif isinstance(node, exp.Between):
+            self._comparable(node.this, node.args["low"], node.args["high"])
+        elif isinstance(node, exp.In) and not node.args.get("unnest") and not node.args.get("field"):
+            self._comparable(node.this, *([node.args["query"]] if node.args.get("query") else node.expressions))
+        elif isinstance(node, exp.Is) and isinstance(node.expression, exp.Null):
+            self._value(node.this)
+        elif not isinstance(node, (exp.Exists, exp.Boolean)) and self._value(node) != stats.BOOLEAN:
+            raise Unclear(name)
+
+    def _comparable(self, *values: Any) -> None:
+        """No value is cast for the comparison in a way that may fail."""
+        # A constant is cast once, when the statement is planned; outer columns are compared above all joins of this scope.
+        kinds = {self._value(value) for value in values} - {_ANY, _CONSTANT_TEXT}
+        if _SUBQUERY in kinds and stats.TEXT in kinds:
+            raise Unclear("a text compared with a query")
+        kinds.discard(_SUBQUERY)
+        if len(kinds) > 1 and not kinds <= set(stats.NUMBERS) and not kinds <= set(_TIMES):
+            raise Unclear(" and ".join(sorted(kinds)))
+
+    def _value(self, node: Any) -> str:
+        """The kind of a value that can be had of every row."""
+        from sqlglot import exp
+
+        if isinstance(node, exp.Paren):
+            return self._value(node.this)
+        if isinstance(node, exp.Column):
+            return self.kind(node)
+        if isinstance(node, (exp.Subquery, exp.Select)):
+            return _SUBQUERY
+        if isinstance(node, (exp.Substring, exp.Lower, exp.Upper)):
+            if self._value(node.this) not in (stats.TEXT, _CONSTANT_TEXT):
+                raise Unclear(type(node).__name__)
+            if any(column is not node.this for column in own_columns(node)):
+                raise Unclear(type(node).__name__)
+            return stats.TEXT
+        if next(iter(own_columns(node)), None) is not None or _holds_a_query(node):
+            raise Unclear(type(node).__name__)
+        return _constant(node)
+
+
+def _constant(node: Any) -> str:
+    """The kind of an expression without columns; it is computed when the statement is planned."""
+    from sqlglot import exp
+
+    if isinstance(node, exp.Literal):
+        return _CONSTANT_TEXT if node.is_string else stats.INTEGER
+    if isinstance(node, (exp.Neg, exp.Paren)):
+        return _constant(node.this)
+    if isinstance(node, exp.Boolean):
+        return stats.BOOLEAN
+    if (
+        isinstance(node, exp.Cast)
+        and isinstance(node.this, exp.Literal)
+        and node.to.is_type("date", "timestamp", "timestamptz")
+    ):
+        return stats.DATE if node.to.is_type("date") else stats.TIMESTAMP
+    if isinstance(node, (exp.Add, exp.Sub)):
+        kind = _constant(node.this)
+        if isinstance(node.expression, exp.Interval) and kind in _TIMES:
+            return stats.TIMESTAMP
+        if kind in stats.NUMBERS and _constant(node.expression) in stats.NUMBERS:
+            return stats.DECIMAL
+    raise Unclear(type(node).__name__)
+
+
+def own_columns(node: Any) -> list[Any]:
+    """Columns of an expression outside of the queries inside of it."""
+    from sqlglot import exp
+
+    return [column for column in node.find_all(exp.Column) if not _is_inside_query(column, node)]
+
+
+def _is_inside_query(column: Any, top: Any) -> bool:
+    from sqlglot import exp
+
+    inner = column.find_ancestor(exp.Select)
+    outer = top.find_ancestor(exp.Select)
+    return inner is not outer
+
+
+def _holds_a_query(node: Any) -> bool:
+    from sqlglot import exp
+
+    return node.find(exp.Query) is not None
+
+
+def _names(table: TableStats) -> Mapping[str, str]:
+    """The columns of a table by their names in small letters; raise Unclear where two differ by letter case only."""
+    found = {name.lower(): name for name in table.names}
+    if len(found) < len(table.names) or not found:
+        raise Unclear("columns that differ by letter case only")
+    return found

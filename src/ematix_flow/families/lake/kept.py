@@ -1,0 +1,57 @@
+"""What was found in the contents of files, kept in the cache folder for as long as the files are the same ones."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ematix_flow.foundation.cache import cache_home
+
+Stamp = Collection[tuple[Any, ...]]
+"""Of each file its path, the time of its last change in nanoseconds or its tag in a bucket, and its size."""
+_CLOCK_NS = 100_000_000
+_MONTH = 30 * 86400
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """One folder of the cache; `rules` is counted up when the same files give something else."""
+
+    name: str
+    rules: int
+
+    def recall(self, stamp: Stamp, options: Mapping[str, Any]) -> Any | None:
+        """Return what was kept for the same files and options, None when it must be found anew."""
+        try:
+            return json.loads(self._file(stamp, options).read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError):
+            return None
+
+    def keep(self, stamp: Stamp, options: Mapping[str, Any], found: Any) -> None:
+        """Keep what was found; not of a file that may change again within one step of the file system's clock."""
+        newest = max((item[1] for item in stamp if isinstance(item[1], int)), default=0)
+        if time.time_ns() - newest < _CLOCK_NS:
+            return
+        file = self._file(stamp, options)
+        part = file.with_suffix(f".{time.time_ns()}.part")
+        with contextlib.suppress(OSError):  # a cache that cannot be written costs time and nothing else
+            file.parent.mkdir(parents=True, exist_ok=True)
+            part.write_text(json.dumps(found), encoding="utf-8")
+            part.replace(file)
+            _forget_older(file.parent)
+
+    def _file(self, stamp: Stamp, options: Mapping[str, Any]) -> Path:
+        said = json.dumps([self.rules, sorted(map(list, stamp), key=str), sorted(options.items())], default=str)
+        return cache_home() / self.name / f"{hashlib.sha256(said.encode()).hexdigest()[:32]}.json"
+
+
+def _forget_older(folder: Path) -> None:
+    for file in folder.iterdir():
+        if time.time() - file.stat().st_mtime > _MONTH:
+            file.unlink(missing_ok=True)
