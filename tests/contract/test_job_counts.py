@@ -161,28 +161,38 @@ def stored_in(folder: Path) -> Any:
 
 
 def test_a_tiny_append_to_delta_takes_a_job(tmp_path: Path) -> None:
-    """It stages the rows; another one creates the table."""
+    """It stages the rows; a new table is an entry in a log."""
     first = [(1, "a", "2024-01-01 00:00:00"), (2, "b", "2024-01-01 00:00:00")]
     second = [(1, "A", "2024-01-02 00:00:00"), (2, "b", "2024-01-01 00:00:00"), (3, "c", "2024-01-02 00:00:00")]
-    assert jobs_into_delta(tmp_path, "append", "spark", first, second) == [2, 1]
+    assert jobs_into_delta(tmp_path, "append", "spark", first, second) == [1, 1]
     assert stored_in(tmp_path).count() == 5
+
+
+@pytest.mark.parametrize("lane", ["spark", "arrow"])
+def test_a_tiny_incremental_append_to_delta_takes_two_jobs(tmp_path: Path, lane: str) -> None:
+    """One stages the rows, the other writes those that are not there yet; the first load has nothing to compare."""
+    days = [(number, "a", f"2024-01-{number:02} 00:00:00") for number in range(1, 31)]
+    loads = (days[:10], days[:20], days[:20], days[:30])
+    options = {"incremental": True, "watermark_column": "seen"}
+    assert jobs_into_delta(tmp_path, "append", lane, *loads, **options) == [1, 2, 2, 2]
+    assert sorted(row["id"] for row in stored_in(tmp_path).collect()) == list(range(1, 31))
 
 
 @pytest.mark.parametrize("lane", ["spark", "arrow"])
 @pytest.mark.parametrize(("mode", "versions"), [("merge", 600), ("scd2", 1000)])
 def test_a_small_delta_table_takes_two_jobs(tmp_path: Path, mode: str, versions: int, lane: str) -> None:
-    """One stages the rows, the other writes what the table becomes; a third creates the table."""
+    """One stages the rows, the other writes what the table becomes."""
 
     def rows(count: int, name: str) -> list[tuple[int, str, str]]:
         return [(number, name if number < 400 else "same", "2024-01-01 00:00:00") for number in range(count)]
 
-    assert jobs_into_delta(tmp_path, mode, lane, rows(500, "a"), rows(600, "b"), rows(600, "b")) == [3, 2, 2]
+    assert jobs_into_delta(tmp_path, mode, lane, rows(500, "a"), rows(600, "b"), rows(600, "b")) == [2, 2, 2]
     assert stored_in(tmp_path).count() == versions
     assert stored_in(tmp_path).where("name = 'b'").count() == 400
 
 
 def test_a_small_history_by_event_time_takes_three_jobs(tmp_path: Path) -> None:
-    """One stages the rows, one writes what is observed, one what the table becomes; two more create the tables."""
+    """One stages the rows, one writes what is observed, one what the table becomes."""
 
     def rows(name: str, day: int) -> list[tuple[int, str, str]]:
         return [
@@ -192,6 +202,6 @@ def test_a_small_history_by_event_time_takes_three_jobs(tmp_path: Path) -> None:
 
     loads = (rows("a", 1), rows("b", 2), rows("b", 2), rows("late", 1))
     jobs = jobs_into_delta(tmp_path, "scd2", "spark", *loads, event_timestamp_column="seen")
-    assert jobs == [5, 3, 3, 3]
+    assert jobs == [3, 3, 3, 3]
     assert stored_in(tmp_path).where("is_current").count() == 500
     assert stored_in(tmp_path).where("name = 'b'").count() == 20

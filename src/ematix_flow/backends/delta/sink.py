@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ematix_flow.backends.delta.adding import can_add, take_back
+from ematix_flow.backends.delta.appending import append_new
 from ematix_flow.backends.delta.compaction import compact, is_due
 from ematix_flow.backends.delta.ddl import DeltaDdl, create_table
 from ematix_flow.backends.delta.observations import Observations
@@ -203,11 +204,15 @@ class DeltaSink(LakeSink):
     def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | Change | None]:
         """The change in full, and the observations, or what the gate remembers, that must be written before it."""
         words, folder = Words(job), StageFolder(self.stage_folder(job))
-        stage, target, staged = self._staged(job), completed(self._target(job).read(), words), facts.rows
+        stage, staged = self._staged(job), facts.rows
         refuse_broken(facts, lambda: stage, job)
+        appended = self._appended(job, stage, facts, opening)
+        if appended is not None:
+            return appended, None
+        target = completed(self._target(job).read(), words)
         match job.strategy:
             case Append():
-                return append(stage, target, words, folder, staged=staged, watermark=opening.watermark), None
+                return append(stage, target, words, folder, facts=facts, watermark=opening.watermark), None
             case Truncate():
                 return truncate(stage, target, words, staged=staged), None
             case Merge() as strategy:
@@ -220,6 +225,14 @@ class DeltaSink(LakeSink):
                 return scd2(stage, target, words, strategy, folder, staged=staged, is_empty=is_empty), None
             case Scd2() as strategy:
                 return self._events(stage, target, Events(words, strategy, folder), job, staged=staged)
+
+    def _appended(self, job: WriteJob, stage: DataFrame, facts: Facts, opening: Opening) -> Change | None:
+        """An incremental append to a table of this machine that needs no Spark to be committed to."""
+        is_compared = job.incremental is not None and opening.watermark is not None and not job.rehearsal
+        if not isinstance(job.strategy, Append) or not is_compared or not self.place.is_local:
+            return None
+        folder = StageFolder(self.stage_folder(job))
+        return append_new(self._target(job), job, stage, facts, opening.watermark or "", folder)
 
     def _gate(self, job: WriteJob) -> DeltaTable:
         """What remembers the newest change of each key: a table beside the target, under its lock."""

@@ -154,6 +154,8 @@ class DeltaTable:
         note, before = _noted(writer, load), self.version()
         if on_sail():
             return self._change_on_sail(change, token=(writer, load.sequence), note=note, folder=folder)
+        if change.files is not None:
+            return self.add(change.files, change.how, writer=writer, load=load)
         if change.how == "merge":
             small = rewrite_by(self.path, change, folder)
             if small is not None:
@@ -169,13 +171,13 @@ class DeltaTable:
     def _write(self, change: Change, options: Mapping[str, str]) -> None:
         """Rows that need not be compared."""
         with alone():
-            rows = self._typed(change.frame).write.format("delta").mode(change.how)
+            rows = self.typed(change.frame).write.format("delta").mode(change.how)
             rows.options(**options).save(self.location)
 
     def _add_on_s3(self, change: Change, *, writer: str, load: Load, folder: StageFolder) -> bool:
         """Spark writes the files, the other library commits them: it does so on a condition, which Spark's does not."""
         with alone():
-            folder.keep(_CHANGE, self._typed(change.frame))
+            folder.keep(_CHANGE, self.typed(change.frame))
         files: list[LakePath] = sorted((folder.path / _CHANGE).glob("*.parquet"), key=lambda file: file.name)
         return self.add(files, change.how, writer=writer, load=load)
 
@@ -191,7 +193,7 @@ class DeltaTable:
         token, note = (writer, load.sequence), _noted(writer, load)
         return add_files(self.path, files, how=how, token=token, note=note, run_id=load.run_id, onto=onto)
 
-    def _typed(self, frame: DataFrame) -> DataFrame:
+    def typed(self, frame: DataFrame) -> DataFrame:
         """The rows in the table's own types, which may be wider than the declared ones."""
         kinds = {field.name: field.dataType.simpleString() for field in self.schema().fields}
         return frame.selectExpr(*(f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" for name in frame.columns))

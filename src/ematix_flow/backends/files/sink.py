@@ -235,7 +235,7 @@ class FilesSink(LakeSink):
         there = {column.name: column for column in layout.columns}
         # Rows are compared with those of the table, so they take the table's types.
         staged = conformed(staged, [there[name] for name in words.declared])
-        return append(staged, target, words, stage, staged=facts.rows, watermark=opening.watermark)
+        return append(staged, target, words, stage, facts=facts, watermark=opening.watermark)
 
     def find_load(self, writer: str, load: Load) -> Load | None:
         table = self.place.table(load.schema, load.table)

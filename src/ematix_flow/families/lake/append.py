@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ematix_flow.contract.write import Counts
+from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.change import Change, StageFolder, image, new_row
+from ematix_flow.families.lake.checks import Facts
 from ematix_flow.families.lake.columns import ROWS_SO_FAR, Words, watermark_literal
 from ematix_flow.families.lake.session import quote
 
@@ -13,22 +15,52 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: StageFolder, *, staged: int,
+_FLOATING = ("float", "double")  # NaN has its place in another order here and there
+
+
+def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: StageFolder, *, facts: Facts,
            watermark: str | None) -> Change:  # fmt: skip
     """The stage, or what of it is new."""
-    incremental = words.job.incremental
-    if incremental is None or watermark is None or target is None:
-        return Change("append", whole_rows(stage, words), Counts(read=staged, inserted=staged))
-    mark = watermark_literal(watermark, words.column(incremental.column).type)
-    column = quote(incremental.column)
-    seen = f"({column} IS NULL OR {column} <= {mark})"
-    later = stage.where(f"NOT {seen}")
-    find = _new_by_key if words.job.shape.declared.primary_key else _new_copies
+    if target is None or not _is_compared(words, watermark):
+        return Change("append", whole_rows(stage, words), Counts(read=facts.rows, inserted=facts.rows))
+    later, boundary = _parts(stage, target, words, facts, watermark or "")
     # The boundary is small; what follows it goes straight from the stage into the table.
-    boundary = folder.keep("boundary", find(stage.where(seen), target.where(seen), words))
+    boundary = folder.keep("boundary", boundary)
     inserted = later.count() + boundary.count()
     rows = whole_rows(later.unionByName(boundary), words)
-    return Change("append", rows, Counts(read=staged, inserted=inserted, unchanged=staged - inserted))
+    return Change("append", rows, Counts(read=facts.rows, inserted=inserted, unchanged=facts.rows - inserted))
+
+
+def new_rows(stage: DataFrame, target: DataFrame, words: Words, *, facts: Facts, watermark: str) -> DataFrame:
+    """Return whole rows of the stage that are later than the watermark or not in the target yet."""
+    later, boundary = _parts(stage, target, words, facts, watermark)
+    return whole_rows(later.unionByName(boundary), words)
+
+
+def _is_compared(words: Words, watermark: str | None) -> bool:
+    return words.job.incremental is not None and watermark is not None
+
+
+def _parts(
+    stage: DataFrame, target: DataFrame, words: Words, facts: Facts, watermark: str
+) -> tuple[DataFrame, DataFrame]:
+    """Rows after the watermark, and those up to it that the target lacks."""
+    incremental = words.job.incremental
+    assert incremental is not None  # noqa: S101  only loads with a watermark are compared
+    column = words.column(incremental.column)
+    name, mark = quote(column.name), watermark_literal(watermark, column.type)
+    seen = f"({name} IS NULL OR {name} <= {mark})"
+    find = _new_by_key if words.job.shape.declared.primary_key else _new_copies
+    boundary = find(stage.where(seen), target.where(_met_by(facts, name, mark, column)), words)
+    return stage.where(f"NOT {seen}"), boundary
+
+
+def _met_by(facts: Facts, name: str, mark: str, column: Column) -> str:
+    """Rows of the target that a staged row up to the watermark may equal: the table may be long, what is staged is not."""
+    met = f"{name} <= {mark}"
+    if facts.earliest is not None and column.type.kind not in _FLOATING:
+        met += f" AND {name} >= {watermark_literal(facts.earliest, column.type)}"
+    return f"(({met}) OR {name} IS NULL)" if facts.null_watermarks else f"({met})"
 
 
 def truncate(

@@ -25,7 +25,7 @@ from ematix_flow.families.frames import arrow_schema, pairs
 from ematix_flow.families.lake.checks import SAMPLES, Facts, keys_of
 from ematix_flow.families.lake.place import explained
 from ematix_flow.families.small_arrow import repeated, row_batch
-from ematix_flow.families.sql.sink import later
+from ematix_flow.families.sql.sink import earlier, later
 from ematix_flow.foundation import fault
 
 _OUTCOME = "file STRING, rows BIGINT, facts STRING"
@@ -135,6 +135,7 @@ class _Found:
         self.samples: dict[str, list[list[str]]] = {}
         self.watermark: str | None = None
         self.null_watermarks = 0
+        self.earliest: str | None = None
 
     def add(self, group: Any) -> None:
         import pyarrow.compute as pc
@@ -151,6 +152,7 @@ class _Found:
             name, kind = self._work.mark
             self.null_watermarks += group.column(name).null_count
             self.watermark = later(_as_text(pc.max(group.column(name)).as_py()), self.watermark, kind)
+            self.earliest = earlier(_as_text(pc.min(group.column(name)).as_py()), self.earliest, kind)
 
     def _count(self, name: str, group: Any, broken: Any) -> None:
         rows = group.filter(broken)
@@ -166,6 +168,7 @@ class _Found:
             "samples": self.samples,
             "watermark": self.watermark,
             "null_watermarks": self.null_watermarks,
+            "earliest": self.earliest,
         }
 
 
@@ -195,6 +198,7 @@ def _merged(found: list[dict[str, Any]], work: _Work) -> Facts:
             samples=samples,
             watermark=later(item["watermark"], total.watermark, kind),
             null_watermarks=total.null_watermarks + item["null_watermarks"],
+            earliest=earlier(item["earliest"], total.earliest, kind),
         )
     return total
 

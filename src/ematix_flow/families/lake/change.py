@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.write import Counts
@@ -30,6 +31,8 @@ class Change:
     frame: DataFrame
     counts: Counts
     match: tuple[str, ...] = ()
+    files: tuple[Path, ...] | None = None
+    """Parquet files with the rows in the table's own types; None where they are not written yet."""
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,8 @@ class Facts:
     broken: dict[str, int] = field(default_factory=dict)
     watermark: str | None = None
     null_watermarks: int = 0
+    earliest: str | None = None
+    """The smallest value of the watermark's column; None where it is not known."""
     samples: dict[str, list[list[str]]] = field(default_factory=dict)
 
     def write(self, path: LakePath) -> None:
@@ -60,18 +62,20 @@ def gathering(
 def _questions(job: WriteJob) -> list[str]:
     tests = _tests(job)
     sums = [f"count_if({test}) AS `n{index}`" for index, (_, _, test) in enumerate(tests)]
-    mark = "CAST(NULL AS STRING)", "0L"
+    latest, earliest, nulls = "CAST(NULL AS STRING)", "CAST(NULL AS STRING)", "0L"
     if job.incremental is not None:
         column = job.shape.declared.column(job.incremental.column)
-        mark = watermark_text(f"max({quote(column.name)})", column.type), f"count_if({quote(column.name)} IS NULL)"
-    return ["count(*) AS `n`", *sums, f"{mark[0]} AS `mark`", f"{mark[1]} AS `nulls`"]
+        latest, earliest = (watermark_text(f"{end}({quote(column.name)})", column.type) for end in ("max", "min"))
+        nulls = f"count_if({quote(column.name)} IS NULL)"
+    return ["count(*) AS `n`", *sums, f"{latest} AS `mark`", f"{nulls} AS `nulls`", f"{earliest} AS `earliest`"]
 
 
 def _told(row: Mapping[str, Any], job: WriteJob) -> Facts:
     broken = {f"{kind}:{column.name}": int(row[f"n{index}"]) for index, (kind, column, _) in enumerate(_tests(job))}
     return Facts(
-        int(row["n"]), {name: count for name, count in broken.items() if count}, row["mark"], int(row["nulls"])
-    )
+        int(row["n"]), {name: count for name, count in broken.items() if count}, row["mark"], int(row["nulls"]),
+        earliest=row["earliest"],
+    )  # fmt: skip
 
 
 def refuse_broken(facts: Facts, staged: Callable[[], DataFrame], job: WriteJob) -> None:

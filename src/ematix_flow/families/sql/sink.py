@@ -261,8 +261,20 @@ def later(found: str | None, known: str | None, kind: str) -> str | None:
     """The later of two watermarks: a lookback may read older rows only."""
     if found is None or known is None:
         return found or known
+    return found if is_later(found, known, kind) else known
+
+
+def earlier(found: str | None, known: str | None, kind: str) -> str | None:
+    """The earlier of two watermarks."""
+    if found is None or known is None:
+        return found or known
+    return known if is_later(found, known, kind) else found
+
+
+def is_later(one: str, other: str, kind: str) -> bool:
+    """Whether a watermark is not before another one of its kind of column."""
     if kind in ("small_int", "integer", "big_int", "numeric", "float", "double"):
         from decimal import Decimal
 
-        return found if Decimal(found) >= Decimal(known) else known
-    return max(found, known)
+        return Decimal(one) >= Decimal(other)
+    return one >= other
