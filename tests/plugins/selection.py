@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 from tests import full
 
 ANY_SEED = "any"
+_SEED = "shuffle"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,12 +30,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Settle both before a test module is imported; workers are handed the seed with the other options."""
+    """Settle both before a test module is imported; workers are handed the seed, because they read the options anew."""
     if config.option.full:
         os.environ[full.VARIABLE] = "1"
         full.IS_FULL = True
+    if hasattr(config, "workerinput"):
+        config.option.shuffle = config.workerinput[_SEED]
     if config.option.shuffle == ANY_SEED:
         config.option.shuffle = str(random.SystemRandom().randrange(10**6))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Give a worker the seed: all of them must collect the same tests in the same order."""
+    node.workerinput[_SEED] = node.config.option.shuffle
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
