@@ -28,8 +28,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Project]:
 
 
 @pytest.fixture(scope="module")
-def engine(project: Project) -> int:
-    """The process of the engine that the first run at a terminal left behind."""
+def _first_engine(project: Project) -> None:
+    """The first run at a terminal leaves an engine behind."""
     assert project.session()["kind"] == "local"
     assert project.engines() == []  # nothing stays behind a command that is not at a terminal
     code, printed = project.at_a_terminal("run", "people")
@@ -38,7 +38,17 @@ def engine(project: Project) -> int:
     assert f"engine {found['pid']} stays ready for 15 min" in printed
     assert "flow engine stop" in printed
     assert "EMATIX_FLOW_KEEP_WARM=0" in printed
-    return int(found["pid"])
+
+
+@pytest.fixture
+def engine(project: Project, _first_engine: None) -> int:
+    """The process of the one engine that runs; another one where the test before has ended or replaced it."""
+    running = project.engines()
+    if len(running) != 1:
+        project.flow("engine", "stop")
+        project.flow("engine", "start")
+        running = project.engines()
+    return int(running[0]["pid"])
 
 
 @pytest.mark.slow
