@@ -62,7 +62,7 @@ class RunContext:
     rows: int | None = None
     """How many rows the source says it has."""
     is_little: bool = False
-    """Whether the tables of the query are small, where nobody has counted their rows."""
+    """Whether the tables of the query are small, where their rows are not counted."""
     in_arrow: bool = False
     """Whether the rows of the one target go through Python's part of the tasks only, so that the JVM has little to do."""
     stream: str = ""

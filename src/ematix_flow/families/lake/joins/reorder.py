@@ -21,7 +21,7 @@ LEAST_BYTES = 10 * 1024 * 1024
 """Of the largest table; the joins of smaller ones take less time than the look at them."""
 _GAIN = 0.8
 _GAIN_BESIDE_QUERIES = 0.5
-"""Nobody has estimated what a subquery in a condition leaves, nor which shuffle of it a join could use."""
+"""What a subquery in a condition leaves is not estimated, nor which shuffle of it a join could use."""
 _ROUNDS = 8
 
 FilesOf: TypeAlias = "Callable[[Any], TableFiles | None]"
