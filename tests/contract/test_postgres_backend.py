@@ -1,4 +1,4 @@
-"""What only PostgreSQL does: truncate puts a new table in the place of the old one; whoever creates tables does so alone."""
+"""What only PostgreSQL does: a stage becomes the table where no row has to stay; whoever creates tables does so alone."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.session import connect
 from ematix_flow.families.sql.meta import Meta
 from ematix_flow.foundation.errors import DuplicateKeys, FlowError
+from tests.cluster.places import wait_for
 from tests.contract.conftest import Systems
 from tests.contract.loading import columns, counts, declare, load
 from tests.harness.postgres import PostgresHarness
@@ -123,6 +124,60 @@ def test_keys_that_come_twice_leave_the_old_table(server: PostgresHarness) -> No
         load(server, table, [{"id": 2, "name": "b"}, {"id": 2, "name": "c"}], mode="truncate")
     assert rows(server, table) == [(1, "a")]
     assert server.ask("SELECT relname FROM pg_class WHERE relname LIKE 'stage%'")[1] == []
+
+
+def test_an_append_to_an_empty_table_writes_each_row_once(server: PostgresHarness) -> None:
+    table = small()
+    spec = table.spec()
+    load(server, table, [], mode="append")
+    empty, made = identity(server, table), definition(server, table)
+    assert counts(load(server, table, [{"id": 1, "name": "a"}], mode="append")) == {"inserted": 1}
+    first = identity(server, table)
+    assert first != empty
+    assert definition(server, table) == made
+    assert counts(load(server, table, [{"id": 2, "name": "b"}], mode="append")) == {"inserted": 1}
+    assert identity(server, table) == first, "rows that are there stay"
+    server.ask(f"DELETE FROM {spec.qualified}")
+    load(server, table, [{"id": 3, "name": "c"}], mode="append")
+    assert identity(server, table) == first, "rows that were deleted may still be seen by others"
+    assert rows(server, table) == [(3, "c")]
+
+
+def test_an_append_keeps_an_empty_table_that_something_hangs_on(server: PostgresHarness) -> None:
+    table = small()
+    load(server, table, [], mode="append")
+    server.ask(f"GRANT SELECT ON {table.spec().qualified} TO PUBLIC")
+    before = identity(server, table)
+    load(server, table, [{"id": 1, "name": "a"}], mode="append")
+    assert identity(server, table) == before
+    assert rows(server, table) == [(1, "a")]
+
+
+@pytest.mark.embedded("two loads wait side by side in threads of one process")
+def test_appends_that_find_the_same_empty_table_both_arrive(server: PostgresHarness) -> None:
+    """Both stage for an empty table; while somebody reads it, both wait to put their stage in its place."""
+    table = small()
+    load(server, table, [], mode="append")
+    name = table.spec().qualified
+    waiting = f"SELECT COUNT(*) FROM pg_locks WHERE relation = '{name}'::regclass AND NOT granted"
+    with psycopg.connect(server.url) as other, ThreadPoolExecutor(2) as pool:
+        other.execute(f"LOCK TABLE {name} IN SHARE MODE".encode())
+        loads = [
+            pool.submit(load, server, table, [{"id": number, "name": "x"}], mode="append", name=f"append_{number}")
+            for number in (1, 2)
+        ]
+        wait_for(lambda: server.ask(waiting)[1] == [(2,)] or any(one.done() for one in loads))
+        other.rollback()
+        assert [counts(one.result()) for one in loads] == [{"inserted": 1}, {"inserted": 1}]
+    assert rows(server, table) == [(1, "x"), (2, "x")]
+
+
+def test_keys_that_come_twice_leave_an_empty_table_empty(server: PostgresHarness) -> None:
+    table = small()
+    load(server, table, [], mode="append")
+    with pytest.raises(DuplicateKeys, match=r"\(id\)=\(2\)"):
+        load(server, table, [{"id": 2, "name": "b"}, {"id": 2, "name": "c"}], mode="append")
+    assert rows(server, table) == []
 
 
 def test_sessions_that_create_the_same_tables_at_once_all_succeed(fresh_postgres: str) -> None:

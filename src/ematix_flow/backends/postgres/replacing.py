@@ -1,12 +1,13 @@
-"""Truncate without a second write: the stage is made like the table, and takes its place and name when it is published.
+"""Truncates, and appends to an empty table, without a second write: the stage takes the table's place and name.
 
 Only a table that nothing else knows by its identity can be replaced: no view, key, trigger, grant, comment, publication or
-setting of its own. Every other one is emptied and filled from the stage.
+setting of its own. Every other one is filled from the stage.
 """
 
 from __future__ import annotations
 
-from ematix_flow.declare.strategy import Truncate
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.declare.strategy import Append, Truncate
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing
 from ematix_flow.foundation.errors import FlowError
@@ -74,15 +75,15 @@ SELECT s.relacl IS NULL AND NOT EXISTS (SELECT 1 FROM pg_stat_activity a
     AND a.backend_xmin IS NOT NULL AND age(a.backend_xmin) >= age(s.xmin))
 FROM pg_class s WHERE s.oid = to_regclass({stage})
 """
+# By its pages: rows of transactions that are still open, or were rolled back, count as well.
+_IS_EMPTY = "SELECT pg_relation_size(to_regclass({table})) = 0"
 _IS_LOGGED = "SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass({table})"
 _KEY_NAME = "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass({table}) AND contype = 'p'"
 
 
 def create(session: SqlSession, writing: Writing) -> bool:
     """Create the stage as a table that can take the target's place; return False, and create nothing, where it could not."""
-    job = writing.job
-    wanted = isinstance(job.strategy, Truncate) and job.incremental is None and job.batch is None and not job.rehearsal
-    if not wanted or not session.scalar(_REPLACEABLE.format(table=_literal(writing, writing.target))):
+    if not _is_wanted(session, writing):
         return False
     with session.transaction():
         session.execute(_definition(writing))
@@ -111,10 +112,12 @@ def replace_table(session: SqlSession, writing: Writing) -> int | None:
 
     Other writers are kept out meanwhile. Readers wait for the renaming alone.
     """
-    if not session.scalar(_IS_LOGGED.format(table=_literal(writing, writing.stage))):
+    if not _is_possible(writing.job) or not session.scalar(_IS_LOGGED.format(table=_literal(writing, writing.stage))):
+        return None
+    if not _has_no_row_to_keep(session, writing):  # before the lock as well: it would wait for those who write
         return None
     session.execute(f"LOCK TABLE {writing.target} IN EXCLUSIVE MODE")
-    if not _can_replace(session, writing):
+    if not (_has_no_row_to_keep(session, writing) and _can_replace(session, writing)):
         return None
     deleted = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target}"))
     key = session.scalar(_KEY_NAME.format(table=_literal(writing, writing.target)))
@@ -149,6 +152,26 @@ def _definition(writing: Writing) -> str:
         for column in writing.job.shape.table.columns
     ]
     return f"CREATE TABLE {writing.stage} ({', '.join([*lines, f'{ATTEMPT} bigint'])})"
+
+
+def _is_possible(job: WriteJob) -> bool:
+    strategies = (Truncate, Append)
+    return isinstance(job.strategy, strategies) and job.incremental is None and job.batch is None and not job.rehearsal
+
+
+def _is_wanted(session: SqlSession, writing: Writing) -> bool:
+    """Whether the table could be replaced as things stand before the stage is filled."""
+    return (
+        _is_possible(writing.job)
+        and session.scalar(_REPLACEABLE.format(table=_literal(writing, writing.target))) is True
+        and _has_no_row_to_keep(session, writing)
+    )
+
+
+def _has_no_row_to_keep(session: SqlSession, writing: Writing) -> bool:
+    if isinstance(writing.job.strategy, Truncate):
+        return True
+    return session.scalar(_IS_EMPTY.format(table=_literal(writing, writing.target))) is True
 
 
 def _can_replace(session: SqlSession, writing: Writing) -> bool:

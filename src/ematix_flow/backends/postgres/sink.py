@@ -13,7 +13,7 @@ from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.replacing import ATTEMPT, sealed_name, stage_name
 from ematix_flow.backends.postgres.session import connect, dsn
 from ematix_flow.contract.lane import Tasks
-from ematix_flow.contract.write import Counts, Stage, WriteJob
+from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.arrow_tasks import in_tasks
 from ematix_flow.families.attempt import attempt_number
@@ -118,12 +118,8 @@ class PostgresSink(SqlSink):
             session.execute(f"ANALYZE {relation}")
         return Stage(relation, rows)
 
-    def _replace(self, session: SqlSession, writing: Writing, staged: int) -> Counts:
-        """The stage takes the table's place where it can, and fills it where not."""
-        deleted = replacing.replace_table(session, writing)
-        if deleted is None:
-            return super()._replace(session, writing, staged)
-        return Counts(read=staged, inserted=staged, deleted=deleted)
+    def _replace_table(self, session: SqlSession, writing: Writing) -> int | None:
+        return replacing.replace_table(session, writing)
 
     def _seal(self, session: SqlSession, run_id: str) -> str:
         """Nobody writes here any more: a task that Spark gave up may still live, and finds no table of its name.

@@ -191,11 +191,14 @@ class SqlSink(ABC):
         return result
 
     def _apply(self, session: SqlSession, meta: Meta, writing: Writing, opening: Opening, staged: int) -> Counts:
+        deleted = self._replace_table(session, writing)
+        if deleted is not None:
+            return Counts(read=staged, inserted=staged, deleted=deleted)
         match writing.job.strategy:
             case Append():
                 return append(session, writing, staged=staged, watermark=opening.watermark)
             case Truncate():
-                return self._replace(session, writing, staged)
+                return truncate(session, writing, staged=staged)
             case Merge() as strategy:
                 return merge(session, writing, strategy, staged=staged)
             case Changes() as strategy:
@@ -205,8 +208,9 @@ class SqlSink(ABC):
             case Scd2() as strategy:
                 return scd2_events(session, writing, strategy, staged=staged)
 
-    def _replace(self, session: SqlSession, writing: Writing, staged: int) -> Counts:
-        return truncate(session, writing, staged=staged)
+    def _replace_table(self, session: SqlSession, writing: Writing) -> int | None:
+        """Put the stage in the target's place; return how many rows went, None where the stage must be copied."""
+        return None
 
     def _new_watermark(self, session: SqlSession, writing: Writing, column: str) -> tuple[str | None, int]:
         text = self.dialect.watermark_text(f"MAX({writing.s(column)})", writing.column(column).type)
