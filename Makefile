@@ -5,7 +5,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-full lint unit coverage services servers bench docs lock dist sbom audit clean
+.PHONY: help setup demo test test-full lint unit pythons coverage services servers bench docs lock dist sbom audit clean
 
 help: ## list what make can do
 	@echo "make TARGET, where TARGET is one of:"
@@ -29,6 +29,9 @@ lint: setup ## ruff, mypy and the layers
 
 unit: setup ## only the tests that need neither Spark nor a server
 	@.venv/bin/python scripts/check.py unit -- $(ARGS)
+
+pythons: setup ## the tests of `make unit` on every supported Python that uv finds here (ARGS=3.12 for one)
+	@.venv/bin/python scripts/pythons.py $(ARGS)
 
 coverage: setup ## the tests of `make unit`, with the share of the code they reach; below the floor it fails
 	@.venv/bin/python scripts/check.py coverage -- $(ARGS)

@@ -1,7 +1,8 @@
 """Make .venv: locked packages, the package itself, Java and the jars; answers at once when nothing changed.
 
 pip installs uv and what builds packages (requirements-build.lock), uv the rest: requirements.lock, or for `setup.py demo`
-requirements-demo.lock, which leaves out what only tests, other systems and development need.
+requirements-demo.lock, which leaves out what only tests, other systems and development need. Nothing is asked of the network
+that an earlier setup has left in the caches.
 """
 
 from __future__ import annotations
@@ -122,26 +123,54 @@ def install_packages(*, only_demo: bool) -> None:
     lock = DEMO_LOCK if only_demo else LOCK
     is_first = not any(VENV.glob("lib/*/site-packages/pyspark"))
     say(f"installing the packages of {lock.name}" + (" (Spark is large: this takes a while, once)" if is_first else ""))
-    pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
-    install([*pip, "--quiet", "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(BUILD_LOCK)])
-    uv = [str(VENV / "bin" / "uv"), "pip"]
+    install_tools()
     only_locked = ["--no-build-isolation", "--config-settings-package", QUICK_BUILD]
-    install([*uv, "sync", "--require-hashes", *only_locked, str(lock)])
-    install([*uv, "install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
+    install_with_uv(["sync", "--require-hashes", *only_locked, str(lock)])
+    install_with_uv(["install", "--no-deps", "--no-build-isolation", "--editable", str(ROOT)])
+
+
+def install_tools() -> None:
+    """Install uv and what builds packages, from wheels that are kept in the cache."""
+    pip = [str(VENV_PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+    locked = ["--quiet", "--require-hashes", "--no-deps", "--only-binary=:all:", "-r", str(BUILD_LOCK)]
+    wheels = cache_home() / "setup-wheels"
+    from_cache = [*pip, "install", "--no-index", "--find-links", str(wheels), *locked]
+    if run(from_cache) != 0:
+        install([*pip, "download", "--dest", str(wheels), *locked])
+        install(from_cache)
+
+
+def install_with_uv(words: list[str]) -> None:
+    """What is locked by its hash need not be looked up again: the index is asked only for what the cache lacks."""
+    command = [str(VENV / "bin" / "uv"), "pip", *words]
+    if run([*command, "--offline"]) != 0:
+        install(command)
+
+
+def cache_home() -> Path:
+    """Return the folder of ematix_flow.foundation.cache, which cannot be imported before anything is installed."""
+    own = os.environ.get("EMATIX_FLOW_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME")
+    return Path(own) if own else (Path(base) if base else Path.home() / ".cache") / "ematix-flow"
 
 
 def install(command: list[str]) -> None:
-    """Run an installer with its output in the log; print from time to time that it is running."""
+    """Run an installer; when it fails, show the end of its output and give up."""
+    if run(command) != 0:
+        tail = LOG.read_text(encoding="utf-8", errors="replace").splitlines()[-25:]
+        advice = f"the locked packages could not be installed: is the package index reachable? The whole log: {LOG}"
+        give_up("\n".join([*tail, advice]))
+
+
+def run(command: list[str]) -> int:
+    """Run an installer with its output in the log, print from time to time that it is running, and return its exit code."""
     with LOG.open("a", encoding="utf-8") as log:
         running = subprocess.Popen(
             command, cwd=ROOT, env={**settings_of_pip(), **clean()}, stdin=subprocess.DEVNULL, stdout=log, stderr=log
         )
     while (code := wait_for(running)) is None:
         say(f"  still installing, {elapsed():.0f} s")
-    if code != 0:
-        tail = LOG.read_text(encoding="utf-8", errors="replace").splitlines()[-25:]
-        advice = f"the locked packages could not be installed: is the package index reachable? The whole log: {LOG}"
-        give_up("\n".join([*tail, advice]))
+    return code
 
 
 def settings_of_pip() -> dict[str, str]:
@@ -188,17 +217,7 @@ def provide_java() -> None:
         apt_install([first_in_apt(JAVA_PACKAGES)], otherwise=sought.stderr.strip())
     else:
         say(f"no Java here: installing one into .venv ({JAVA_LOCK.name})")
-        install(
-            [
-                str(VENV / "bin" / "uv"),
-                "pip",
-                "install",
-                "--require-hashes",
-                "--no-build-isolation",
-                "-r",
-                str(JAVA_LOCK),
-            ]
-        )
+        install_with_uv(["install", "--require-hashes", "--no-build-isolation", "-r", str(JAVA_LOCK)])
     again = in_venv("ematix_flow.engine.java")
     if again.returncode != 0:
         give_up(again.stderr.strip())
