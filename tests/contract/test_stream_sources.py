@@ -22,6 +22,7 @@ from ematix_flow import (
 from ematix_flow.foundation.errors import DeclarationError, FlowError
 from tests.contract.conftest import Systems
 from tests.contract.loading import declare, unique
+from tests.harness.arrivals import put_whole
 from tests.harness.base import Harness
 from tests.harness.feeds import BROKERS, FEEDS, Broker, Feed
 
@@ -124,7 +125,7 @@ def test_a_name_that_is_not_there_is_refused_with_a_sentence(feed: Feed, databas
 def test_files_of_another_dialect_are_read_by_their_options(database: Harness, tmp_path: Path) -> None:
     folder = tmp_path / "feed" / "orders"
     folder.mkdir(parents=True)
-    (folder / "one.csv").write_text("# two orders\nid;name\n1;'a;b'\n2;c\n")
+    put_whole(folder / "one.csv", "# two orders\nid;name\n1;'a;b'\n2;c\n")
     lake = ObjectStoreLocalConnection("incoming", path=str(tmp_path / "feed"), format="csv")
     options = {"delimiter": ";", "quote": "'", "comment": "#"}
     schema, table = unique("s"), unique("t")

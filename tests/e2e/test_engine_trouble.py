@@ -17,6 +17,7 @@ import pytest
 
 from ematix_flow.engine.processes import descendants
 from tests.e2e.warm_project import Project, awaited
+from tests.harness.arrivals import put_whole
 
 KEPT = {"EMATIX_FLOW_KEEP_WARM": "1"}
 may_mount = pytest.mark.skipif(
@@ -59,7 +60,7 @@ def test_a_script_runs_a_stream_after_a_load_on_the_engine(project: Project, eng
     """The driver of a stream is its own process, so the script leaves the engine."""
     letters = project.folder / "letters"
     letters.mkdir(exist_ok=True)
-    (letters / "one.jsonl").write_text('{"id": 1}\n{"id": 2}\n')
+    put_whole(letters / "one.jsonl", '{"id": 1}\n{"id": 2}\n')
     script = (
         "import json, pipelines\n"
         "from ematix_flow import ObjectStoreLocalConnection, run_streaming_pipeline, spark_session\n"

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.harness.arrivals import put_whole
+
 ROOT = Path(__file__).resolve().parents[2]
 STREAM = """
 name = "events"
@@ -43,7 +45,7 @@ def consuming(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A stream in the middle of its first micro-batch, in a process group of its own."""
     (tmp_path / "pipeline.toml").write_text(STREAM)
     (tmp_path / "incoming" / "events").mkdir(parents=True)
-    (tmp_path / "incoming" / "events" / "1.jsonl").write_text('{"n": 1}\n')
+    put_whole(tmp_path / "incoming" / "events" / "1.jsonl", '{"n": 1}\n')
     homes = {
         name: str(tmp_path / place)
         for name, place in {

@@ -20,6 +20,7 @@ from ematix_flow import (
     PubSubConnection,
     RabbitMQConnection,
 )
+from tests.harness.arrivals import put_whole
 
 Document = dict[str, Any]
 
@@ -183,7 +184,7 @@ class FilesFeed(Feed):
 
     def send(self, documents: Sequence[Document]) -> None:
         self._number += 1
-        (self._folder / self.query / f"{self._number}.jsonl").write_text(_lines(documents))
+        put_whole(self._folder / self.query / f"{self._number}.jsonl", _lines(documents))
 
 
 def _lines(documents: Sequence[Document]) -> str:

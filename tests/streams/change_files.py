@@ -8,6 +8,7 @@ from typing import Any
 from ematix_flow import CDC, ObjectStoreLocalConnection, run_streaming_pipeline
 from ematix_flow.declare.connections import Connection
 from tests.contract.loading import unique
+from tests.harness.arrivals import put_whole
 from tests.streams.change_events import Message
 
 
@@ -22,9 +23,8 @@ class Followed:
     def __call__(self, target: Any, *messages: Message, cdc: CDC | None = None, **options: Any) -> Any:
         """Write the messages as one file, and drain it."""
         self._files += 1
-        draft = self.folder / "in" / f".{self._files}"
-        draft.write_bytes(b"".join(message["value"] + b"\n" for message in messages))
-        draft.rename(self.folder / "in" / "changes" / f"{self._files:04}.jsonl")
+        lines = "".join(f"{message['value'].decode()}\n" for message in messages)
+        put_whole(self.folder / "in" / "changes" / f"{self._files:04}.jsonl", lines)
         if isinstance(target, tuple):
             options |= {"target": self._connection, "target_table": target}
         else:

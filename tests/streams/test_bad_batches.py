@@ -17,6 +17,7 @@ from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.engine.streams.opening import open_stream
 from ematix_flow.families.lake.place import STATE_FOLDER
 from ematix_flow.foundation.errors import FlowError, LeaseLost
+from tests.harness.arrivals import put_whole
 from tests.streams.conftest import JARS
 from tests.streams.operated import declared, rows, run, shop
 
@@ -54,7 +55,7 @@ class Place:
         self.table = Target(connection=shop(folder), table=("main", "numbers"))
 
     def put(self, name: str, *rows: Any) -> None:
-        (self.folder / "in" / "n" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        put_whole(self.folder / "in" / "n" / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
     def spec(self, sql: str | None, *targets: Target, **more: Any) -> Any:
         return declared(

@@ -11,6 +11,7 @@ import pytest
 from ematix_flow import ObjectStoreLocalConnection, PostgresConnection, run_streaming_pipeline
 from ematix_flow.backends.postgres.session import connect
 from ematix_flow.families.sql.held import HeldSession
+from tests.harness.arrivals import put_whole
 
 pytestmark = pytest.mark.usefixtures("every_jar", "homes")
 
@@ -31,7 +32,7 @@ def test_micro_batches_share_the_connections_of_the_driver(
         name = f"rows_{files}"
         (tmp_path / name / "in").mkdir(parents=True)
         for number in range(files):
-            (tmp_path / name / "in" / f"{number}.jsonl").write_text(f'{{"n": {number}}}\n')
+            put_whole(tmp_path / name / "in" / f"{number}.jsonl", f'{{"n": {number}}}\n')
         opened.clear()
         outcome = run_streaming_pipeline(
             name=name, source=ObjectStoreLocalConnection("files", path=str(tmp_path / name), format="json_lines"),

@@ -23,6 +23,7 @@ from ematix_flow.engine.streams.culling import refused_rows
 from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.engine.streams.supervision import may_pass
 from ematix_flow.foundation.errors import ConstraintViolation, DataError, FlowError
+from tests.harness.arrivals import put_whole
 from tests.streams.operated import declared, run
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
@@ -44,7 +45,7 @@ class Place:
         self.schema = {"PostgresConnection": "public", "MySQLConnection": ""}.get(type(connection).__name__, "main")
 
     def put(self, *rows: Any, name: str = "1") -> None:
-        (self.folder / "in" / "n" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        put_whole(self.folder / "in" / "n" / f"{name}.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
 
     def spec(self, **more: Any) -> Any:
         said = {

@@ -18,6 +18,7 @@ from ematix_flow.engine.streams.standing import standing
 from ematix_flow.foundation.errors import FlowError, PlanError
 from ematix_flow.runlog import SqliteRunLog
 from ematix_flow.runlog.agenda import Action
+from tests.harness.arrivals import put_whole
 from tests.streams.operated import declared, eventually, rows, run, running, shop
 
 pytestmark = pytest.mark.usefixtures("every_jar", "homes")
@@ -44,9 +45,7 @@ class Incoming:
         place = self._folder / name
         place.mkdir(parents=True, exist_ok=True)
         self._files += 1
-        draft = place / f".{self._files}"
-        draft.write_text("".join(json.dumps(row) + "\n" for row in given))
-        draft.rename(place / f"{self._files}.jsonl")
+        put_whole(place / f"{self._files}.jsonl", "".join(json.dumps(row) + "\n" for row in given))
 
 
 @pytest.fixture

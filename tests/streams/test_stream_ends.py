@@ -11,6 +11,7 @@ import pytest
 from ematix_flow import Aggregation, ObjectStoreLocalConnection, Watermark, Window, run_streaming_pipeline
 from ematix_flow.engine.session import spark_session
 from ematix_flow.foundation.errors import FlowError, PlanError
+from tests.harness.arrivals import put_whole
 from tests.streams.conftest import JARS
 from tests.streams.operated import shop
 
@@ -22,7 +23,7 @@ def incoming(tmp_path: Path) -> ObjectStoreLocalConnection:
     """A folder with one event."""
     (tmp_path / "incoming" / "events").mkdir(parents=True)
     line = '{"user_id": "ana", "_event_ts": "2026-03-02T12:00:01Z"}\n'
-    (tmp_path / "incoming" / "events" / "1.jsonl").write_text(line)
+    put_whole(tmp_path / "incoming" / "events" / "1.jsonl", line)
     return ObjectStoreLocalConnection("incoming", path=str(tmp_path / "incoming"), format="json_lines")
 
 
