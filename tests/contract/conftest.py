@@ -25,6 +25,8 @@ from tests.harness.base import Harness
 
 JARS = {"delta", "s3a", "kafka", "avro"}
 Systems = Callable[[str], Harness]
+_KINDS = 2
+"""Of servers, files and folders, so many run a test that is not core: each pair of them runs a third of the tests."""
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -61,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def _by_default(systems: list[str], test: Any) -> set[str]:
-    """Return who runs the test by default: those it names, all where it is core, else one of every kind in turn."""
+    """Return who runs the test by default: those it names, all where it is core, else one of two kinds in turn."""
     named = test.get_closest_marker("by_default")
     if named:
         return set(named.args)
@@ -70,8 +72,11 @@ def _by_default(systems: list[str], test: Any) -> set[str]:
     kinds: dict[str, list[str]] = {}
     for system in systems:
         kinds.setdefault(HARNESSES[system].kind, []).append(system)
+    kinds.pop("", None)
     turn = crc32(test.originalname.encode())  # the same in every process, and for a test however many others there are
-    return {members[turn % len(members)] for kind, members in kinds.items() if kind}
+    if len(kinds) > _KINDS:
+        kinds.pop(sorted(kinds)[turn // 16 % len(kinds)])
+    return {members[turn % len(members)] for members in kinds.values()}
 
 
 def _offers(backend: Backend) -> frozenset[str]:

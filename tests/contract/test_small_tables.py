@@ -131,7 +131,7 @@ def test_a_small_table_becomes_what_merge_makes_of_it(
 ) -> None:
     chance = random.Random(f"{name} {seed}")
     pair = Pair(delta, monkeypatch, STRATEGIES[name])
-    rounds = 5 if full.IS_FULL else 3
+    rounds = 5 if full.IS_FULL else 2
     for number in range(1, rounds + 1):
         pair.load(some_rows(chance), number)
         if number == 2:
@@ -232,7 +232,11 @@ def test_columns_keep_the_types_of_the_table(delta: Lake) -> None:
 
 
 @pytest.mark.parametrize(
-    "setting", ["'delta.enableChangeDataFeed' = 'true'", "'delta.enableDeletionVectors' = 'true'"]
+    "setting",
+    [
+        pytest.param("'delta.enableChangeDataFeed' = 'true'", marks=pytest.mark.full("another feature is by default")),
+        "'delta.enableDeletionVectors' = 'true'",
+    ],
 )  # fmt: skip
 def test_tables_with_features_are_merged_into(delta: Lake, setting: str) -> None:
     table = people()

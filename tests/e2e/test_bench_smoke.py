@@ -26,6 +26,7 @@ from ematix_flow.engine.jars import read_lock
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = "0.001"
 BURN = "import time\nwhile time.process_time() < 0.5: pass"
+measuring = pytest.mark.full("three contestants start Spark each")
 pytestmark = pytest.mark.timeout(600)  # a Spark start of a peer, on a machine that may be busy
 
 
@@ -65,6 +66,7 @@ def measured(home: Path) -> dict[str, Any]:
     return found
 
 
+@measuring
 def test_product_and_peer_give_equal_results(measured: dict[str, Any]) -> None:
     ours, warm, stock = (measured["start"]["contestants"][name] for name in ("product", "warm", "stock"))
     assert (ours["rows"], ours["checksum"]) == (stock["rows"], stock["checksum"])
@@ -74,6 +76,7 @@ def test_product_and_peer_give_equal_results(measured: dict[str, Any]) -> None:
     assert (loaded["rows"], loaded["equal"], loaded["problem"]) == (1500, True, "")
 
 
+@measuring
 def test_wall_and_cpu_seconds_of_every_contestant_are_kept(home: Path, measured: dict[str, Any]) -> None:
     assert set(measured) == {"help", "start", "parquet_to_duckdb"}
     alone = json.loads((home / "out.json").read_text(encoding="utf-8"))["cases"]
@@ -88,6 +91,7 @@ def test_wall_and_cpu_seconds_of_every_contestant_are_kept(home: Path, measured:
     assert measured["parquet_to_duckdb"]["goals"][0]["met"] is None
 
 
+@measuring
 def test_the_page_and_its_picture_are_written(home: Path, measured: dict[str, Any]) -> None:
     text = (home / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     for words in (
@@ -103,6 +107,7 @@ def test_the_page_and_its_picture_are_written(home: Path, measured: dict[str, An
     assert "stock PySpark" in [item.text for item in drawn.iter("{http://www.w3.org/2000/svg}text")]
 
 
+@measuring
 def test_a_row_that_falls_short_is_marked_and_explained(measured: dict[str, Any], tmp_path: Path) -> None:
     cases = copy.deepcopy(measured)
     goal = cases["start"]["goals"][0]
@@ -132,6 +137,7 @@ def test_a_goal_may_be_a_difference_in_the_unit_of_its_case(tmp_path: Path, ours
         assert words in text
 
 
+@measuring
 def test_a_smaller_run_does_not_replace_a_larger_one(measured: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "results.json"
     results.write(file, {"start": {**measured["start"], "scale": 1.0}})
@@ -150,6 +156,7 @@ def test_an_unknown_case_is_refused_with_the_names_there_are(home: Path) -> None
     assert "no case pg_to_nowhere; there are help, start" in done.stderr
 
 
+@measuring
 def test_a_warm_run_costs_what_its_engine_used(measured: dict[str, Any]) -> None:
     """The client of an engine needs a few tenths of a second; the JVM that did the load is the larger part."""
     warm = measured["start"]["contestants"]["warm"]
@@ -191,6 +198,7 @@ def test_a_goal_for_cold_and_one_for_warm_are_one_row(tmp_path: Path, cold: floa
     assert told in text
 
 
+@measuring
 def test_an_invocation_goes_on_where_another_ended(measured: dict[str, Any], home: Path) -> None:
     again = bench(home, "--only", "help,start,parquet_to_duckdb", "--missing", "--peers", "none")
     assert (again.returncode, again.stdout) == (0, "")

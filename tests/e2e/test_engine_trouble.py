@@ -40,6 +40,7 @@ def engine(project: Project) -> int:
     return found
 
 
+@pytest.mark.full("an engine that is killed in a run is tested by default")
 def test_a_process_whose_engine_is_killed_between_two_runs_joins_another(project: Project, engine: int) -> None:
     script = (
         "import json, os, signal, pipelines\n"
@@ -129,6 +130,7 @@ def test_an_engine_that_is_suspended_while_it_starts_is_replaced(project: Projec
     assert [found["pid"] for found in project.engines()] == [started["pid"]]
 
 
+@pytest.mark.full("a stopped engine is tested by default")
 def test_a_run_that_slept_with_its_engine_goes_on(project: Project, engine: int) -> None:
     """As a laptop that is closed and opened again."""
     (project.folder / "asked").unlink(missing_ok=True)

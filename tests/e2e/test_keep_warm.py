@@ -125,6 +125,7 @@ def test_the_file_of_a_project_decides_before_the_terminal(project: Project, eng
         (project.folder / ".ematix-flow.toml").unlink()
 
 
+@pytest.mark.full("a JVM that hangs is tested by default")
 def test_a_stopped_engine_is_noticed_and_the_run_goes_on(project: Project, engine: int) -> None:
     everything = [engine, *_descendants(engine)]
     for pid in everything:

@@ -68,7 +68,7 @@ def test_the_scheduler_of_the_summary_hands_runs_to_workers(page: Page, database
     (printed,) = [command for command in page.samples[SUMMARY].commands() if command[0] == "scheduler"]
     words = ["subprocess://" if word == "<url>" else word for word in printed]
     queued = json.loads(succeed("retry", "load_rides", "--queue", "--json", EMATIX_FLOW_MODULE=MODULE))
-    succeed(*words, "--poll-interval", "0.5", "--max-iterations", "40", EMATIX_FLOW_MODULE=MODULE)
+    succeed(*words, "--poll-interval", "0.5", "--max-iterations", "4", EMATIX_FLOW_MODULE=MODULE)
     shown = json.loads(succeed("runs", "show", queued["run_id"], "--json"))
     assert shown["status"] == "succeeded", shown
     assert database.rows("SELECT count(*) FROM reporting.rides")[0][0] > 0

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 class Entry:
     """Which backend a harness is for, the fixture with its server's url, and the kind of system it is.
 
-    Systems of a kind share most of their code: by default they run the tests marked `core`, and take turns with the others.
+    Systems of a kind share most of their code: by default they run the tests marked `core`, and take turns with the others,
+    of which two kinds run each.
     A system without a kind runs only those marked `core`, because its tests are slow or its server has to be built.
     """
 

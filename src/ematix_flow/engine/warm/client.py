@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _PATIENCE = 120.0
 _STOP_SECONDS = 20.0
+_END_SECONDS = 2.0
 _LOOK = 0.03
 _LOOK_CLOSELY = 0.4
 _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
@@ -252,8 +253,16 @@ def _end_retired() -> None:
                 continue
             if not is_dead(engine.worker) and not engine.is_alive:
                 _kill(engine.pid)
+                _await_end(engine)  # it removes no files of its own any more
         if is_dead(engine.worker):
             records.remove(engine)
+
+
+def _await_end(engine: Engine) -> None:
+    """Wait for a killed process, which the kernel ends within milliseconds unless it waits for a disk."""
+    until = time.monotonic() + _END_SECONDS
+    while time.monotonic() < until and not is_dead(engine.worker):
+        time.sleep(0.01)
 
 
 def _end_stopped_start(lock_file: Path) -> None:

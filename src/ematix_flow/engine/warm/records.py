@@ -221,6 +221,8 @@ def use(engine: Engine) -> IO[bytes] | None:
         if held is not None:
             if Path(engine.file).exists():  # else it ended before the lock was there
                 return held
+            if not Path(engine.file).with_suffix(".retired").exists():  # a retired one still looks for its users
+                engine.users_file.unlink(missing_ok=True)
             held.close()
             return None
         time.sleep(0.005)  # the engine itself looks for users once a second, and lets go at once
