@@ -92,10 +92,10 @@ if TYPE_CHECKING:
 
 
 class _Package(ModuleType):
-    """`ematix_flow.udf` is a decorator, although a module of that name holds it."""
+    """The package's module type: keeps `ematix_flow.udf` a decorator although a submodule has that name."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        # Importing a module puts it into its package, over whatever has its name there.
+        # Importing a submodule sets it as an attribute of the package and would replace the decorator.
         if name in ("udf", "udaf") and isinstance(value, ModuleType):
             value = getattr(value, name)
         super().__setattr__(name, value)
@@ -114,7 +114,7 @@ find_resolvers_with(_secret_store)
 
 
 def __getattr__(name: str) -> object:
-    # What stands here pulls in more than a declaration needs; it loads when somebody asks for it.
+    # These names import more than a declaration needs, so they are loaded at first use.
     if name == "__version__":
         from ematix_flow._version import __version__
 

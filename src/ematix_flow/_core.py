@@ -1,4 +1,4 @@
-"""Connections and tables below the declarations, under the names that older code imports."""
+"""Functions on connections, tables, SQL functions and dead letters, under the names that older code imports."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ __all__ = [
 
 
 def connect(url: str) -> Connection:
-    """A connection by its url; a server is asked at once whether it answers."""
+    """Return a connection by its URL; a server is contacted at once."""
     return _connect(url=url)
 
 
 def core_version() -> str:
-    """The version of this package."""
+    """Return the version of this package."""
     return __version__
 
 
 def create_table_sql(spec: TableSpec | type[ManagedTable] | Mapping[str, Any] | str) -> str:
-    """The CREATE TABLE statement of a declared table for PostgreSQL."""
+    """Return the CREATE TABLE statement of a declared table for PostgreSQL."""
     from ematix_flow.backends.postgres.dialect import PostgresDialect
 
     table, dialect = as_table(spec), PostgresDialect()
@@ -81,14 +81,14 @@ def make_python_udf(
     arg_types: Sequence[str],
     return_type: str,
 ) -> PythonScalarUdfHandle:
-    """The handle that `@udf` makes."""
+    """Return the handle that `@udf` creates."""
     return scalar_udf(callable, args=arg_types, returns=return_type, name=name, where=caller())
 
 
 def make_python_udaf(
     name: str, accumulator_class: type, arg_types: Sequence[str], state_types: Sequence[str], return_type: str
 ) -> PythonAggregateUdfHandle:
-    """The handle that `@udaf` makes."""
+    """Return the handle that `@udaf` creates."""
     return aggregate_udf(
         accumulator_class, args=arg_types, state=state_types, returns=return_type, name=name, where=caller()
     )
@@ -112,7 +112,7 @@ def run_pipeline_from_path(
     udfs: Sequence[Any] | None = None,
     aggregate_udfs: Sequence[Any] | None = None,
 ) -> StreamOutcome:
-    """Run the stream of a TOML file until somebody stops it."""
+    """Run the stream of a TOML file until it is stopped."""
     return run_pipeline(config=path, metrics_port=metrics_port, udfs=udfs, aggregate_udfs=aggregate_udfs)
 
 
@@ -122,12 +122,12 @@ def run_pipeline_from_toml_str(
     udfs: Sequence[Any] | None = None,
     aggregate_udfs: Sequence[Any] | None = None,
 ) -> StreamOutcome:
-    """Run the stream of a TOML text until somebody stops it."""
+    """Run the stream of a TOML text until it is stopped."""
     return run_pipeline(config_str=toml_str, metrics_port=metrics_port, udfs=udfs, aggregate_udfs=aggregate_udfs)
 
 
 def dlq_records(toml_str: str, status: str | None = None, page: int = 0, page_size: int = 50) -> list[dict[str, Any]]:
-    """One page of a stream's dead letters, the newest first."""
+    """Return one page of a stream's dead letters, the newest first; pages count from 0."""
     from ematix_flow.engine.streams import desk
 
     letters = desk.listed(_stream(toml_str), status, limit=page_size, offset=page * page_size, bodies=True)
@@ -135,7 +135,7 @@ def dlq_records(toml_str: str, status: str | None = None, page: int = 0, page_si
 
 
 def dlq_record_by_id(toml_str: str, record_id: str) -> dict[str, Any] | None:
-    """One dead letter with all that is in it; None when there is none of that id."""
+    """Return one dead letter with its full content; None when there is none of that id."""
     from ematix_flow.engine.streams import desk
 
     found = desk.found(_stream(toml_str), record_id)
@@ -143,7 +143,7 @@ def dlq_record_by_id(toml_str: str, record_id: str) -> dict[str, Any] | None:
 
 
 def dlq_stats(toml_str: str, now_ms: int) -> dict[str, Any]:
-    """How many dead letters a stream has, where they failed, and how many came before a moment, lately."""
+    """Return the numbers of a stream's dead letters by status and stage, and of recent arrivals as of `now_ms`."""
     from datetime import datetime, timezone
 
     from ematix_flow.engine.streams import desk
@@ -152,7 +152,7 @@ def dlq_stats(toml_str: str, now_ms: int) -> dict[str, Any]:
 
 
 def dlq_replay(toml_str: str, selection_json: str, max_attempts: int | None = None) -> dict[str, Any]:
-    """Take dead letters through their stream again; what came of it."""
+    """Replay dead letters through their stream; return the counts of the results."""
     from ematix_flow.engine.streams import desk
     from ematix_flow.runlog import default_run_log
 
@@ -161,21 +161,21 @@ def dlq_replay(toml_str: str, selection_json: str, max_attempts: int | None = No
 
 
 def dlq_park(toml_str: str, selection_json: str) -> int:
-    """Keep dead letters out of replays; how many."""
+    """Exclude dead letters from replays; return their number."""
     from ematix_flow.engine.streams import desk
 
     return desk.parked(_stream(toml_str), _selection(selection_json))
 
 
 def dlq_purge(toml_str: str, selection_json: str) -> int:
-    """Forget dead letters; how many."""
+    """Delete dead letters; return their number."""
     from ematix_flow.engine.streams import desk
 
     return desk.purged(_stream(toml_str), _selection(selection_json))
 
 
 def stream_rewind(toml_str: str, target_json: str, confirm_state_reset: bool) -> dict[str, Any]:
-    """Let a stream begin somewhere else; `confirm_state_reset` agrees to whatever that means for its state and targets."""
+    """Make a stream start from another position; `confirm_state_reset` accepts lost state and duplicate rows."""
     from ematix_flow.engine.streams.rewind import Destination, rewind
     from ematix_flow.runlog import default_run_log
 

@@ -1,4 +1,4 @@
-"""The version, from the installed package."""
+"""The version of the installed package."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from importlib.metadata import PackageNotFoundError, version
 
 try:
     __version__ = version("ematix-flow-spark")
-except PackageNotFoundError:  # a source tree that was not installed
+except PackageNotFoundError:  # a source tree that is not installed
     __version__ = "0.0.0"

@@ -1,4 +1,4 @@
-"""Connections: one class per kind, the register of this process, and readers of URLs."""
+"""Connections: one class per kind, the registry of this process, and parsers of URLs."""
 
 from ematix_flow.declare.connections import (
     BigQueryConnection,

@@ -1,4 +1,4 @@
-"""The `ematix` namespace: decorators that build declarations and remember them."""
+"""The `ematix` namespace: decorators that build and register declarations."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from ematix_flow.foundation.signatures import taking
 class Pipeline:
     """A decorated function: call it to run the load.
 
-    `sync(**overrides)` runs it with some keywords changed, `preview()` shows the plan, `dry_run()` rehearses it,
-    `validate()` checks the source's SQL.
+    `sync(**overrides)` runs it with some keywords changed, `preview()` returns the plan, `dry_run()` loads and rolls
+    back, `validate()` checks the declaration against the real systems.
     """
 
     def __init__(self, spec: PipelineSpec) -> None:
@@ -42,7 +42,7 @@ class Pipeline:
 
     @property
     def target(self) -> str:
-        """The (first) target's table name; empty for a plain function."""
+        """The name of the first target's table; empty for a plain function."""
         return self.spec.loads[0].table.qualified if self.spec.loads else ""
 
     def __call__(self) -> Any:
@@ -50,7 +50,7 @@ class Pipeline:
 
     @taking(PipelineOptions)
     def sync(self, *, accept_deletes: int | None = None, **overrides: Any) -> Any:
-        """Run now; keywords override those of the decorator for this run."""
+        """Run the pipeline now and return its result; keywords override those of the decorator for this run."""
         from ematix_flow.engine import batch
         from ematix_flow.engine.post import own_exceptions
 
@@ -58,20 +58,20 @@ class Pipeline:
             return batch.run(self.spec, overrides=overrides, run_log=_run_log(), accept_deletes=accept_deletes)
 
     def preview(self, *, rows: int = 0) -> Any:
-        """What a run would do; changes nothing."""
+        """Return the plan of a run; changes nothing."""
         from ematix_flow.engine.preview import preview
 
         return preview(self.spec, rows=rows)
 
     @taking(PipelineOptions)
     def dry_run(self, *, accept_deletes: int | None = None, **overrides: Any) -> Any:
-        """Stage, check and count, then roll back."""
+        """Stage, check and count, then roll back; return the result."""
         from ematix_flow.engine import batch
 
         return batch.rehearse(self.spec, overrides=overrides, accept_deletes=accept_deletes)
 
     def validate(self) -> Any:
-        """Whether source, target and declaration fit together."""
+        """Check source, target and declaration against the real systems; return the errors found."""
         from ematix_flow.engine.preview import validate
 
         return validate(self.spec)
@@ -81,9 +81,9 @@ class Pipeline:
 
 
 class StreamingPipeline:
-    """A decorated function: call it to run the stream until somebody stops it.
+    """A decorated function: call it to run the stream until it is stopped.
 
-    `toml()` is the same stream as a TOML document.
+    `toml()` returns the same stream as a TOML document.
     """
 
     def __init__(self, spec: StreamSpec, function: Callable[[], Any]) -> None:
@@ -101,7 +101,7 @@ class StreamingPipeline:
         return run_stream(self.spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url)
 
     def toml(self) -> str:
-        """The declaration as TOML, without secrets."""
+        """Return the declaration as TOML, without secrets."""
         from ematix_flow.config.stream_render import render
 
         return render(self.spec)
@@ -117,19 +117,19 @@ def _run_log() -> Any:
 
 
 class Ematix:
-    """Everything a module of pipelines needs, under one name."""
+    """The namespace of all decorators and functions that a module of pipelines needs."""
 
     def connection(self, cls: type) -> Any:
-        """Class decorator: `kind` and the fields of that connection as class attributes."""
+        """Class decorator: declare a connection; `kind` and the fields of that kind are class attributes."""
         return _connection(cls)
 
     def table(self, *, schema: str, name: str | None = None) -> Callable[[type], type[ManagedTable]]:
-        """Class decorator: annotated columns become a table."""
+        """Class decorator: declare a table from annotated columns."""
         return _table(schema=schema, name=name)
 
     @taking(PipelineOptions)
     def pipeline(self, **options: Any) -> Callable[[Callable[..., Any]], Pipeline]:
-        """Function decorator: the function says where rows come from, the keywords say where they go."""
+        """Function decorator: declare a pipeline; the function returns the source, the keywords define the targets."""
         where = caller()
         parsed = PipelineOptions.parse(options, where)
 
@@ -144,7 +144,7 @@ class Ematix:
 
     @taking(StreamOptions)
     def streaming_pipeline(self, **options: Any) -> Callable[[Callable[[], Any]], StreamingPipeline]:
-        """Function decorator: a stream, said by its keywords; the function takes nothing and only gives it a name."""
+        """Function decorator: declare a stream by its keywords; the function takes no arguments and gives the name."""
         where = caller()
         parsed = StreamOptions.parse(options, where, door="@ematix.streaming_pipeline")
 
@@ -165,7 +165,7 @@ class Ematix:
                keys: Sequence[str] | None = None, update_columns: Sequence[str] | None = None,
                compare_columns: Sequence[str] | None = None, event_timestamp_column: str | None = None,
                handle_deletes: str | None = None, column_map: Mapping[str, str] | None = None) -> Target:  # fmt: skip
-        """One target of a fan-out."""
+        """Return one target for a pipeline with several targets."""
         return Target(
             connection=target_connection, table=target_class, mode=mode, keys=keys, update_columns=update_columns,
             compare_columns=compare_columns, event_timestamp_column=event_timestamp_column,
@@ -174,7 +174,7 @@ class Ematix:
 
     def transform(self, *, name: str | None = None, target_connection: Any = None,
                   schedule: str | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:  # fmt: skip
-        """Function decorator: a named step of (conn) or (conn, parent)."""
+        """Function decorator: declare a named step with the arguments (conn) or (conn, parent)."""
         where = caller()
 
         def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -190,28 +190,28 @@ class Ematix:
         return decorate
 
     def transform_ref(self, name: str) -> TransformRef:
-        """A transform or pipeline by name, looked up when it runs."""
+        """Return a reference to a transform or pipeline by name, resolved when it runs."""
         if not isinstance(name, str):
             raise TypeError(f"transform_ref takes a name, not {name!r}")
         return TransformRef(name)
 
     def workflow(self, *, name: str, jobs: Sequence[Any], triggered_by: Any = None, schedule: str | None = None,
                  timezone: str | None = None, on_message: Any = None, depends_on: Any = None) -> Workflow:  # fmt: skip
-        """Jobs that belong together, and what fires them: a schedule, or the success of others."""
+        """Declare a group of jobs, and what fires it: a schedule, a message, or the success of other jobs."""
         return register_workflow(
             name=name, jobs=jobs, triggered_by=triggered_by, schedule=schedule, timezone=timezone,
             on_message=on_message, depends_on=depends_on, where=caller(),
         )  # fmt: skip
 
     def read(self, connection: Any, table_or_query: str) -> Any:
-        """A table or query of a connection as a Spark DataFrame."""
+        """Return a table or query of a connection as a Spark DataFrame."""
         from ematix_flow.engine.frames import read
 
         return read(connection, table_or_query)
 
 
 class _WrongArity(DeclarationError, TypeError):
-    """A function with a number of arguments nobody calls it with."""
+    """Raised for a transform function with an unsupported number of arguments."""
 
 
 ematix = Ematix()

@@ -1,4 +1,4 @@
-"""Schemas of AWS Glue by hand: looked up by UUID or by name, and registered."""
+"""Direct access to schemas of AWS Glue: lookup by UUID or by name, and registration."""
 
 from __future__ import annotations
 

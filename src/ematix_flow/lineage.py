@@ -1,4 +1,4 @@
-"""Lineage: which tables and columns a pipeline reads and writes, and OpenLineage events about it."""
+"""Lineage: the tables and columns that a pipeline reads and writes, and OpenLineage events."""
 
 from ematix_flow.observe.lineage.declared import InputColumn, Lineage, OutputTable, SourceText, lineage_of
 from ematix_flow.observe.lineage.emitters import FileEmitter, HttpEmitter, LineageEmitter, from_url

@@ -1,4 +1,4 @@
-"""Live connections: open one, ask whether it answers, ask whether two are the same database."""
+"""Open connections: opening one, checking that it answers, and comparing two."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Connection", "check_connection", "connect", "same_database"]
 
 
 def connect(name: Any = "default", *, url: str | None = None) -> Connection:
-    """A live connection by name, by declaration or by url; the system is asked at once whether it answers."""
+    """Return an open connection by name, by declaration or by URL; a server is contacted at once."""
     opened = _opened(name, url=url)
     if opened.backend.client is not None and opened.backend.dialect != "spark":  # which would start an engine
         opened.ping()
@@ -19,7 +19,7 @@ def connect(name: Any = "default", *, url: str | None = None) -> Connection:
 
 
 def check_connection(name: str) -> tuple[bool, str]:
-    """Whether the connection of this name answered, and a few words about it; False where it could not be asked."""
+    """Return whether the connection of this name answers, with a short text; False also if it could not be checked."""
     from ematix_flow.cli.health import check_connection
 
     report = check_connection(name)
@@ -27,7 +27,7 @@ def check_connection(name: str) -> tuple[bool, str]:
 
 
 def same_database(one: Any, other: Any) -> bool:
-    """Whether two connections, by name, url, declaration or open, mean the same database; nobody is asked."""
+    """Return whether two names, URLs, declarations or connections are the same database, without contacting it."""
     first, second = (_handle(item) for item in (one, other))
     if first.backend is not second.backend or first.backend.identity is None:
         return False

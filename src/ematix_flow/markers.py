@@ -1,4 +1,4 @@
-"""Markers of a table's columns."""
+"""Markers of table columns."""
 
 from ematix_flow.declare.markers import natural_key, nullable, pk
 

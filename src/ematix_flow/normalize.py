@@ -52,20 +52,20 @@ __all__ = [
 
 
 def compose_chain(markers: Sequence[Any], col: str) -> str:
-    """The PostgreSQL expression that a chain of markers makes of `col`; other markers are passed over.
+    """Return the PostgreSQL expression of a chain of normalizers on `col`; other markers are skipped.
 
     >>> compose_chain([trim(), empty_to_null()], "name")
     "NULLIF(TRIM(CAST(name AS TEXT)), '')"
     """
-    from ematix_flow.expressions import render_chain  # only who asks for SQL pays for it
+    from ematix_flow.expressions import render_chain  # imported here because few callers need SQL
 
     return render_chain(markers, None, dialect="postgres", column_sql=col)
 
 
 def apply_normalization(target_cls: Any, base_sql: str, transforms_pre: Sequence[Any] = ()) -> str:
-    """A source's query with the table's normalizers and the given transforms around it, for PostgreSQL.
+    """Return a source's PostgreSQL query, wrapped in the table's normalizers and the given transforms.
 
-    Without a normalizer on any column, the source's columns pass as they are.
+    Without a normalizer on any column, the source's columns are passed through.
     """
     from ematix_flow.expressions import normalized_select
 
@@ -81,6 +81,6 @@ def _wrapped(transform: PreTransform, inner: str) -> str:
     return normalized_select([], inner, pre_transforms=[transform], dialect="postgres")
 
 
-# Declarations know no SQL; whoever imports this door can ask each of them for its own.
+# Declarations do not import the SQL renderer; this module attaches it for users who import it.
 Normalizer.rendered = staticmethod(compose_chain)
 PreTransform.wrapped = staticmethod(_wrapped)

@@ -1,4 +1,4 @@
-"""Pipelines by name, and loads without a decorator."""
+"""Functions on declared pipelines by name, and loads without a decorator."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ScheduledPipeline:
 
 @dataclass(frozen=True)
 class RegistryEntry:
-    """One name that a module declares: a pipeline or a transform."""
+    """A declared name of a module: a pipeline or a transform."""
 
     name: str
     kind: str
@@ -82,7 +82,7 @@ def sync(
 
     `source` is SQL on the target's connection, a `Source` or a Spark DataFrame; `options` are further keywords of
     `@ematix.pipeline`. With `dry_run` everything is staged, checked and counted, then rolled back; `accept_deletes`
-    is the number of rows that the delete brake may let go.
+    is the number of rows that the load may delete in spite of the delete limit.
     """
     where = caller()
     named = pipeline_name or f"{target.__schema__}.{target.__tablename__}"
@@ -100,7 +100,7 @@ def sync(
 def register(*, name: str, schedule: str | None, depends_on: Sequence[str] | None = None,
              upstream_freshness_secs: int | None = None, retry: Mapping[str, Any] | None = None,
              timezone: str | None = None) -> Callable[[Callable[[], Any]], Callable[[], Any]]:  # fmt: skip
-    """Function decorator: make a function that does the whole work itself known as a pipeline."""
+    """Function decorator: register a function that does the whole work itself as a pipeline."""
     where = caller()
 
     def decorate(function: Callable[[], Any]) -> Callable[[], Any]:
@@ -121,29 +121,29 @@ def register(*, name: str, schedule: str | None, depends_on: Sequence[str] | Non
 
 
 def list_pipelines() -> list[ScheduledPipeline]:
-    """Every declared pipeline, in order of declaration."""
+    """Return every declared pipeline, in order of declaration."""
     return [_scheduled(name) for name in registry.pipelines()]
 
 
 def get_pipeline(name: str) -> ScheduledPipeline:
-    """The pipeline of that name; a KeyError with the nearest one otherwise."""
+    """Return the pipeline of that name; raise a KeyError that suggests the nearest name if there is none."""
     return _scheduled(name)
 
 
 def list_entries() -> list[RegistryEntry]:
-    """Every pipeline and transform, by name."""
+    """Return every pipeline and transform, sorted by name."""
     loads = [RegistryEntry(name, "pipeline", item.spec.schedule) for name, item in registry.pipelines().items()]
     return sorted([*loads, *list_transforms()], key=lambda entry: entry.name)
 
 
 def list_transforms() -> list[RegistryEntry]:
-    """Every transform, by name."""
+    """Return every transform, sorted by name."""
     found = (RegistryEntry(name, "transform", item.schedule) for name, item in registry.transforms().items())
     return sorted(found, key=lambda entry: entry.name)
 
 
 def run_pipeline(name: str) -> Any:
-    """Run a declared pipeline now; a `Result`, or what the function of `register` returns that does the work itself."""
+    """Run a declared pipeline now; return its `Result`, or the return value of a function that `register` declared."""
     spec = registry.get_pipeline(name).spec
     with own_exceptions():
         done = batch.run(spec, run_log=default_run_log())
@@ -152,7 +152,7 @@ def run_pipeline(name: str) -> Any:
 
 def backfill(name: str, *, start: Any = None, end: Any = None, chunk: str | None = None, resume: bool = False,
              redo: bool = False) -> BackfillResult:  # fmt: skip
-    """Load windows of the past that are not loaded yet; dates and clock times are of the pipeline's time zone."""
+    """Load windows of the past that are not loaded yet; times without an offset are in the pipeline's time zone."""
     spec = registry.get_pipeline(name).spec
     first, last = (moment(edge, zone=spec.timezone) if edge is not None else None for edge in (start, end))
     length = Chunk.parse(chunk) if chunk is not None else None
@@ -160,7 +160,7 @@ def backfill(name: str, *, start: Any = None, end: Any = None, chunk: str | None
 
 
 def gaps(name: str) -> Gaps:
-    """What of a pipeline's windows is loaded, and what is missing."""
+    """Return which windows of a pipeline are loaded, and which are missing."""
     spec = registry.get_pipeline(name).spec
     return gaps_of(spec, _ledger().intervals(name), moment=clock_now())
 
@@ -173,19 +173,19 @@ def _ledger() -> _RunLog:
 
 
 def run_transform(name: str) -> dict[str, Any]:
-    """Run a declared transform by itself."""
+    """Run a declared transform on its own."""
     with own_exceptions():
         return batch.run_transform(name)
 
 
 def preview(name: str, *, dry_run: bool = False) -> Preview | Result:
-    """The plan of a declared pipeline; with `dry_run` the result of a rehearsal."""
+    """Return the plan of a declared pipeline; with `dry_run` the result of a dry run."""
     spec = registry.get_pipeline(name).spec
     return batch.rehearse(spec) if dry_run else _preview.preview(spec)
 
 
 def dry_run(name: str) -> Result:
-    """Rehearse a declared pipeline: stage, check and count, then roll back."""
+    """Dry-run a declared pipeline: stage, check and count, then roll back."""
     return batch.rehearse(registry.get_pipeline(name).spec)
 
 
@@ -195,22 +195,22 @@ def validate(name: str) -> ValidateResult:
 
 
 def depends_on_of(name: str) -> list[str]:
-    """The pipelines that must have run before this one."""
+    """Return the pipelines that must have run before this one."""
     return list(registry.get_pipeline(name).spec.depends_on)
 
 
 def upstream_freshness_secs_of(name: str) -> int | None:
-    """How old the success of an upstream pipeline may be."""
+    """Return how old the success of an upstream pipeline may be, in seconds; None without a limit."""
     return registry.get_pipeline(name).spec.upstream_freshness_secs
 
 
 def retry_policy_of(name: str) -> RetryPolicy:
-    """How often and how patiently a pipeline is tried again."""
+    """Return a pipeline's retry policy."""
     return registry.get_pipeline(name).spec.retry
 
 
 def order_for_run_due(names: Sequence[str]) -> list[str]:
-    """The same names, each after those it depends on."""
+    """Return the same names, each after those that it depends on."""
     for name in names:
         registry.get_pipeline(name)
     return registry.order(names)
@@ -223,14 +223,14 @@ def _scheduled(name: str) -> ScheduledPipeline:
 
 
 def is_due(schedule: str | None, now: datetime, interval_seconds: float, *, tz: Any = None) -> bool:
-    """Whether the schedule fired later than `interval_seconds` before now, and not later than now."""
+    """Return whether the schedule fired later than `interval_seconds` before now, and not later than now."""
     return matched_fire_time(schedule, now, interval_seconds, tz=tz) is not None
 
 
 def matched_fire_time(
     schedule: str | None, now: datetime, interval_seconds: float, *, tz: Any = None
 ) -> datetime | None:
-    """The fire time that makes a schedule due, None when it is not."""
+    """Return the fire time that makes a schedule due; None when it is not due."""
     if schedule is None:
         return None
     moment = in_utc(now)
@@ -240,21 +240,21 @@ def matched_fire_time(
 def forecast_next_run(
     schedule: str | None, *, now: datetime | None = None, timezone: str | None = None
 ) -> datetime | None:
-    """When the schedule fires next, in UTC."""
+    """Return when the schedule fires next, in UTC; None without a schedule."""
     return cron.next_fire(schedule, in_utc(now) if now else clock_now(), zone=timezone) if schedule else None
 
 
 def run_due_with_dag(due: Sequence[str], *, now: datetime | None = None, run_log: Any = None) -> list[str]:
-    """Run these pipelines in the order of their depends_on; the names of those that succeeded."""
+    """Run these pipelines in the order of their depends_on; return the names of those that succeeded."""
     return [event.name for event in run_due_with_dag_detailed(due, now=now, run_log=run_log).fired]
 
 
 def run_due_with_dag_detailed(due: Sequence[str], *, now: datetime | None = None, run_log: Any = None,
                               alerters: Sequence[Any] | None = None, metrics: Any = None) -> RunDueResult:  # fmt: skip
-    """Run these pipelines as if their schedules had just fired, upstreams first; what ran, failed and was left out.
+    """Run these pipelines as if their schedules had just fired, upstreams first; return what ran, failed, was skipped.
 
-    `run_log` is a run log, its URL or a connection. Without one this process remembers, from call to call, who backs
-    off, who was given up and whose upstreams have succeeded.
+    `run_log` is a run log, its URL or a connection. Without one, backoffs, exhausted retries and upstream successes are
+    kept in memory of this process, from call to call.
     """
     from ematix_flow.orchestrate.asked import run_due
 
@@ -263,12 +263,12 @@ def run_due_with_dag_detailed(due: Sequence[str], *, now: datetime | None = None
 
 
 def status_snapshot(*, run_log: Any = None) -> list[dict[str, Any]]:
-    """How every pipeline stands, by name: last run, next due time, attempts, lag; ready for JSON."""
+    """Return the state of every pipeline, by name: last run, next due time, attempts, lag; ready for JSON."""
     return status.status_snapshot(run_log if run_log is not None else default_run_log() or InMemoryRunLog())
 
 
 def render_status_table(snapshot: Sequence[Mapping[str, Any]]) -> str:
-    """A snapshot as a table for people."""
+    """Return a snapshot as a printable table."""
     lines = [status.HEADER, *status.status_rows(snapshot)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
@@ -277,14 +277,14 @@ def render_status_table(snapshot: Sequence[Mapping[str, Any]]) -> str:
 
 
 def send_message(name: str, *, run_log: Any = None) -> list[str]:
-    """Fire the workflows whose `on_message` it is, at the next look of a scheduler or `flow run-due`; their names."""
+    """Fire the workflows with this `on_message` at the next cycle of a scheduler or run-due; return their names."""
     fired = messages.listeners(name)
     messages.send(run_log if run_log is not None else _ledger(), name)
     return fired
 
 
 def workflow_dag_edges(workflow_name: str) -> list[tuple[str, str]]:
-    """The depends_on edges between jobs of one workflow, upstream first."""
+    """Return the depends_on edges between the jobs of one workflow, upstream first."""
     known = workflows()
     if workflow_name not in known:
         raise UnknownName(f"no workflow is called {workflow_name!r}", hint=f"there are {', '.join(known) or 'none'}")

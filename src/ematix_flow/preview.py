@@ -1,4 +1,4 @@
-"""Plans of a run, told before it is done."""
+"""Plans of runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["PreviewResult", "TargetPlan", "TransformPlan", "ValidateResult", "pr
 
 
 def render_text(result: Preview, *, verbose: bool = False, use_color: bool = False) -> str:
-    """The plan as a few aligned lines; `verbose` adds the statements that will change the schema."""
+    """Return the plan as aligned lines; `verbose` adds the statements that will change the schema."""
     title, *lines = result.to_text().splitlines()
     shown = [line for line in lines if verbose or not line.startswith("  ddl ")]
     return "\n".join([f"\x1b[1m{title}\x1b[0m" if use_color else title, *shown])

@@ -1,4 +1,4 @@
-"""Quality: what came of the checks of a load or of a table, and how fresh pipelines are."""
+"""Quality: checks of a load or of a table, their results, and the freshness of pipelines."""
 
 from ematix_flow.declare.checks import parse_duration
 from ematix_flow.engine.quality import QualityAssertion, QualityOutcome

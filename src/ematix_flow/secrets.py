@@ -1,4 +1,4 @@
-"""Secrets by reference: `${VAR}` and `${prefix:reference}`, and where their values come from."""
+"""Secrets by reference, `${VAR}` and `${prefix:reference}`, and the resolvers that provide their values."""
 
 from ematix_flow.foundation.errors import MissingSecret
 from ematix_flow.foundation.errors import MissingSecret as MissingSecretError

@@ -1,4 +1,4 @@
-"""Sources made by hand."""
+"""Sources of pipelines."""
 
 from ematix_flow.declare.endpoints import Source
 

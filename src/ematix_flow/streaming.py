@@ -1,4 +1,4 @@
-"""Streams: their parts, the ways to run one, and those that this process has declared."""
+"""Streams: their parts, functions that run them, and the streams declared in this process."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def run_pipeline(*, config: str | os.PathLike[str] | None = None, config_str: st
                  metrics_port: int | None = None, pipeline_name: str | None = None, run_log_url: str | None = None,
                  once: bool = False, udfs: Sequence[Any] | None = None,
                  aggregate_udfs: Sequence[Any] | None = None) -> StreamOutcome:  # fmt: skip
-    """Run the stream that a TOML file or text declares, until somebody stops it; `once` stops when all is read.
+    """Run the stream that a TOML file or text declares, until it is stopped; with `once`, until all data is read.
 
-    `pipeline_name` names a stream that says no name itself. For any other it is a label: the checkpoint goes by the
-    stream's own name, and with `metrics_port` the run's figures are also kept in the run log under the label.
-    `udfs` and `aggregate_udfs` are functions for its SQL, which no file can hold.
+    `pipeline_name` names a stream whose declaration has no name. For any other it is a label: the checkpoint is
+    identified by the stream's own name, and with `metrics_port` the run's figures are also recorded under the label.
+    `udfs` and `aggregate_udfs` are functions for its SQL, which a file cannot contain.
     """
     from ematix_flow.config.stream_toml import stream_from_file, stream_from_text
 
@@ -73,7 +73,7 @@ def _with_functions(spec: StreamSpec, udfs: tuple[Any, ...], aggregate_udfs: tup
 
 @taking(StreamOptions)
 def run_streaming_pipeline(*, once: bool = False, run_log_url: str | None = None, **options: Any) -> StreamOutcome:
-    """Run a stream until somebody stops it; `once` stops when all is read.
+    """Run a stream until it is stopped; with `once`, until all data is read.
 
     Returns `total_rows`, `iterations` and `shutdown_triggered`. The keywords are those of `@ematix.streaming_pipeline`.
     """
@@ -84,7 +84,7 @@ def run_streaming_pipeline(*, once: bool = False, run_log_url: str | None = None
 
 def run_stream(spec: StreamSpec, *, once: bool = False, metrics_port: int | None = None,
                run_log_url: str | None = None, label: str | None = None) -> StreamOutcome:  # fmt: skip
-    """What every door of Python's does with a stream; its figures are also kept under a `label` that is not its name."""
+    """Run a stream for the functions of this module; record its figures also under a `label` that is not its name."""
     from ematix_flow.config.streams import settled
     from ematix_flow.engine.streams import runner
     from ematix_flow.runlog import default_run_log, from_url
@@ -111,7 +111,7 @@ def _also_kept_as(
 
 
 class KafkaToKafkaEosPipeline:
-    """Messages from topic to topic, exactly once for those who read committed ones: `delivery="exactly_once"` by a name.
+    """A Kafka-to-Kafka stream with `delivery="exactly_once"`, for consumers that read only committed messages.
 
     It takes the keywords of `run_streaming_pipeline`.
     """
@@ -129,30 +129,30 @@ class KafkaToKafkaEosPipeline:
 
     def run(self, *, once: bool = False, metrics_port: int | None = None,
             run_log_url: str | None = None) -> StreamOutcome:  # fmt: skip
-        """Run until somebody stops it; `once` stops when all is read."""
+        """Run until stopped; with `once`, until all data is read."""
         return run_stream(self.spec, once=once, metrics_port=metrics_port, run_log_url=run_log_url)
 
 
 def register_streaming_pipeline(name: str, captured: Mapping[str, Any]) -> None:
-    """Make a stream known by its name, from the keywords of `run_streaming_pipeline`; a name that is taken is refused."""
+    """Register a stream under its name, from the keywords of `run_streaming_pipeline`; raise for a name in use."""
     where = caller()
     given = {**captured, "name": name}
     registry.register(_Registered(stream_from(StreamOptions.parse(given, where, door="a stream"), where)))
 
 
 def get_streaming_pipeline(name: str) -> dict[str, Any] | None:
-    """The keywords of the stream of that name; None when there is none."""
+    """Return the keywords of the stream of that name; None when there is none."""
     found = registry.find(name)
     return dict(found.captured) if found is not None else None
 
 
 def list_streaming_pipelines() -> list[str]:
-    """The names of all declared streams, sorted."""
+    """Return the names of all declared streams, sorted."""
     return sorted(registry.streams())
 
 
 def render_streaming_pipeline_toml(name: str) -> str:
-    """The declared stream of that name as TOML, without secrets; a KeyError when there is none."""
+    """Return the declared stream of that name as TOML, without secrets; raise a KeyError when there is none."""
     from ematix_flow.config.stream_render import render
 
     return render(registry.get(name))

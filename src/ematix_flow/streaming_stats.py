@@ -1,4 +1,4 @@
-"""The pace of a stream, kept in a run log from outside."""
+"""A recorder that scrapes the metrics of a running stream and writes them to a run log."""
 
 from ematix_flow.observe.metrics.streaming_stats import (
     StreamingStatsRecorder,

@@ -1,4 +1,4 @@
-"""Tables."""
+"""The base class of tables."""
 
 from ematix_flow.declare.table import ManagedTable
 

@@ -1,4 +1,4 @@
-"""Traces for OpenTelemetry: a span per run, and one per step below it."""
+"""OpenTelemetry traces: a span per run, and one per step below it."""
 
 from ematix_flow.observe.tracing import (
     Tracer,

@@ -1,4 +1,4 @@
-"""Classes that aggregate PyArrow arrays for SQL: `@udaf`."""
+"""The decorator `@udaf`: classes that aggregate PyArrow arrays for SQL."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PythonAggregateUdfHandle", "apply_udaf_to_batch", "udaf"]
 def udaf(
     *, args: Sequence[str], state: Sequence[str], returns: str, name: str | None = None
 ) -> Callable[[type], PythonAggregateUdfHandle]:
-    """Let SQL aggregate with the decorated class: one accumulator per group, merged where a group lies in several parts."""
+    """Class decorator: let SQL aggregate with the class; accumulators of one group in several partitions are merged."""
     where, taken, kept = caller(), type_names(args, option="args"), type_names(state, option="state")
     given = type_name(returns, option="returns")
 
@@ -29,7 +29,7 @@ def udaf(
 def apply_udaf_to_batch(
     handle: PythonAggregateUdfHandle, batch: Any, arg_columns: Sequence[str], *, output_column: str = "result"
 ) -> Any:
-    """What the class gives for all rows of a record batch or table, as an array of one; needs no Spark."""
+    """Return the aggregate over all rows of a record batch or table, as an array of one value; needs no Spark."""
     from ematix_flow.families.arrow_functions import apply_aggregate
 
     return apply_aggregate(handle, batch, arg_columns, output_column=output_column)

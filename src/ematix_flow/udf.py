@@ -1,4 +1,4 @@
-"""Functions over PyArrow arrays that SQL can call: `@udf`."""
+"""The decorator `@udf`: functions over PyArrow arrays that SQL can call."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["PythonScalarUdfHandle", "apply_udf_to_batch", "udf"]
 def udf(
     *, args: Sequence[str], returns: str, name: str | None = None
 ) -> Callable[[Callable[..., Any]], PythonScalarUdfHandle]:
-    """Let SQL call the decorated function: it takes arrays of these types, and returns one as long as they are."""
+    """Function decorator: let SQL call the function, which takes arrays of `args` and returns one of equal length."""
     where, taken, given = caller(), type_names(args, option="args"), type_name(returns, option="returns")
 
     def decorate(function: Callable[..., Any]) -> PythonScalarUdfHandle:
@@ -28,7 +28,7 @@ def udf(
 def apply_udf_to_batch(
     handle: PythonScalarUdfHandle, batch: Any, arg_columns: Sequence[str], *, output_column: str = "result"
 ) -> Any:
-    """What the function gives for the named columns of a record batch or table, as an array; needs no Spark."""
+    """Return the function's array for the named columns of a record batch or table; needs no Spark."""
     from ematix_flow.families.arrow_functions import apply_scalar
 
     return apply_scalar(handle, batch, arg_columns, output_column=output_column)

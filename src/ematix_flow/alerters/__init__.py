@@ -1,4 +1,4 @@
-"""Alerters: who is told when a pipeline fails, gives up, is late, loads bad data, or works again."""
+"""Alerters: receivers of alerts when a pipeline fails, gives up, is late, loads bad data, or recovers."""
 
 from ematix_flow.observe.alerts.active import active_alerters, clear_alerters, register_alerter
 from ematix_flow.observe.alerts.dispatch import Alerts

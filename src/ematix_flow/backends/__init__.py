@@ -1,1 +1,1 @@
-"""One folder a system; the manifests are found here."""
+"""The backends: one package per system, each with its `backend` manifest, and the catalog that finds them."""

@@ -1,4 +1,4 @@
-"""Finds the backends: every folder here, and whatever other packages offer under `ematix_flow.backends`."""
+"""Finds the backends: the packages in this folder, and those that other packages register as entry points."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ENTRY_POINTS = "ematix_flow.backends"
 
 @lru_cache(maxsize=1)
 def all_backends() -> tuple[Backend, ...]:
-    """Every backend there is, by name."""
+    """Return every backend, sorted by name."""
     package = importlib.import_module("ematix_flow.backends")
     folders = [item.name for item in pkgutil.iter_modules(package.__path__) if item.ispkg]
     found = [importlib.import_module(f"ematix_flow.backends.{name}").backend for name in folders]
@@ -26,7 +26,7 @@ def all_backends() -> tuple[Backend, ...]:
 
 
 def backend_for(connection: Any) -> Backend:
-    """The backend of a connection, with all jars that it needs; a kind without one is refused with a sentence."""
+    """Return the backend of a connection with all jars that it needs; raise Unsupported where no backend matches."""
     for backend in all_backends():
         if isinstance(connection, backend.connection_types):
             more = backend.jars_for(connection) if backend.jars_for is not None else ()
@@ -40,7 +40,7 @@ def backend_for(connection: Any) -> Backend:
 
 
 def not_for_batches(backend: Backend, *, reading: bool) -> Unsupported:
-    """The error for a batch pipeline that wants what only streams do."""
+    """Return the error for a batch pipeline on a backend without a batch source (`reading`) or batch sink."""
     offered = backend.stream_source if reading else backend.broker_sink
     return Unsupported(
         f"{backend.title} cannot be {'read' if reading else 'written'} by a batch pipeline",

@@ -1,4 +1,4 @@
-"""`python -m ematix_flow.cli` is the same as `flow`."""
+"""Entry point of `python -m ematix_flow.cli`, which is the same as `flow`."""
 
 from __future__ import annotations
 

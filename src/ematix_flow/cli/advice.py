@@ -1,4 +1,4 @@
-"""What a failed run left behind, and the next command to type."""
+"""Texts after a failed run: the state that it left behind, and the command to type next."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ematix_flow.foundation.errors import (
 
 SHORT_ID = 8
 _OF_A_STREAM = "-stream-"
-# From here on the publish may have happened, and only the target knows.
+# From here on the publish may have happened; only the target has the answer.
 _AFTER_STAGE = ("publish", "settle")
 
 
 def aftermath(error: Exception, spec: PipelineSpec, *, run_id: str, loads: bool) -> tuple[str, ...]:
-    """What is where now: loaded or not, which run, which attempt."""
+    """Return short texts on the state after a failure: whether rows were loaded, the run id, the attempt."""
     if not loads:
         return ("nothing was changed",)
     parts = [_loaded(error)]
@@ -42,7 +42,7 @@ def aftermath(error: Exception, spec: PipelineSpec, *, run_id: str, loads: bool)
 def next_command(
     error: Exception, spec: PipelineSpec, module: Loaded, *, run_id: str = "", run_log_option: str = ""
 ) -> str:
-    """What to type now."""
+    """Return the command that the user should type next."""
     tail = f"{module.option}{spec.name}"
     if isinstance(error, Brake):
         return f"flow run {tail} --accept-deletes {error.facts.get('planned', 'N')}"
@@ -62,7 +62,7 @@ def next_command(
 
 
 def interrupted(name: str, step: str, *, loads: bool) -> str:
-    """What an interrupt left behind."""
+    """Return one sentence on what an interrupted run left behind."""
     when = f"{name} was interrupted" + (f" while {doing(step)}" if step else "")
     if loads and step in _AFTER_STAGE:
         return f"{when}: if it was already published, the next run sees that and loads nothing twice"
@@ -72,7 +72,7 @@ def interrupted(name: str, step: str, *, loads: bool) -> str:
 
 
 def short(run_id: str) -> str:
-    """So much of a run's id as people need to write; that of a stream begins with its name, and is needed in full.
+    """Return the part of a run id that users type: 8 characters, or all of a stream's id, which begins with a name.
 
     >>> short("0b6c8a52-9c1d-4f0e-8a35-5f6b0f2f7c11"), short("orders-stream-20260131T100000-1f2e3d4c")
     ('0b6c8a52', 'orders-stream-20260131T100000-1f2e3d4c')
@@ -81,7 +81,7 @@ def short(run_id: str) -> str:
 
 
 def _connections(error: FlowError, spec: PipelineSpec) -> str:
-    """The connection at fault, or all that the pipeline uses."""
+    """Return the name of the failed connection, or the names of all that the pipeline uses, separated by blanks."""
     if error.facts.get("connection"):
         return str(error.facts["connection"])
     sources = spec.source_connection if isinstance(spec.source_connection, (list, tuple)) else [spec.source_connection]

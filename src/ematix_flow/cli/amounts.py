@@ -1,4 +1,4 @@
-"""Amounts as people read them: bytes, and how fast rows and bytes go."""
+"""Formatting of sizes in bytes and of rates in rows and bytes per second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def size(count: float) -> str:
-    """Bytes in the unit that keeps the number short.
+    """Return a number of bytes with the unit that keeps it short; 1 kB is 1000 bytes.
 
     >>> size(512), size(1_234_567), size(99_999_999_999)
     ('512 B', '1.2 MB', '100.0 GB')
@@ -18,7 +18,7 @@ def size(count: float) -> str:
 
 
 def pace(rows: int | None, size_in_bytes: int | None, seconds: float | None) -> list[str]:
-    """Rows and bytes a second, of what is known.
+    """Return rows and bytes per second as texts, leaving out what is unknown or zero.
 
     >>> pace(300_000, 4_500_000, 3.0)
     ['100,000 rows/s', '1.5 MB/s']

@@ -1,4 +1,4 @@
-"""What happens to a run that a person asks for: a scheduler takes it over if one is at work, else it runs here."""
+"""Handling of a run that a user requests: queued for a scheduler if one leads, else run in this process."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def carried_or_queued(
     *,
     queue: bool,
 ) -> int:
-    """Leave the run to whoever leads, or carry it out; the exit code."""
+    """Leave the requested run queued if a scheduler leads or `queue` is set, else run it here; return the exit code."""
     output: Output = ctx.obj
     leader = leader_of(run_log, loaded.name)
     run_log.close()

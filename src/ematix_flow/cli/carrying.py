@@ -1,4 +1,4 @@
-"""Carries out a requested run on behalf of a command: watched, with its output kept, its job settled after it."""
+"""Execution of a requested run for a command: with observers, captured output, and its job settled afterwards."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def carry(
     terms: Terms | None = None,
     now: datetime | None = None,
 ) -> Result:
-    """Run it; what it prints is found by `flow logs`, unless several runs share this process's output."""
+    """Execute the requested run; with `keeps_output`, capture its output for `flow logs`, unless runs share it."""
     from ematix_flow.engine import batch
     from ematix_flow.observe.logs import capture_pipeline_logs
 

@@ -1,4 +1,4 @@
-"""Which pipelines a command is about."""
+"""Selection of the pipelines that a command works on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ematix_flow.declare.pipeline import PipelineSpec
 
 
 def chosen(names: Sequence[str], *, everything: bool) -> list[PipelineSpec]:
-    """The named pipelines, or all, each after what it depends on; a wrong name stops the command before it starts."""
+    """Return the named pipelines, or all, each after its dependencies; raise at once if a name is wrong."""
     context = click.get_current_context(silent=True)
     known = registry.pipelines()
     if everything and names:

@@ -1,4 +1,4 @@
-"""What changed from one run to another."""
+"""Comparison of two runs: durations, amounts, engine, versions and settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNKNOWN = "-"
 
 @dataclass(frozen=True)
 class Figure:
-    """A number of both runs; None where one does not know it."""
+    """A number of both runs; None where the record of a run does not contain it."""
 
     what: str
     unit: str
@@ -30,17 +30,17 @@ class Figure:
 
     @property
     def change(self) -> float | None:
-        """After less before."""
+        """The difference `after - before`; None if either is unknown."""
         return self.after - self.before if self.before is not None and self.after is not None else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields as a dict that can be written as JSON."""
         return {**asdict(self), "change": None if self.change is None else round(self.change, 6)}
 
 
 @dataclass(frozen=True)
 class Word:
-    """Something that both runs say in words."""
+    """A text of both runs, such as the path or the engine; empty where the record does not contain it."""
 
     what: str
     before: str
@@ -48,24 +48,24 @@ class Word:
 
     @property
     def is_changed(self) -> bool:
-        """Whether they say different things; one that says nothing cannot be compared."""
+        """Whether the texts differ; an empty text is not compared."""
         return bool(self.before and self.after) and self.before != self.after
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields as a dict that can be written as JSON."""
         return {**asdict(self), "changed": self.is_changed}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Two runs beside each other."""
+    """The comparison of two runs."""
 
     before: RunRecord
     after: RunRecord
 
     @property
     def figures(self) -> list[Figure]:
-        """Durations, amounts and rates, of what at least one of them knows."""
+        """Durations, amounts and rates that at least one of the runs has."""
         old, new = Figures.of(self.before), Figures.of(self.after)
         steps = in_order([*old.steps, *new.steps])
         found = [
@@ -81,7 +81,7 @@ class Comparison:
 
     @property
     def words(self) -> list[Word]:
-        """Lane, path, engine and the like, of what at least one of them says."""
+        """Lane, path, engine and other texts that at least one of the runs has."""
         old, new = Figures.of(self.before), Figures.of(self.after)
         found = [
             Word("pipeline", self.before.pipeline, self.after.pipeline),
@@ -99,7 +99,7 @@ class Comparison:
 
     @property
     def settings(self) -> list[Word]:
-        """Settings of Spark that differ; of two runs that both had a session."""
+        """The Spark settings that differ; empty unless both runs had a session."""
         old, new = Figures.of(self.before).settings, Figures.of(self.after).settings
         if not old or not new:
             return []
@@ -110,7 +110,7 @@ class Comparison:
         ]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return the comparison as a dict that can be written as JSON."""
         return {
             "before": self.before.run_id,
             "after": self.after.run_id,
@@ -121,7 +121,7 @@ class Comparison:
         }
 
     def rows(self) -> list[tuple[str, str, str, str]]:
-        """The table: every figure, and the words that changed."""
+        """Return the rows of the printed table: all numbers, and the texts that changed."""
         table = [("started", local(self.before.started_at), local(self.after.started_at), "")]
         table += [
             (item.what, _shown(item.before, item.unit), _shown(item.after, item.unit), _change(item))
@@ -130,11 +130,11 @@ class Comparison:
         return table + [(item.what, item.before, item.after, "changed") for item in self._changed()]
 
     def unchanged(self) -> list[str]:
-        """What both say alike."""
+        """Return the names of the texts that are equal in both runs."""
         return [item.what for item in self.words if item.before == item.after]
 
     def summary(self) -> str:
-        """What changed, in one sentence."""
+        """Return one sentence on what changed."""
         told = [_durations(self.before, self.after, self.figures)]
         rows = next((item for item in self.figures if item.what == "rows"), None)
         if rows is not None and rows.before and rows.after is not None and abs(rows.after / rows.before - 1) >= 0.1:
@@ -150,12 +150,12 @@ class Comparison:
 
 
 def _step(figures: Figures, step: str) -> float | None:
-    """A run that knows its steps spent nothing in one that it does not name."""
+    """Return the seconds of a step: 0 if a run with recorded steps lacks it, None for a run without recorded steps."""
     return figures.steps.get(step, 0.0) if figures.steps else None
 
 
 def _sizes(old: Figures, new: Figures) -> Iterator[Figure]:
-    """Arrow batches and files are different measures of the same rows: their numbers are not compared."""
+    """Yield the byte numbers, unless one run measured Arrow batches and the other files, which cannot be compared."""
     if old.size_of == new.size_of or old.size is None or new.size is None:
         yield Figure("bytes", "B", old.size, new.size)
         yield Figure("bytes/s", "B/s", old.bytes_per_second, new.bytes_per_second)

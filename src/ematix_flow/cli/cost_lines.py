@@ -1,4 +1,4 @@
-"""What a run cost, as the lines of `flow runs show`."""
+"""The lines of `flow runs show` on the cost of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MEASURED = {"arrow": "as Arrow batches", "files": "in files"}
 
 
 def fact_lines(figures: Figures, *, failed: bool, verbose: bool) -> Iterator[tuple[str, str]]:
-    """Label and text; nothing about what the record does not know."""
+    """Yield pairs of label and text, leaving out what the record does not contain."""
     yield from _steps(figures)
     if figures.rows is not None:
         rate = figures.rows_per_second
@@ -34,7 +34,7 @@ def fact_lines(figures: Figures, *, failed: bool, verbose: bool) -> Iterator[tup
 
 
 def target_lines(target: Mapping[str, Any], *, is_one_of_many: bool) -> Iterator[str]:
-    """The way of one target, and its own pace where the run has several."""
+    """Yield the lines on one target: path, lane and checks, and its size and rate if the run has several targets."""
     for word in ("path", "lane"):
         reason = target.get(f"{word}_reason")
         if target.get(word) and reason:
@@ -46,7 +46,7 @@ def target_lines(target: Mapping[str, Any], *, is_one_of_many: bool) -> Iterator
 
 
 def quality_lines(found: Any) -> Iterator[str]:
-    """What came of the checks: a line for all, and one for each that did not pass."""
+    """Yield the results of the checks: one line for all, and one for each check that did not pass."""
     if not isinstance(found, Mapping):
         return
     verdict, total = str(found.get("verdict")), found.get("checks_total") or 0
@@ -63,7 +63,7 @@ def quality_lines(found: Any) -> Iterator[str]:
 
 
 def seconds(value: float) -> str:
-    """A duration that may be short.
+    """Return a duration with hundredths of a second below 10 s.
 
     >>> seconds(0.042), seconds(75.2)
     ('0.04 s', '1 min 15 s')

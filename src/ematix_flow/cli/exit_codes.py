@@ -1,4 +1,4 @@
-"""What the command's exit codes mean; they are stable."""
+"""The exit codes of the command line and their meanings; they are a stable interface."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Why a run took as long as it did, in one sentence that says no more than its figures."""
+"""One sentence on why a run took as long as it did, derived only from its recorded figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WHAT = {
 
 
 def explanation(figures: Figures, *, failed: bool = False) -> str:
-    """The sentence; empty for a record that does not know its steps."""
+    """Return the sentence; empty for a record without step durations."""
     parts = _parts(figures)
     total = sum(parts.values())
     if not total:
@@ -44,7 +44,7 @@ def explanation(figures: Figures, *, failed: bool = False) -> str:
 
 
 def percent(share: float) -> str:
-    """A share as people read it.
+    """Return a share between 0 and 1 as a percentage.
 
     >>> percent(0.624)
     '62 %'
@@ -53,7 +53,7 @@ def percent(share: float) -> str:
 
 
 def _parts(figures: Figures) -> dict[str, float]:
-    """The steps, with reading and staging as one: Spark reads while it stages."""
+    """Return the seconds per step, with reading and staging merged: Spark reads while it stages."""
     parts = {step: seconds for step, seconds in figures.steps.items() if step not in LOADING}
     return {**parts, **({"load": figures.loading} if figures.loading else {})}
 
@@ -68,7 +68,7 @@ def _what(part: str, figures: Figures) -> str:
 
 
 def _because(part: str, figures: Figures) -> list[str]:
-    """What the figures say about the longest part."""
+    """Return the reasons for the longest part that the figures show."""
     session: Mapping[str, Any] = figures.session or {}
     own_jvm = session.get("kind") == "local" and session.get("engine") != "sail"
     if part == "start" and own_jvm and session.get("how") == "started":
@@ -90,7 +90,7 @@ def _lane(figures: Figures) -> list[str]:
 
 
 def _idle(figures: Figures) -> list[str]:
-    """Only where this side does the work: a database that fills its own stage leaves nothing to do here."""
+    """Return a hint when less than half a core was busy; none on path same_db, where the database does the work."""
     cores = figures.cores
     if cores is None or cores >= _IDLE_CORES or any(target.get("path") == "same_db" for target in figures.targets):
         return []

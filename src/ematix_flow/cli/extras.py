@@ -1,4 +1,4 @@
-"""What an extra of this package brings, as its own metadata says, and what of it is not installed."""
+"""The packages of this distribution's extras, from its metadata, and which of them are not installed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ PACKAGE = "ematix-flow-spark"
 
 
 def need(extra: str, *, what: str) -> None:
-    """Raise ConfigError with the command that installs the extra when a package of it is missing."""
+    """Raise ConfigError, with the command that installs the extra, if one of its packages is missing."""
     missing = missing_of(extra)
     if missing:
         raise ConfigError(f"{what} needs {', '.join(missing)}", hint=f'pip install "{PACKAGE}[{extra}]"')
 
 
 def missing_of(extra: str) -> list[str]:
-    """Return the packages of an extra that are not installed; none where this package was not installed itself."""
+    """Return the packages of an extra that are not installed; empty where this distribution has no metadata."""
     try:
         lines = requires(PACKAGE) or []
     except PackageNotFoundError:

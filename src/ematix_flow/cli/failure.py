@@ -1,4 +1,4 @@
-"""How a failure is told: what, where, why, what now; one screen, or one JSON object."""
+"""Rendering of an error: a text of one screen (what, where, why, next command) or one JSON object."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ematix_flow.foundation.redact import mask
 
 
 class Interrupted(Exception):
-    """Somebody pressed Ctrl-C; the text says what was left behind."""
+    """Raised for Ctrl-C; the text describes the state that was left behind."""
 
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What the command knows about a failure beyond the error itself."""
+    """The context of a failure that the error itself does not contain."""
 
     subject: str = ""
     step: str = ""
@@ -28,7 +28,7 @@ class Circumstances:
 
 
 def show(error: BaseException, output: Output, about: Circumstances | None = None) -> int:
-    """Tell the failure on the right stream; the exit code that goes with it."""
+    """Write the failure to stdout as JSON, or to stderr as text; return its exit code."""
     about = about or Circumstances(next_command=_next_after_usage(error))
     if output.json:
         output.document(to_dict(error))
@@ -41,7 +41,7 @@ def show(error: BaseException, output: Output, about: Circumstances | None = Non
 
 
 def exit_code(error: BaseException) -> int:
-    """The code of an error's class."""
+    """Return the exit code of an error's class."""
     if isinstance(error, (FlowError, click.ClickException)):
         return error.exit_code
     interrupted = isinstance(error, (Interrupted, KeyboardInterrupt, click.Abort))
@@ -49,7 +49,7 @@ def exit_code(error: BaseException) -> int:
 
 
 def to_dict(error: BaseException) -> dict[str, object]:
-    """Any error as one object, of the same shape as our own."""
+    """Return any error as a dict of the shape that FlowError has."""
     if isinstance(error, FlowError):
         return error.to_dict()
     name = "Interrupted" if exit_code(error) == exit_codes.INTERRUPTED else type(error).__name__
@@ -67,7 +67,7 @@ def to_dict(error: BaseException) -> dict[str, object]:
 
 
 def to_lines(error: BaseException, output: Output, about: Circumstances) -> list[str]:
-    """The failure for people."""
+    """Return the lines that describe the failure to a user."""
     failed = f"{about.subject} failed{f' while {about.step}' if about.step else ''}: " if about.subject else ""
     what, *more = _what(error).splitlines() or [""]
     lines = [f"{output.paint('✗', 'red', err=True)} {failed}{what}", *(f"  {line}" for line in more)]

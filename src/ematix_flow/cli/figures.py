@@ -1,4 +1,4 @@
-"""The figures in a run's record; records that older versions wrote have fewer of them."""
+"""The figures in a run's record; records of older versions contain fewer of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOW = {
 
 @dataclass(frozen=True)
 class Figures:
-    """What one run says of itself; None where it does not say."""
+    """The figures of one run; None or empty where the record does not contain them."""
 
     took: float | None = None
     steps: Mapping[str, float] = field(default_factory=dict)
@@ -38,7 +38,7 @@ class Figures:
 
     @classmethod
     def of(cls, record: RunRecord) -> Figures:
-        """Read a record; what is missing or odd is left out."""
+        """Read a record; leave out what is missing or malformed."""
         extras = record.extras
         targets = targets_of(record)
         size, size_of = _size(targets)
@@ -60,35 +60,35 @@ class Figures:
 
     @property
     def measured(self) -> float:
-        """The seconds that are spread over the steps, 0 for a record without steps."""
+        """The sum of the step durations in seconds, 0 for a record without steps."""
         return sum(self.steps.values())
 
     @property
     def loading(self) -> float | None:
-        """The seconds in which rows were read and staged."""
+        """The seconds spent reading and staging rows; None if there are none."""
         return sum(self.steps.get(step, 0.0) for step in LOADING) or None
 
     @property
     def rows_per_second(self) -> float | None:
-        """While loading."""
+        """Rows per second of loading."""
         return self.rows / self.loading if self.rows and self.loading else None
 
     @property
     def bytes_per_second(self) -> float | None:
-        """While loading."""
+        """Bytes per second of loading."""
         return self.size / self.loading if self.size and self.loading else None
 
     @property
     def cores(self) -> float | None:
-        """Processor seconds for each second of the run."""
+        """Processor seconds per second of the run."""
         return self.cpu / self.measured if self.cpu is not None and self.measured else None
 
     def share(self, step: str) -> float:
-        """Of the whole, between 0 and 1."""
+        """Return the share of a step in the whole run, between 0 and 1."""
         return self.steps.get(step, 0.0) / self.measured if self.measured else 0.0
 
     def reasoned(self, word: str) -> str:
-        """Path or lane of the targets with the reason, each said once."""
+        """Return path or lane of the targets with their reasons, each text once."""
         told = []
         for target in self.targets:
             chosen, reason = target.get(word), target.get(f"{word}_reason")
@@ -97,7 +97,7 @@ class Figures:
         return "; ".join(dict.fromkeys(told))
 
     def engine(self, *, exactly: bool = True) -> str:
-        """What did the work, in words; without the number of a process when runs are to be compared."""
+        """Return a description of the engine; `exactly=False` leaves out the process id, for comparing runs."""
         if not self.steps:
             return ""
         if self.session is None:
@@ -109,7 +109,7 @@ class Figures:
 
 
 def targets_of(record: RunRecord) -> list[dict[str, Any]]:
-    """The targets of a run."""
+    """Return the targets of a run."""
     found = record.extras.get("targets")
     return [target for target in found if isinstance(target, dict)] if isinstance(found, list) else []
 
@@ -131,7 +131,7 @@ def _rows(targets: list[dict[str, Any]]) -> int | None:
 
 
 def _size(targets: list[dict[str, Any]]) -> tuple[int | None, str]:
-    """Bytes of all targets together, where all are known and were measured alike."""
+    """Return the bytes of all targets and how they were measured; None if one is unknown or the measures differ."""
     sizes = [_number(target.get("bytes_staged")) for target in targets]
     kinds = {str(target.get("bytes_of") or "") for target in targets}
     if not sizes or None in sizes or len(kinds) > 1:

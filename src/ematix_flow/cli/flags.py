@@ -31,7 +31,7 @@ force_path_option: Callable[[_F], _F] = click.option(
 
 
 def run_log_options(function: _F) -> _F:
-    """Which run log to use; the command gets one `run_log_choice`."""
+    """Add the options that choose the run log; the command receives one `run_log_choice`."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, run_log_url: str | None, run_log_path: str | None, no_run_log: bool, **kwargs: Any) -> Any:
@@ -53,7 +53,7 @@ def run_log_options(function: _F) -> _F:
 
 
 def unwatched_options(function: _F) -> _F:
-    """The options of those who watch runs, on a command that runs nothing: one set of options fits every command."""
+    """Accept and ignore the observer options on a command that runs nothing: one option set fits all commands."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, alerter: tuple[str, ...], metrics: str | None, **kwargs: Any) -> Any:
@@ -68,7 +68,7 @@ def unwatched_options(function: _F) -> _F:
 
 
 def observing_options(function: _F) -> _F:
-    """Who watches the runs; the command gets one `wishes`."""
+    """Add the options that choose the observers; the command receives one `wishes`."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, alerter: tuple[str, ...], metrics: str | None, traces: str | None, lineage: str | None,

@@ -1,7 +1,7 @@
-"""Hands a command over to a process that has everything imported already, where a warm engine keeps one.
+"""The client of the fork server: runs a command in a process of a warm engine that has imported everything already.
 
-That process forks for each command: the child gets this one's arguments, folder, variables, path and streams, so that
-nothing differs but the time that imports take. Whatever is not as expected is no error: the command then runs here.
+The server forks for each command; the child gets this process's arguments, working directory, environment, `sys.path`,
+umask and standard streams, so that only the import time differs. If anything is not as expected, the command runs here.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from ematix_flow.foundation.engine_folder import engine_folder
 COMMANDS = ("run", "run-due", "preview", "validate", "dry-run", "backfill", "transform")
 ENGINE_VARIABLE = "EMATIX_FLOW_ENGINE"
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if hasattr(signal, "SIGHUP") else ()
-_SECONDS = 0.8  # an engine that hangs costs a command less than a second
+_SECONDS = 0.8  # an engine that does not answer delays a command by less than a second (more on a loaded machine)
 
 
 def hand_over(arguments: Sequence[str]) -> int | None:
-    """The exit code of the command; None when nobody took it."""
+    """Run the command in a fork server; return its exit code, None if no server accepted it."""
     if sys.platform != "linux" or not arguments or arguments[0] not in COMMANDS:
         return None
     if os.environ.get(ENGINE_VARIABLE, "auto").strip() not in ("", "auto"):
@@ -39,8 +39,8 @@ def hand_over(arguments: Sequence[str]) -> int | None:
             send(asked, _request(arguments))
             if "accepted" not in (receive(asked) or {}):
                 continue
-            # Only now does the command belong to the other process: one that was suspended must neither run it later
-            # nor hold these streams open.
+            # The server may run the command only after this message: a suspended server must neither run it later nor
+            # hold these streams open.
             asked.settimeout(None)
             send(asked, {"go": True}, descriptors=(0, 1, 2))
             answer = receive(asked)
@@ -50,7 +50,7 @@ def hand_over(arguments: Sequence[str]) -> int | None:
 
 
 def send(channel: socket.socket, told: dict[str, Any], *, descriptors: Sequence[int] = ()) -> None:
-    """One message, with open files if there are any."""
+    """Send one message, with open file descriptors if any are given."""
     body = json.dumps(told).encode()
     if descriptors:
         socket.send_fds(channel, [struct.pack("!I", len(body))], list(descriptors))
@@ -60,14 +60,14 @@ def send(channel: socket.socket, told: dict[str, Any], *, descriptors: Sequence[
 
 
 def receive(channel: socket.socket) -> dict[str, Any] | None:
-    """One message without files; None when the other side has left."""
+    """Return one message without files; None when the other side has closed the connection."""
     head = _exactly(channel, 4)
     body = _exactly(channel, struct.unpack("!I", head)[0]) if head is not None else None
     return json.loads(body) if body is not None else None
 
 
 def receive_with_files(channel: socket.socket) -> tuple[dict[str, Any], list[int]] | None:
-    """One message and the files that came with it."""
+    """Return one message and the files sent with it; None when the other side has closed the connection."""
     head, files, _, _ = socket.recv_fds(channel, 4, 3)
     body = _exactly(channel, struct.unpack("!I", head)[0]) if len(head) == 4 else None
     if body is None:
@@ -114,7 +114,7 @@ def _signals_forwarded(pid: int) -> Iterator[None]:
 
 
 def _sockets() -> list[Path]:
-    """Of this user only."""
+    """Return the sockets of this user's fork servers."""
     found = []
     with suppress(OSError):
         found = [path for path in sorted(engine_folder().glob("*.sock")) if path.stat().st_uid == os.getuid()]
@@ -122,7 +122,7 @@ def _sockets() -> list[Path]:
 
 
 def _patience() -> float:
-    """Return how long to wait for an answer: longer where more wants to run than can."""
+    """Return the timeout in seconds: 0.8, up to ten times as long on a machine with more load than cores."""
     with suppress(OSError):
         return _SECONDS * min(max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)), 10.0)
     return _SECONDS

@@ -1,4 +1,4 @@
-"""Does it answer? One report per thing that a run may need."""
+"""Health checks: one report for each resource that a run may need."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ematix_flow.foundation.redact import mask
 
 @dataclass(frozen=True)
 class HealthReport:
-    """What was found: ok, fail, or skip where nothing can be said."""
+    """The result of one check: ok, fail, or skip where it is not possible."""
 
     name: str
     kind: str
@@ -27,25 +27,25 @@ class HealthReport:
 
     @property
     def is_ok(self) -> bool:
-        """It answered."""
+        """Whether the check succeeded."""
         return self.status == "ok"
 
     @property
     def is_fail(self) -> bool:
-        """It did not, and should have."""
+        """Whether the check failed."""
         return self.status == "fail"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields as a dict that can be written as JSON."""
         return asdict(self)
 
 
 class Skip(Exception):
-    """Nothing can be said from here; the text says why."""
+    """Raised by a check that is not possible from here; the text is the reason."""
 
 
 def examine(name: str, kind: str, look: Callable[[], str]) -> HealthReport:
-    """Look once; the text it gives is the detail, an error is a failure."""
+    """Run one check; its return value becomes the detail, an exception other than `Skip` makes a failed report."""
     began = time.monotonic()
     status, detail, hint, code = "ok", "", None, exit_codes.OK
     try:
@@ -61,7 +61,7 @@ def examine(name: str, kind: str, look: Callable[[], str]) -> HealthReport:
 
 
 def check_connection(name: str) -> HealthReport:
-    """Find the connection of this name and ask whether it answers."""
+    """Resolve the connection of this name and check that it answers."""
     from ematix_flow.cli.probe import probe
     from ematix_flow.config.resolve import resolve
 
@@ -74,5 +74,5 @@ def check_connection(name: str) -> HealthReport:
 
 
 def worst(reports: Sequence[HealthReport]) -> int:
-    """The exit code for all of them: that of the first failure."""
+    """Return the exit code for all reports: that of the first failure."""
     return next((report.exit_code for report in reports if report.is_fail), exit_codes.OK)

@@ -1,4 +1,4 @@
-"""Opens the run log that the command line asks for."""
+"""Opening of the run log that the command line selects."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ematix_flow.runlog.urls import file_of, from_url
 
 @dataclass(frozen=True)
 class RunLogChoice:
-    """What the options say; the environment and the default come after them."""
+    """The run log options of a command; without them the environment and the default apply."""
 
     url: str | None = None
     path: str | None = None
@@ -26,18 +26,18 @@ class RunLogChoice:
 
     @property
     def address(self) -> str:
-        """Where the run log is."""
+        """The address of the run log."""
         return self.url or self.path or default_address()
 
     @property
     def option(self) -> str:
-        """The option that leads another command to the same run log; empty when it finds it by itself."""
+        """The option that selects the same run log in another command; empty for the default run log."""
         if self.url:
             return f" --run-log {shlex.quote(mask(self.url))}"
         return f" --run-log-path {shlex.quote(self.path)}" if self.path else ""
 
     def for_writing(self, output: Output) -> RunLog | None:
-        """The run log, or None with a warning when it cannot be opened: the work matters more than its history."""
+        """Return the run log; None, with a warning, when it cannot be opened: a run goes on without its history."""
         if self.off:
             return None
         try:
@@ -45,29 +45,29 @@ class RunLogChoice:
         except (
             ConnectionFailed,
             StorageFull,
-        ) as error:  # an address that can never work is an error, this is a bad day
+        ) as error:  # only outages: an address that can never work is an error
             output.warn(f"{error.what}; continuing without history")
             return None
 
     def for_planning(self) -> RunLog:
-        """The run log, which the work cannot do without."""
+        """Return the run log; raise UsageError if it is turned off, because the interval ledger is needed."""
         if self.off:
             raise click.UsageError("this needs the run log: its ledger knows which windows are loaded")
         return from_url(self.address)
 
     def for_changing(self) -> RunLog:
-        """The run log, which this command is about; an error when it cannot be opened."""
+        """Return the run log for a command that changes it; raise UsageError if it is turned off."""
         if self.off:
             raise click.UsageError("this is about the run log", ctx=click.get_current_context(silent=True))
         return from_url(self.address)
 
     def for_reading(self) -> RunLog:
-        """The run log; an empty one when its file is not there, which reading must not make."""
+        """Return the run log; an empty one if it is off or its file does not exist, which reading must not create."""
         path = None if self.off else file_of(self.address)
         if self.off or (path is not None and not path.exists()):
             return InMemoryRunLog()
         return from_url(self.address)
 
     def shown(self) -> str:
-        """The address for people."""
+        """Return the address without secrets."""
         return "no run log" if self.off else mask(self.address)

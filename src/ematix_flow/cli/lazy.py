@@ -1,4 +1,4 @@
-"""Commands that are imported when they are called, and options that every command takes."""
+"""Commands that are imported when they are called, and the output options that every command takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.foundation.names import did_you_mean, nearest
 
 @dataclass(frozen=True)
 class Lazy:
-    """Where a command lives, and its line in the help."""
+    """The module and attribute of a command, and its line in the help."""
 
     module: str
     summary: str
@@ -23,7 +23,7 @@ class Lazy:
 
 
 class FlowCommand(click.Command):
-    """A command that takes the output options in any position."""
+    """A command that accepts the output options in any position."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -41,11 +41,11 @@ class FlowGroup(click.Group):
         self.params.extend(output_options())
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order in which people meet them."""
+        """Return the command names in the order of the help."""
         return list(self.lazy)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command, imported now."""
+        """Import and return the command; None for an unknown name."""
         entry = self.lazy.get(cmd_name)
         if entry is None:
             return None
@@ -53,14 +53,14 @@ class FlowGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The commands with their summaries, without importing any."""
+        """Write the commands with their summaries, without importing any."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in self.lazy.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does it, with our sentence for a name that is not there."""
+        """Resolve as click does, but with our error message for an unknown name."""
         name = args[0]
         if name not in self.lazy and not name.startswith("-") and not ctx.resilient_parsing:
             near = nearest(name, self.lazy)
@@ -70,7 +70,7 @@ class FlowGroup(click.Group):
 
 
 def output_options() -> list[click.Option]:
-    """`--json` and its kin, made anew for each command."""
+    """Return `--json` and the other output options, as new objects for each command."""
     return [
         _option(["--json", "json"], "write one JSON document to stdout, errors included", _set_json, is_flag=True),
         _option(["--format"], "the same by name", _set_format, type=click.Choice(["text", "json"])),

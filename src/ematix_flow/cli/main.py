@@ -1,4 +1,4 @@
-"""The root of the command line: which commands there are, and what happens to their errors."""
+"""The root of the command line: the table of commands, and the handling of their errors."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ COMMANDS = {
 
 
 class RootGroup(FlowGroup):
-    """The root, whose help ends with the exit codes."""
+    """The root command, whose help ends with exit codes and environment variables."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Exit codes and variables, one per line."""
+        """Write exit codes and variables, one per line."""
         with formatter.section("Exit codes"):
             formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes.MEANINGS.items()])
         with formatter.section("Variables"):
@@ -92,7 +92,7 @@ class RootGroup(FlowGroup):
 def root(ctx: click.Context) -> None:
     """Declare tables and loads in Python, run them on Spark.
 
-    Data goes to stdout, everything else to stderr. Options such as --json may stand anywhere.
+    Data goes to stdout, everything else to stderr. Options such as --json are accepted in any position.
     """
     if ctx.invoked_subcommand is None:
         if ctx.obj.json:
@@ -102,7 +102,7 @@ def root(ctx: click.Context) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line, here or by a process that is readier; the exit code."""
+    """Run the command line, in a fork server if one accepts it, else in this process; return the exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
         taken = hand_over(given)
@@ -113,7 +113,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def in_this_process(given: Sequence[str]) -> int:
-    """Run the command line; the exit code."""
+    """Run the command line in this process; return the exit code."""
     output = Output()
     interactive.detect()
     mask_every_log_record()
@@ -125,7 +125,7 @@ def in_this_process(given: Sequence[str]) -> int:
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
-        # The parser stops at the first wrong word, which may stand before --json.
+        # The parser stops at the first error, which may come before --json.
         output.json = output.json or _asks_for_json(given)
         return failure.show(error, output)
     except (Exception, KeyboardInterrupt) as error:
@@ -138,7 +138,7 @@ def in_this_process(given: Sequence[str]) -> int:
 
 
 def _mention_engine(output: Output) -> None:
-    """Print that an engine was left running, and how to stop it, after the command that started it."""
+    """Print, after the command that started an engine, that it keeps running and how to stop it."""
     client = sys.modules.get("ematix_flow.engine.warm.client")
     engine = client.started_here() if client is not None else None
     if engine is not None:

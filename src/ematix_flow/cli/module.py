@@ -1,4 +1,4 @@
-"""Loads the user's module: the declarations inside it become known."""
+"""Import of the user's module, which registers the declarations in it."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
 @dataclass(frozen=True)
 class Loaded:
-    """The module, and how the user named it, if at all."""
+    """A loaded module: its name, and the value of --module if it was given."""
 
     name: str
     asked: str | None
 
     @property
     def option(self) -> str:
-        """`--module …` for a command to type next; empty when it is found without."""
+        """The `--module …` part of a command to type next; empty when the module is the default."""
         return f"--module {self.asked} " if self.asked else ""
 
 
 def load(asked: str | None) -> Loaded:
-    """Import the module and check how its pipelines depend on each other."""
+    """Import the module and check the dependency graph of its pipelines."""
     name = asked or wanted_by_default()
     if name is None:
         raise click.UsageError(
@@ -57,7 +57,7 @@ def load(asked: str | None) -> Loaded:
 
 
 def load_if_any(asked: str | None, output: Output) -> Loaded | None:
-    """The module that is asked for or found here; one that was not asked for may fail with no more than a warning."""
+    """Import the given or the default module; None if there is none. Errors of the default module become a warning."""
     if asked is None and wanted_by_default() is None:
         return None
     try:
@@ -70,13 +70,13 @@ def load_if_any(asked: str | None, output: Output) -> Loaded | None:
 
 
 def wanted_by_default() -> str | None:
-    """EMATIX_FLOW_MODULE, else pipelines.py in the working directory."""
+    """Return EMATIX_FLOW_MODULE, else pipelines.py of the working directory if it exists, else None."""
     return os.environ.get(VARIABLE) or (DEFAULT_FILE if Path(DEFAULT_FILE).is_file() else None)
 
 
 @contextlib.contextmanager
 def talk_only() -> Iterator[None]:
-    """What the user's code prints is talk: stdout belongs to the answer."""
+    """Redirect the output of user code to stderr: stdout is for the data of the command."""
     with contextlib.redirect_stdout(sys.stderr):
         yield
 
@@ -100,7 +100,7 @@ def _import(name: str) -> None:
 
 
 def _forget_from_elsewhere(name: str) -> None:
-    """Drop a module of this name that another folder brought: in a long process, the name alone does not tell them apart."""
+    """Drop a loaded module of this name that comes from another folder, as happens in long-running processes."""
     known = getattr(sys.modules.get(name), "__spec__", None)
     importlib.invalidate_caches()
     found = PathFinder.find_spec(name) if known is not None else None
@@ -111,7 +111,7 @@ def _forget_from_elsewhere(name: str) -> None:
 
 
 def _place_of(spec: ModuleSpec) -> object:
-    """Return the file of a module, and the folders of a package without one."""
+    """Return the file of a module, or the folders of a namespace package."""
     return spec.origin if spec.origin is not None else list(spec.submodule_search_locations or ())
 
 
@@ -136,7 +136,7 @@ def _import_file(path: Path) -> ModuleType:
 
 
 def _import_name(path: Path) -> tuple[Path, str]:
-    """The folder to import from and the dotted name there: a file of a package is imported as part of it."""
+    """Return the folder to import from and the dotted name there: a file of a package is imported as part of it."""
     parts = [path.stem]
     home = path.parent
     while (home / "__init__.py").is_file():
@@ -146,7 +146,7 @@ def _import_name(path: Path) -> tuple[Path, str]:
 
 
 def look_here_first(folder: Path) -> None:
-    """Put the folder in front, for us and for the workers that Spark starts, which import the same module."""
+    """Put the folder first on the path, also for the Python workers that Spark starts, which import the same module."""
     text = str(folder)
     if sys.path[:1] != [text]:
         sys.path.insert(0, text)
@@ -174,7 +174,7 @@ def _failed(name: str, error: BaseException) -> ModuleFailed:
 
 
 def _place(error: BaseException) -> Location | None:
-    """The user's line: the last one in a file that is neither ours nor a library's."""
+    """Return the user's line: the last frame in a file that belongs neither to this package nor to a library."""
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return Location(error.filename, error.lineno)
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if _is_file(frame.filename)]

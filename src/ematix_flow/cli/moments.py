@@ -1,4 +1,4 @@
-"""Points in time as people read them."""
+"""Formatting of points in time and durations."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from datetime import datetime
 
 
 def local(moment: datetime) -> str:
-    """The wall clock of the reader, to the second."""
+    """Return a point in time in the local time zone, to the second."""
     return moment.astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
 def duration(milliseconds: int | None) -> str:
-    """How long something took; a dash while it has not ended.
+    """Return a duration given in milliseconds; a dash while it has not ended.
 
     >>> duration(1500), duration(75_000), duration(None)
     ('1.5 s', '1 min 15 s', '-')

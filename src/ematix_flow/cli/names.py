@@ -1,4 +1,4 @@
-"""How things are called on the command line."""
+"""Names of connections and systems in the output of the command line."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ _FORMATS = {"json_lines": "jsonl"}
 
 
 def name_of(connection: object) -> str:
-    """A connection's name, whether it is one or only its name."""
+    """Return the name of a connection, given as an object or as the name itself."""
     return connection if isinstance(connection, str) else str(getattr(connection, "name", connection))
 
 
 def system_of(connection: object, backend: str) -> str:
-    """What a system is called in one word: the backend's name, or the format where files are meant.
+    """Return the name of a system: that of the backend, or the file format for the files backends.
 
     >>> from ematix_flow.declare.connections import ObjectStoreLocalConnection
     >>> system_of(ObjectStoreLocalConnection("raw", path="data", format="json_lines"), "files")

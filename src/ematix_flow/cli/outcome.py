@@ -1,4 +1,4 @@
-"""Runs several pipelines in order, and what came of them."""
+"""Execution of several pipelines in order, and their results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Failed:
-    """A pipeline that did not make it."""
+    """A pipeline that failed."""
 
     pipeline: str
     error: Exception
@@ -34,7 +34,7 @@ class Skipped:
 
 @dataclass
 class Outcome:
-    """Every pipeline of one invocation, in the order they came."""
+    """The results of all pipelines of one command, in order of execution."""
 
     results: list[Result] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
@@ -42,13 +42,13 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """0, the first failure's code, or 8 when some succeeded all the same."""
+        """The exit code: 0, the code of the first failure, or 8 when others succeeded."""
         if not self.failed:
             return exit_codes.OK
         return exit_codes.PARTIAL if self.results else exit_code(self.failed[0].error)
 
     def to_dict(self) -> dict[str, Any]:
-        """One object; the first failure stands at its top, as it does for any other command."""
+        """Return one dict for JSON; the first failure is at its top level, as in the output of any other command."""
         first = to_dict(self.failed[0].error) if self.failed else {}
         return {
             **_told(first),
@@ -65,7 +65,7 @@ def walk(
     attempt: Callable[[PipelineSpec], Result | Failed],
     skip: Callable[[Skipped], None],
 ) -> Outcome:
-    """Try each in turn; what depends on a failure is skipped, what does not goes on."""
+    """Run each pipeline in turn; skip those that depend on a failed or skipped one."""
     outcome = Outcome()
     missing: dict[str, str] = {}
     for spec in specs:
@@ -95,7 +95,7 @@ def _failure(item: Failed) -> dict[str, Any]:
 
 
 def loaded_beside(error: Exception) -> Result | None:
-    """What a fan-out loaded beside its failure."""
+    """Return the result of the targets that were loaded although others failed; None if the error has none."""
     from ematix_flow.engine.result import Result
 
     found = error.facts.get("result") if isinstance(error, PartialFailure) else None
@@ -108,7 +108,7 @@ def _loaded(error: Exception) -> dict[str, Any]:
 
 
 def _told(error: Mapping[str, object]) -> dict[str, object]:
-    """An error's object without facts that are objects themselves, which JSON would only quote."""
+    """Return the error's dict without facts that are objects, which JSON would only render as text."""
     facts = error.get("facts")
     kept = {key: value for key, value in facts.items() if key != "result"} if isinstance(facts, Mapping) else {}
     return {**{key: value for key, value in error.items() if key != "facts"}, **({"facts": kept} if kept else {})}

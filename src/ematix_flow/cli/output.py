@@ -1,4 +1,4 @@
-"""Where words go: data to stdout, talk to stderr, and never a secret."""
+"""The output of a command: data to stdout, messages to stderr, always without secrets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.foundation.redact import MaskSecrets, mask
 
 
 class Output:
-    """How this invocation wants to be answered."""
+    """The output settings of one command invocation, and the methods that write."""
 
     def __init__(self) -> None:
         self.json = os.environ.get("FLOW_OUTPUT", "").lower() == "json"
@@ -26,38 +26,38 @@ class Output:
 
     @property
     def on_terminal(self) -> bool:
-        """Whether a person sits in front of both streams."""
+        """Whether stdout and stderr are terminals and this is not a CI job."""
         return sys.stdout.isatty() and sys.stderr.isatty() and not os.environ.get("CI")
 
     def data(self, text: str) -> None:
-        """What was asked for."""
+        """Write the requested data to stdout."""
         self._write(mask(text))
 
     def talk(self, text: str) -> None:
-        """What a person may like to know; silent in front of a program."""
+        """Write a message to stderr; nothing with --json."""
         if not self.json:
             click.echo(mask(text), err=True)
 
     def warn(self, text: str) -> None:
-        """What a person should know, whoever reads stdout."""
+        """Write a warning to stderr, with --json as well."""
         click.echo(f"{self.paint('warning:', 'yellow', err=True)} {mask(text)}", err=True)
 
     def document(self, value: object) -> None:
-        """One JSON document."""
+        """Write one JSON document to stdout."""
         self._write(json_module.dumps(masked(value), indent=2, ensure_ascii=False, default=str))
 
     def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
-        """Aligned columns."""
+        """Write rows in aligned columns."""
         for line in aligned(rows, header=header):
             self.data(line)
 
     def paint(self, text: str, color: str, *, err: bool = False) -> str:
-        """The text in a colour, where colours are seen."""
+        """Return the text in a colour if the stream is a terminal and colours are on."""
         stream = sys.stderr if err else sys.stdout
         return click.style(text, fg=color) if self.colored and stream.isatty() else text
 
     def _write(self, text: str) -> None:
-        """Write to stdout; work that has begun goes on when its reader leaves."""
+        """Write to stdout; when its reader has closed the pipe, discard further output so that the work can go on."""
         try:
             click.echo(text)
         except BrokenPipeError:
@@ -77,7 +77,7 @@ class Output:
 
 
 def masked(value: Any) -> Any:
-    """The same value with every text in it masked."""
+    """Return the value with every text in it masked."""
     if isinstance(value, str):
         return mask(value)
     if isinstance(value, Mapping):
@@ -88,7 +88,7 @@ def masked(value: Any) -> Any:
 
 
 def aligned(rows: Iterable[Sequence[str]], *, header: Sequence[str] = ()) -> list[str]:
-    """Rows as lines whose columns stand below each other.
+    """Return the rows as lines with aligned columns.
 
     >>> aligned([("a", "bb"), ("ccc", "d")])
     ['a    bb', 'ccc  d']

@@ -1,4 +1,4 @@
-"""Asks one connection whether it answers, in the way of its kind."""
+"""A reachability check of one connection, depending on its kind."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEFAULT_PORTS = {"http": 80, "https": 443, "amqp": 5672, "amqps": 5671}
 
 
 def probe(connection: Connection) -> str:
-    """Return what was found, in a few words; raise when its packages are missing or it does not answer."""
+    """Return a short text on what answered; raise FlowError if it does not answer, `Skip` if it cannot be checked."""
     _has_packages(connection)
     ready = connection.resolved()
     if isinstance(ready, (DeltaLocalConnection, ObjectStoreLocalConnection)):
@@ -38,7 +38,7 @@ def probe(connection: Connection) -> str:
 
 
 def _has_packages(connection: Connection) -> None:
-    """Look for the packages first: a file that is not there yet, or a port that answers, says nothing about them."""
+    """Check the packages first: a missing file, or a port that answers, gives no information about them."""
     from ematix_flow.backends.catalog import backend_for
     from ematix_flow.cli import extras
 
@@ -51,7 +51,7 @@ def _has_packages(connection: Connection) -> None:
 
 
 def _answers(connection: Connection) -> str:
-    """Ask the system itself; empty when no backend knows how."""
+    """Query the system itself and return the connection's label; empty if its backend has no client."""
     from ematix_flow.backends.catalog import backend_for
 
     try:
@@ -66,7 +66,7 @@ def _answers(connection: Connection) -> str:
 
 
 def _accepts(ready: Connection) -> str:
-    """Whether anybody listens where the connection points."""
+    """Check that the server accepts TCP connections at the connection's address."""
     place = address_of(ready)
     if place is None:
         raise Skip(f"a {ready.kind} connection cannot be checked from here")
@@ -83,7 +83,7 @@ def _accepts(ready: Connection) -> str:
 
 
 def address_of(ready: Connection) -> tuple[str, int] | None:
-    """Host and port of a resolved connection, where its fields say them.
+    """Return host and port of a resolved connection; None if its fields do not contain them.
 
     >>> from ematix_flow.declare.connections import KafkaConnection
     >>> address_of(KafkaConnection("events", bootstrap_servers="broker1:9093,broker2:9093"))
@@ -112,7 +112,7 @@ def _folder(path: Path, connection: Connection) -> str:
 
 
 def _bucket(ready: BucketConnection) -> str:
-    """Ask for the first object: that needs an address, a login and a bucket."""
+    """List the first object, which needs a correct address, login and bucket."""
     from ematix_flow.families.lake.s3.bucket import Bucket
 
     Bucket.of(ready).first("")
@@ -120,7 +120,7 @@ def _bucket(ready: BucketConnection) -> str:
 
 
 def _absent(path: Path, connection: Connection) -> str:
-    """Not there yet is fine where it can be made."""
+    """Accept a missing path if it can be created, else raise PermissionDenied."""
     home = next((parent for parent in path.absolute().parents if parent.exists()), Path("/"))
     if not os.access(home, os.W_OK | os.X_OK):
         raise PermissionDenied(

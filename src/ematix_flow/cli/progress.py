@@ -1,4 +1,4 @@
-"""Signs of life while a run works: one live line on a terminal, a plain line now and then in a log."""
+"""Progress of a run: one live line on a terminal, a plain line every ten seconds in a log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS_BETWEEN_LINES = 10.0
 
 
 class Progress:
-    """Knows where a run is; shows nothing by itself."""
+    """The current step and counts of a run; this base class prints nothing."""
 
     def __init__(self, pipeline: str) -> None:
         self.pipeline = pipeline
@@ -43,15 +43,15 @@ class Progress:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Nothing was opened."""
+        """Do nothing: there is nothing to close."""
 
     @property
     def step(self) -> str:
-        """The step the run was last seen in."""
+        """The step of the latest event; empty before the first."""
         return self.event.step if self.event is not None else ""
 
     def line(self) -> str:
-        """Where the run is, in one line."""
+        """Return the current state of the run in one line."""
         with self._lock:
             event, elapsed = self.event, time.monotonic() - self._run_began
             counting = self._heard - self._step_began
@@ -69,7 +69,7 @@ def _pace(event: Event, seconds: float) -> Iterator[str]:
 
 
 def _estimate(event: Event, seconds: float) -> Iterator[str]:
-    """How much there is, and how long the rest takes where that can be said honestly."""
+    """Yield the expected total, and the remaining time where rows and total are known."""
     if event.total:
         yield f"of about {event.total:,}"
     if event.rows and event.total and event.rows < event.total and seconds >= 1:
@@ -77,7 +77,7 @@ def _estimate(event: Event, seconds: float) -> Iterator[str]:
 
 
 class PlainProgress(Progress):
-    """One line every ten seconds, for log files."""
+    """Progress as one line every ten seconds, for log files; a daemon thread writes it."""
 
     def __init__(self, pipeline: str, *, every: float = SECONDS_BETWEEN_LINES) -> None:
         super().__init__(pipeline)
@@ -104,7 +104,7 @@ class PlainProgress(Progress):
 
 
 class LiveProgress(Progress):
-    """One line that is drawn again and again, and is gone when the run has ended."""
+    """Progress as one line that is redrawn in place and disappears when the run ends."""
 
     def __init__(self, pipeline: str, *, colored: bool = True) -> None:
         super().__init__(pipeline)
@@ -134,7 +134,7 @@ class LiveProgress(Progress):
 
 
 def progress_for(pipeline: str, output: Output) -> Progress:
-    """The kind of progress that suits the reader."""
+    """Return the kind of progress that fits the output settings."""
     if not output.progress:
         return Progress(pipeline)
     if output.on_terminal and not output.json:
@@ -143,7 +143,7 @@ def progress_for(pipeline: str, output: Output) -> Progress:
 
 
 def seconds_left(rows: int, total: int, seconds: float) -> float:
-    """How long the rest takes when it goes on like this.
+    """Return how long the rest takes at the same rate, in seconds.
 
     >>> seconds_left(1000, 4000, 5.0)
     15.0
@@ -152,8 +152,8 @@ def seconds_left(rows: int, total: int, seconds: float) -> float:
 
 
 def own_stderr() -> IO[str]:
-    """A copy of stderr: the engine turns the original away while the JVM starts."""
+    """Return a duplicate of stderr: the engine redirects the original while the JVM starts."""
     try:
         return os.fdopen(os.dup(sys.stderr.fileno()), "w", encoding="utf-8", errors="replace")
-    except (OSError, ValueError, AttributeError):  # a stderr that is no file, as in a notebook
+    except (OSError, ValueError, AttributeError):  # stderr is not a file, as in a notebook
         return open(os.devnull, "w", encoding="utf-8")

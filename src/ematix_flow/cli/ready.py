@@ -1,7 +1,7 @@
-"""The process that a warm engine keeps beside it: everything is imported, and each command is a fork of it.
+"""The fork server of a warm engine: a process with everything imported, which forks for each command.
 
-`python -m ematix_flow.cli.ready SOCKET ENGINE_PID`, started by the engine and ended with it. It has one thread and no connection, so
-that a fork is a process like any other.
+The engine starts it as `python -m ematix_flow.cli.ready SOCKET ENGINE_PID`, and it ends with the engine. It has one
+thread and no connection to other systems, so that a fork works like a newly started process.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _PEER = struct.Struct("3i")
 
 
 def main(words: list[str]) -> int:
-    """Serve until the engine is gone."""
+    """Serve until the engine has ended."""
     for name in _IMPORTED:
-        with suppress(Exception):  # what is not installed is not needed
+        with suppress(Exception):  # a package that is not installed is not needed
             importlib.import_module(name)
     path, engine = Path(words[0]), int(words[1])
-    if os.getppid() != engine:  # it ended during the imports; no other process would end this one
+    if os.getppid() != engine:  # the engine ended during the imports: no other process would end this one
         return 0
     command = _Waiting(path, engine, build()).serve()
     return _ended(command()) if command is not None else 0
 
 
 class _Waiting:
-    """Listens, forks, and tells each client how its command ended."""
+    """A server that listens on a socket, forks for each request and sends the client its exit code."""
 
     def __init__(self, path: Path, parent: int, own: dict[str, object]) -> None:
         self._path = path
@@ -61,7 +61,7 @@ class _Waiting:
         self._ended = False
 
     def serve(self) -> Callable[[], int] | None:
-        """None when it is over; in a child, the command to run."""
+        """Serve requests. Returns None when the server has ended, and in a fork the command to run."""
         with suppress(FileNotFoundError):
             self._path.unlink()
         listening = socket.socket(socket.AF_UNIX)
@@ -79,7 +79,7 @@ class _Waiting:
             selector.register(listening, selectors.EVENT_READ)
             selector.register(awake, selectors.EVENT_READ)
             while self._clients or not self._is_over():
-                if self._is_over() and listening.fileno() >= 0:  # commands that are under way are seen to their end
+                if self._is_over() and listening.fileno() >= 0:  # commands under way run to their end
                     selector.unregister(listening)
                     listening.close()
                     self._path.unlink(missing_ok=True)
@@ -141,7 +141,7 @@ class _Waiting:
         return None
 
     def _left(self, client: Any, selector: selectors.BaseSelector) -> None:
-        """A client says nothing after its request: if it is gone, so is whoever wanted the command."""
+        """Terminate the command of a client that disconnected: clients send nothing after their request."""
         selector.unregister(client)
         for pid, known in self._clients.items():
             if known is client:
@@ -168,7 +168,7 @@ class _Waiting:
 
 
 def _carry_out(request: dict[str, Any], files: list[int]) -> int:
-    """Become the process that asked."""
+    """Run the command with the streams, folder, environment and path of the client."""
     os.setpgid(0, 0)
     for target, file in enumerate(files):
         os.dup2(file, target)
@@ -185,7 +185,7 @@ def _carry_out(request: dict[str, Any], files: list[int]) -> int:
 
 
 def _open_streams() -> None:
-    """Python's streams as they would be, had the process begun with these files."""
+    """Open Python's standard streams as a new process with these files would."""
     encoding = sys.stdout.encoding
     sys.stdin = sys.__stdin__ = open(0, encoding=encoding, closefd=False)  # type: ignore[misc]  # noqa: SIM115
     for number, name in ((1, "stdout"), (2, "stderr")):
@@ -196,7 +196,7 @@ def _open_streams() -> None:
 
 
 def _ended(code: int) -> int:
-    """End a fork as multiprocessing does: whatever asked to be told is told, and nothing is taken apart piece by piece."""
+    """End a fork as multiprocessing does: run thread and exit callbacks, flush, exit without interpreter shutdown."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.stdout.flush()
@@ -205,7 +205,7 @@ def _ended(code: int) -> int:
 
 
 def _streams_of(client: socket.socket) -> list[int] | None:
-    """Accept a command and return its three streams; None when the client has given up waiting and runs it by itself."""
+    """Accept a command and return its three streams; None when the client has timed out and runs it by itself."""
     try:
         send(client, {"accepted": True})
         answer = receive_with_files(client)
@@ -222,7 +222,7 @@ def _streams_of(client: socket.socket) -> list[int] | None:
 
 
 def _is_of_this_user(client: socket.socket) -> bool:
-    """The kernel says who is on the other side."""
+    """Return whether the client runs as this user, according to the kernel."""
     _, user, _ = _PEER.unpack(client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
     return bool(user == os.getuid())
 

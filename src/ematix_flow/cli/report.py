@@ -1,4 +1,4 @@
-"""What a run did, one line per target."""
+"""The result of a run as text, one line per target."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COUNTED = ("inserted", "updated", "closed", "deleted", "unchanged")
 
 
 def lines(result: Result, spec: PipelineSpec, *, width: int = 0, verbose: bool = False) -> list[str]:
-    """The lines of one pipeline; names are padded to `width`."""
+    """Return the lines of one pipeline; names are padded to `width`."""
     if result.value is not None or not result.targets:
         note = result.get("note")
         line = f"  {result.pipeline.ljust(width)}  {note or result.status}   {seconds(result.seconds)}"
@@ -35,7 +35,7 @@ def lines(result: Result, spec: PipelineSpec, *, width: int = 0, verbose: bool =
 
 
 def _pace(target: TargetResult, *, verbose: bool) -> list[str]:
-    """How fast the rows came in; what lasted only a moment says nothing about it."""
+    """Return the load rates; empty for loads below five seconds, which are too short to measure, unless `verbose`."""
     lasted = target.load_seconds or 0.0
     if target.error or (lasted < _LONG_SECONDS and not verbose):
         return []
@@ -43,7 +43,7 @@ def _pace(target: TargetResult, *, verbose: bool) -> list[str]:
 
 
 def target_line(target: TargetResult, way: str) -> str:
-    """Mode, way, counts and lane of one target, in columns."""
+    """Return mode, route, counts and lane of one target, in columns."""
     if target.error:
         return f"{target.mode:<8}  {way:<17}  failed: {target.error}"
     arrived = f"{target.rows_read:,} {'row' if target.rows_read == 1 else 'rows'} in"
@@ -51,21 +51,21 @@ def target_line(target: TargetResult, way: str) -> str:
 
 
 def lane_of(target: TargetResult) -> str:
-    """Name the lane of the rows; empty when they did not leave their database."""
+    """Return the lane of the rows; empty when they did not leave their database."""
     return "" if target.path == "same_db" or not target.lane else f"{target.lane} lane"
 
 
 def route(target: TargetResult, spec: PipelineSpec, number: int) -> str:
-    """From which system to which, in two words."""
+    """Return source and target system as one short text."""
     there = system_of(spec.loads[number].connection if number < len(spec.loads) else None, target.target_kind)
     here = system_of(spec.source_connection, target.source_kind)
     return f"{here} → {there}" if here else there
 
 
 def counts(target: TargetResult) -> str:
-    """What happened to the rows, and where the load ended.
+    """Return the counts of changed rows, the watermark and where the load ran.
 
-    Counts of nothing are left out, except those a reader expects of the mode.
+    Counts of 0 are left out, except those that belong to the mode.
     """
     expected = ("inserted", *_ALWAYS.get(target.mode, ()))
     found = [(word, int(getattr(target, f"rows_{word}"))) for word in _COUNTED]
@@ -85,7 +85,7 @@ def summary(
     engine_seconds: float | None,
     session: Mapping[str, Any] | None = None,
 ) -> str:
-    """Write the last line: how many pipelines ended how, which engine they had and how long it took to start."""
+    """Return the last line: how many pipelines succeeded, failed and were skipped, the engine and its start time."""
     parts = [f"{succeeded} ok"]
     parts += [f"{failed} failed"] if failed else []
     parts += [f"{skipped} skipped"] if skipped else []
@@ -94,13 +94,13 @@ def summary(
 
 
 def session_of(results: Sequence[Result]) -> Mapping[str, Any] | None:
-    """Return the first Spark session that the runs had; None when no run had one."""
+    """Return the first Spark session of the runs; None when no run had one."""
     found = (result.cost.session for result in results if result.cost is not None)
     return next((session for session in found if session is not None), None)
 
 
 def _engine(session: Mapping[str, Any] | None, started: float | None) -> str:
-    """Name the engine, and the seconds until it was there.
+    """Return the engine's name and the seconds it took to start.
 
     >>> _engine({"kind": "local", "engine": "local[2]"}, 3.14), _engine({"kind": "warm", "pid": 4711}, 0.2)
     ('engine started in 3.1 s (Spark, local[2])', 'warm engine 4711')
@@ -114,7 +114,7 @@ def _engine(session: Mapping[str, Any] | None, started: float | None) -> str:
 
 
 def seconds(value: float) -> str:
-    """A duration as people say it.
+    """Return a duration given in seconds.
 
     >>> seconds(0.123), seconds(75)
     ('0.1 s', '1 min 15 s')
@@ -126,12 +126,12 @@ def seconds(value: float) -> str:
 
 
 def widest(names: Sequence[str]) -> int:
-    """The width of the longest name."""
+    """Return the length of the longest name."""
     return max((len(name) for name in names), default=0)
 
 
 def title_of(backend_name: str) -> str:
-    """How a backend writes itself."""
+    """Return the display name of a backend."""
     from ematix_flow.backends.catalog import all_backends
 
     return next((backend.title for backend in all_backends() if backend.name == backend_name), backend_name)

@@ -1,4 +1,4 @@
-"""Carries one pipeline out on behalf of a command: progress while it works, lines when it is done."""
+"""Execution of one pipeline for a command: progress during the run, a report at its end."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Work = Callable[[PipelineSpec, Callable[["Event"], None]], "Result"]
 
 @dataclass(frozen=True)
 class Runner:
-    """How a command runs a pipeline and tells about it."""
+    """Runs the pipelines of a command and reports their results."""
 
     work: Work
     output: Output
@@ -34,10 +34,10 @@ class Runner:
     run_log_option: str = ""
     width: int = 0
     loads: bool = True
-    """Whether the work changes targets; a rehearsal does not."""
+    """Whether the work changes targets; a dry run does not."""
 
     def attempt(self, spec: PipelineSpec) -> Result | Failed:
-        """Run it; a failure is told at once and handed back."""
+        """Run one pipeline; report a failure at once and return it as `Failed`."""
         progress = progress_for(spec.name, self.output)
         try:
             with progress, talk_only():
@@ -50,7 +50,7 @@ class Runner:
         return result
 
     def skipped(self, item: Skipped) -> None:
-        """Say that a pipeline was left out, and why."""
+        """Print that a pipeline was skipped, and why."""
         self.output.talk(f"  {item.pipeline.ljust(self.width)}  skipped: {item.reason}")
 
     def _tell(self, result: Result, spec: PipelineSpec) -> None:
@@ -75,7 +75,7 @@ class Runner:
         return Failed(spec.name, error, run_id)
 
     def _run_id(self, spec: PipelineSpec, error: Exception) -> str:
-        """The failed run's id, from the error or from its record."""
+        """Return the failed run's id, from the error or from its record; empty if unknown."""
         if isinstance(error, FlowError) and error.facts.get("run_id"):
             return str(error.facts["run_id"])
         if self.run_log is None or not self.loads or (isinstance(error, FlowError) and error.exit_code == 6):

@@ -1,4 +1,4 @@
-"""The steps of a run in people's words."""
+"""Labels and order of the steps of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DOING = {
 
 
 def doing(step: str) -> str:
-    """What a run does in this step.
+    """Return the text for what a run does in this step.
 
     >>> doing("read"), doing("transform[0]:sql")
     ('reading', 'running transform[0]:sql')
@@ -32,7 +32,7 @@ def doing(step: str) -> str:
 
 
 def in_order(steps: Iterable[str]) -> list[str]:
-    """Each once, in the order in which a run goes through them; one that is not known comes last.
+    """Return each step once, in the order of execution; unknown steps come last.
 
     >>> in_order(["stage", "plan", "stage"])
     ['plan', 'stage']

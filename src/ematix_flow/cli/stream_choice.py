@@ -1,4 +1,4 @@
-"""Which stream a command is about: one that a module declares, or that of a TOML file."""
+"""Selection of the stream that a command works on: declared in a module or in a TOML file."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _config_option: Callable[[_F], _F] = click.option(
 
 
 def stream_options(function: _F) -> _F:
-    """Where streams are declared; the command gets `module` and `config`."""
+    """Add the options that name the declaration; the command receives `module` and `config`."""
     return module_option(_config_option(function))
 
 
 def declared(module: str | None, config: str | None) -> dict[str, StreamSpec]:
-    """Every stream that the options lead to, by name; without options those of the usual module and of the usual file."""
+    """Return the streams of the given module or file by name; without options those of the default module and file."""
     if config is not None:
         return _of_file(config, module)
     known: dict[str, StreamSpec] = {}
@@ -46,7 +46,7 @@ def declared(module: str | None, config: str | None) -> dict[str, StreamSpec]:
 def _of_file(config: str, module: str | None) -> dict[str, StreamSpec]:
     from ematix_flow.config.stream_toml import stream_from_file
 
-    if module is not None:  # its connections can be named in the file
+    if module is not None:  # the file can refer to its connections
         modules.load(module)
     modules.look_here_first(Path.cwd())
     spec = stream_from_file(config)
@@ -54,7 +54,7 @@ def _of_file(config: str, module: str | None) -> dict[str, StreamSpec]:
 
 
 def chosen(name: str | None, module: str | None, config: str | None = None) -> StreamSpec:
-    """The stream of that name or of that file, or the only one; its connections are found."""
+    """Return the named stream, that of the file, or the only one, with resolved connections; raise if there is none."""
     from ematix_flow.config.streams import settled
 
     if name is not None and config is None and _is_file(name, module):
@@ -78,5 +78,5 @@ def chosen(name: str | None, module: str | None, config: str | None = None) -> S
 
 
 def _is_file(name: str, module: str | None) -> bool:
-    """A file is known by its ending; without a module also by being there."""
+    """Return whether the name is a file: by its ending or, without a module, because the file exists."""
     return name.endswith(".toml") or (module is None and Path(name).is_file())

@@ -1,4 +1,4 @@
-"""Signs of life of a stream: one live line on a terminal, in a log a line when rows have come, and not too often."""
+"""Progress of a stream: one live line on a terminal; in a log at most one line every ten seconds, when rows arrived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ STEP = "stream"
 
 
 class StreamProgress:
-    """Hears of every micro-batch, as Spark tells of it."""
+    """A callable that receives the progress of each micro-batch from Spark and shows the totals."""
 
     def __init__(self, name: str, output: Output, *, every: float = SECONDS_BETWEEN_LINES) -> None:
         self._name, self._output, self._every = name, output, every

@@ -1,4 +1,4 @@
-"""Lets alerters, metrics, traces and lineage watch the runs of a command, when anybody asked for them."""
+"""Observation of the runs of a command by alerters, metrics, traces and lineage, where they are configured."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OUTCOMES = {
 
 @dataclass(frozen=True)
 class WatchWishes:
-    """What the options of a command say about those who watch."""
+    """The observer options of a command."""
 
     alerters: tuple[str, ...] = ()
     metrics: str | None = None
@@ -43,14 +43,14 @@ class WatchWishes:
 
 
 class Watchers:
-    """Whoever watches the runs of one command; nobody, unless somebody was named."""
+    """The observers of the runs of one command; none unless configured."""
 
     def __init__(self, wishes: WatchWishes, output: Output, run_log: RunLog | None, run_log_option: str) -> None:
         self._observers = _observers(wishes, output, run_log, run_log_option) if _is_asked_for(wishes) else None
 
     def run(self, spec: PipelineSpec, listener: Listener, work: Callable[[Listener, str | None], Result], *,
             requested: RunRecord | None = None) -> Result:  # fmt: skip
-        """One run, watched; `work` takes the listener and the run's id."""
+        """Run `work` under observation; it receives the listener and the run id."""
         run_id, attempt = (requested.run_id, requested.attempt) if requested else (None, 1)
         if self._observers is None:
             return work(listener, run_id)
@@ -69,7 +69,7 @@ class Watchers:
         return result
 
     def hear(self, kind: str, name: str, record: RunRecord | None = None) -> None:
-        """What a scheduler does: counted, and where a run is lost and nobody else can say so, told to the alerters."""
+        """Count a scheduler event in the metrics; alert about a lost run, which cannot report its own failure."""
         if self._observers is None:
             return
         from ematix_flow.observe.alerts.sources import failure_of
@@ -86,7 +86,7 @@ class Watchers:
                 watchers.alerts.tell(failure_of(record, max_attempts=record.attempt, gave_up=kind == "gave_up"))
 
     def check_freshness(self, run_log: RunLog) -> None:
-        """Tell alerters who has become late, and who no longer is."""
+        """Alert about the pipelines that have become late, and about those that are fresh again."""
         if self._observers is None or not self._observers.alerts.alerters:
             return
         from ematix_flow.orchestrate import freshness
@@ -96,13 +96,13 @@ class Watchers:
             freshness.tell(states, run_log, self._observers.alerts)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send pending events and close the observers."""
         if self._observers is not None:
             self._observers.close()
 
 
 def _is_asked_for(wishes: WatchWishes) -> bool:
-    """By an option, a variable, a file, or by the user's own module."""
+    """Return whether an option, a variable, a configuration file or the user's module configures observers."""
     if wishes != WatchWishes() or any(os.environ.get(name) for name in _VARIABLES):
         return True
     if _is_registered():
@@ -114,7 +114,7 @@ def _is_asked_for(wishes: WatchWishes) -> bool:
 
 
 def _is_registered() -> bool:
-    """Return whether the user's own module has registered an alerter or a tracer; what it has not imported, it has not."""
+    """Return whether the user's module has registered an alerter or a tracer, without importing either module here."""
     active = sys.modules.get("ematix_flow.observe.alerts.active")
     tracing = sys.modules.get("ematix_flow.observe.tracing")
     return bool(active and active.active_alerters()) or bool(tracing and tracing.get_global_tracer() is not None)
@@ -126,6 +126,6 @@ def _observers(wishes: WatchWishes, output: Output, run_log: RunLog | None, run_
 
     said = Wishes(wishes.alerters, wishes.metrics, wishes.traces, wishes.lineage)
     made = observers(said, warn=output.warn, run_log_option=run_log_option)
-    if run_log is not None and made.alerts.alerters:  # without alerters, earlier outages make no difference
+    if run_log is not None and made.alerts.alerters:  # without alerters, earlier outages have no effect
         made.alerts.know(known_in(run_log))
     return made

@@ -1,4 +1,4 @@
-"""Windows as people read them, and the commands that load them."""
+"""Data windows as text, and the commands that load them."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from ematix_flow.declare.windows import Window, said
 
 
 def shown(window: Window, spec: PipelineSpec) -> str:
-    """From when to when, by the clocks of the pipeline's zone."""
+    """Return start and end of a window in the pipeline's time zone."""
     start, end = (said(edge, zone=spec.timezone).replace("T", " ") for edge in (window.start, window.end))
     return f"{start} – {end}"
 
 
 def zone_of(spec: PipelineSpec) -> str:
-    """Whose clocks they are."""
+    """Return the time zone of a pipeline's windows."""
     return spec.timezone or "UTC"
 
 
 def backfill_command(
     spec: PipelineSpec, loaded: Loaded, run_log_option: str, *, window: Window | None = None, chunk: str = ""
 ) -> str:
-    """What to type to load a stretch, or without one whatever is left open."""
+    """Return the command that loads a window or, without one, resumes what was left unloaded."""
     words = f"flow backfill {loaded.option}{shlex.quote(spec.name)}"
     if window is None:
         words += " --resume"
@@ -34,7 +34,7 @@ def backfill_command(
 
 
 def counted(number: int, what: str) -> str:
-    """So many of something.
+    """Return a number with its noun in singular or plural.
 
     >>> counted(1, "window"), counted(1200, "window")
     ('1 window', '1,200 windows')

@@ -1,4 +1,4 @@
-"""What makes `flow run` a scheduler's worker: the run it is to take, the lease it is given, the signal that ends it."""
+"""The options that make `flow run` a scheduler's worker: the requested run, its lease, and its end by SIGTERM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 @dataclass(frozen=True)
 class Worker:
-    """What a scheduler tells its worker."""
+    """The run and the lease settings that a scheduler passes to its worker."""
 
     run_id: str | None = None
     terms: Terms | None = None
@@ -34,7 +34,7 @@ class Worker:
     def requested(
         self, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogChoice
     ) -> tuple[RunRecord, RunLog]:
-        """The run to take, and the run log that it is in."""
+        """Return the requested run and its run log; raise UsageError or ConnectionFailed if there is none."""
         from ematix_flow.orchestrate.worker import requested_run
 
         if len(specs) != 1:
@@ -47,7 +47,7 @@ class Worker:
 
 
 def worker_options(function: _F) -> _F:
-    """Options that schedulers use; the command gets one `worker`."""
+    """Add the options that schedulers use; the command receives one `worker`."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, run_id: str | None, claim_token: str | None, lease_seconds: float,
@@ -71,7 +71,7 @@ def worker_options(function: _F) -> _F:
 
 @contextmanager
 def stopped_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the run as an error would: rolled back, with its record."""
+    """Make SIGTERM raise RunCancelled in the block, so that the run is rolled back and recorded; main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

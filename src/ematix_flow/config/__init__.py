@@ -1,4 +1,4 @@
-"""Which connection a name means, and where it is written down."""
+"""Connections by name, and the files in which they are configured."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # Documented here, but they open connections, and this room only names them.
+    # Documented as part of this package, but implemented elsewhere, because they open connections.
     if name in ("check_connection", "connect"):
         from ematix_flow import live
 

@@ -1,4 +1,4 @@
-"""The `[engine]` table of the project's or the user's file: a warm engine, for how long, and the order of joins."""
+"""The `[engine]` table of the project's or the user's file: a warm engine, its idle time, and the order of joins."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ _YES, _NO = ("1", "true", "on", "yes"), ("0", "false", "off", "no")
 
 @dataclass(frozen=True)
 class EngineConfig:
-    """The configured choice; `keep_warm` is None where the terminal decides."""
+    """The configured values; `keep_warm` is None if the choice depends on the terminal."""
 
     keep_warm: bool | None = None
     idle_seconds: float = IDLE_SECONDS
     origin: str = ""
     reorder_joins: bool = True
-    """Whether inner joins over lakes are put in the cheapest order by statistics of their tables."""
+    """Whether inner joins over lake tables are reordered for the lowest cost by their statistics."""
     join_origin: str = ""
 
 
 def engine_config() -> EngineConfig:
-    """Return what the environment says over the project's file over the user's; raise ConfigError for a wrong value."""
+    """Return the settings: environment over the project's file over the user's; raise ConfigError for a wrong value."""
     configured = _in_file(files.read_project()) or _in_file(files.read_user()) or EngineConfig()
     keep, reorder = _said(KEEP_WARM_VARIABLE), _said(REORDER_JOINS_VARIABLE)
     if keep is not None:
@@ -44,7 +44,7 @@ def engine_config() -> EngineConfig:
 
 
 def _said(variable: str) -> bool | None:
-    """What the environment says, None where it says nothing."""
+    """Return the value of an environment variable; None if it is not set."""
     said = os.environ.get(variable, "").strip().lower()
     if not said:
         return None
@@ -54,7 +54,7 @@ def _said(variable: str) -> bool | None:
 
 
 def seconds_of(text: str) -> float | None:
-    """Return the seconds of a duration such as 90s, 15m or 8h, None when it is none.
+    """Return the seconds of a duration such as 90s, 15m or 8h; None if the text is not a duration.
 
     >>> seconds_of("15m"), seconds_of("1.5h"), seconds_of("soon")
     (900.0, 5400.0, None)

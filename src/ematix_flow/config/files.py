@@ -20,14 +20,14 @@ USER_FILE = "connections.toml"
 _toml = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
 _HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<path>[^\[\]]+?)\s*\]\s*(?:#.*)?$")
 _CLOCK_NS = 100_000_000
-"""More than the steps in which file systems count time."""
+"""Longer than the resolution of file system timestamps."""
 _read: dict[Path, tuple[tuple[int, ...], ConfigFile]] = {}
 _KEY_PART = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*(?:\.|$)")
 
 
 @dataclass(frozen=True, repr=False)
 class ConfigFile:
-    """One file: where it is, how its place is written for people, its text and what it says."""
+    """One file: its path, its path for messages, its text and its parsed data."""
 
     path: Path
     shown: str
@@ -36,7 +36,7 @@ class ConfigFile:
 
     @property
     def connections(self) -> Mapping[str, Any]:
-        """The entries below `[connections]`."""
+        """Return the entries below `[connections]`."""
         found = self.data.get("connections", {})
         if not isinstance(found, Mapping):
             raise ConfigError(
@@ -47,7 +47,7 @@ class ConfigFile:
         return found
 
     def entry(self, name: str) -> Mapping[str, object]:
-        """The entry of one connection; a bare text counts as its url."""
+        """Return the entry of one connection; a bare text counts as its url."""
         found = self.connections[name]
         if isinstance(found, str):
             return {"url": found}
@@ -60,7 +60,7 @@ class ConfigFile:
         return found
 
     def line(self, keys: tuple[str, ...]) -> int:
-        """The line of a table's header, or of a key inside its table; 1 when it cannot be told."""
+        """Return the line of a table's header, or of a key inside its table; 1 if it cannot be determined."""
         table: tuple[str, ...] = ()
         for number, line in enumerate(self.text.splitlines(), start=1):
             header = _HEADER.match(line)
@@ -72,34 +72,34 @@ class ConfigFile:
         return 1
 
     def place(self, keys: tuple[str, ...]) -> Place:
-        """The same as a location for an error."""
+        """Return the same as a location for an error."""
         return Place(str(self.path), self.line(keys))
 
 
 def project_file() -> Path:
-    """The configuration of the project in the working directory."""
+    """Return the path of the project's configuration in the working directory."""
     return Path.cwd() / PROJECT_FILE
 
 
 def user_file() -> Path:
-    """The configuration of the user, for every project."""
+    """Return the path of the user's configuration, which applies to every project."""
     return Path.home() / ".ematix-flow" / USER_FILE
 
 
 def read_project() -> ConfigFile | None:
-    """The project's file, or None when there is none."""
+    """Return the project's file; None if there is none."""
     return read(project_file(), shown=f"./{PROJECT_FILE}")
 
 
 def read_user() -> ConfigFile | None:
-    """The user's file, or None when there is none."""
+    """Return the user's file; None if there is none."""
     return read(user_file(), shown=f"~/.ematix-flow/{USER_FILE}")
 
 
 def read(path: Path, *, shown: str) -> ConfigFile | None:
-    """Return a TOML file, None when there is none; raise ConfigError with its line when it is malformed.
+    """Return a TOML file, None if there is none; raise ConfigError with its line if it is malformed.
 
-    A command asks for its files at many places. Each is opened once, and again only when it has changed.
+    A command reads its files in many places. Each file is parsed once, and again only after a change.
     """
     try:
         stamp = _stamp(path)
@@ -116,19 +116,19 @@ def read(path: Path, *, shown: str) -> ConfigFile | None:
             f"{shown} cannot be read: {error.strerror}", hint=f"check the file and its permissions: ls -l {shown}"
         ) from None
     found = ConfigFile(path=path, shown=shown, text=text, data=parse(text, path=path, shown=shown))
-    if time.time_ns() - stamp[0] > _CLOCK_NS:  # a younger file may change again without a younger time
+    if time.time_ns() - stamp[0] > _CLOCK_NS:  # a newer file may change again within the same timestamp
         _read[path] = (stamp, found)
     return found
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return what changes with a file's content, the time of its last change first."""
+    """Return the metadata that changes with a file's content, the modification time first."""
     known = path.stat()
     return (known.st_mtime_ns, known.st_ctime_ns, known.st_size, known.st_ino)
 
 
 def parse(text: str, *, path: Path, shown: str) -> Mapping[str, Any]:
-    """What TOML text says; a ConfigError with the line and the parser's words when it is malformed."""
+    """Return the data of TOML text; raise a ConfigError with the line and the parser's message if it is malformed."""
     try:
         data: Mapping[str, Any] = _toml.loads(text)
     except _toml.TOMLDecodeError as error:
@@ -144,7 +144,7 @@ def parse(text: str, *, path: Path, shown: str) -> Mapping[str, Any]:
 
 
 def split_key(path: str) -> tuple[str, ...]:
-    """The parts of a dotted TOML key.
+    """Return the parts of a dotted TOML key.
 
     >>> split_key('connections."raw.db"')
     ('connections', 'raw.db')

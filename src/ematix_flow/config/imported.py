@@ -1,4 +1,4 @@
-"""Python objects that configuration names: `module:name`."""
+"""Python objects that the configuration names as `module:name`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REFERENCE = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
 
 
 def imported(reference: object) -> Any:
-    """The object behind `module:name`; the module is imported now."""
+    """Return the object `module:name`, importing the module; raise a ConfigError if that fails."""
     found = _REFERENCE.fullmatch(reference) if isinstance(reference, str) else None
     if found is None:
         raise ConfigError(f"{reference!r} is no reference to Python", hint='write "my_module:name"')
@@ -35,7 +35,7 @@ def imported(reference: object) -> Any:
 
 
 def reference_to(thing: Any, *, what: str) -> str:
-    """`module:name` of an object that stands in a module; the way back of `imported`."""
+    """Return `module:name` of an object defined in a module: the inverse of `imported`."""
     home = str(getattr(thing, "__module__", "") or "")
     wrapped = getattr(thing, "__wrapped__", None)
     for module in dict.fromkeys((home, str(getattr(wrapped, "__module__", "") or ""))):

@@ -1,4 +1,4 @@
-"""Which connection a name means: environment, project file, user file, then what this process registered."""
+"""Resolution of a connection name: environment, project file, user file, then the registry of this process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VARIABLE = "EMATIX_FLOW_DSN"
 
 @dataclass(frozen=True)
 class ResolvedConnection:
-    """A connection and where it was found; its references are still to be filled in by `connection.resolved()`."""
+    """A connection and its origin; its references are still to be expanded by `connection.resolved()`."""
 
     connection: Connection
     origin: str
@@ -33,7 +33,7 @@ class ResolvedConnection:
 
 @dataclass(frozen=True)
 class ListedConnection:
-    """One line of a listing; `problem` says why the entry cannot be used."""
+    """One line of a listing; `problem` is the reason why the entry cannot be used."""
 
     name: str
     kind: str
@@ -43,7 +43,7 @@ class ListedConnection:
 
 
 def resolve(name: str | Connection) -> ResolvedConnection:
-    """The connection of this name; a connection itself is taken as it is."""
+    """Return the connection of this name, or the given connection; raise UnknownConnection if none is found."""
     if isinstance(name, Connection):
         return ResolvedConnection(name, _origin_of(name))
     if not isinstance(name, str):
@@ -56,25 +56,25 @@ def resolve(name: str | Connection) -> ResolvedConnection:
 
 
 def resolve_dsn(name: str = "default") -> str:
-    """The URL of a connection with its references filled in: password included, so keep it out of sight."""
+    """Return the URL of a connection with its references expanded; it contains the password, so do not show it."""
     connection = resolve(name).connection.resolved()
     written, separator, _ = str(getattr(connection, "url", "") or "").partition("://")
-    # A scheme says which driver a program of the user's takes: it stays as it was written.
+    # The scheme selects the driver in the user's program, so it stays as it was written.
     return f"{written}://{connection.dsn.partition('://')[2]}" if separator else connection.dsn
 
 
 def list_connections() -> dict[str, str]:
-    """Every known connection by name, with its address but without its password."""
+    """Return every known connection by name, with its address but without its password."""
     return {listed.name: listed.label for listed in list_entries()}
 
 
 def list_entries() -> list[ListedConnection]:
-    """Every known connection with its kind, address and origin, sorted; a broken entry says what is wrong with it."""
+    """Return every known connection with kind, address and origin, sorted; a broken entry has its `problem` set."""
     return [_listed(name) for name in sorted(set(known_names()))]
 
 
 def known_names() -> Iterator[str]:
-    """The names that resolve(), from every place."""
+    """Yield the names that `resolve()` finds, from all sources."""
     named = [*_names_in(files.read_project()), *_names_in(files.read_user()), *registered_connections()]
     yield from named
     claimed = {variable for name in named for variable in variables(name)}
@@ -86,7 +86,7 @@ def known_names() -> Iterator[str]:
 
 
 def variables(name: str) -> tuple[str, ...]:
-    """The environment variables that may hold this connection, in order.
+    """Return the environment variables that may hold this connection, in order.
 
     >>> variables("raw-db")
     ('EMATIX_FLOW_DSN_RAW-DB', 'EMATIX_FLOW_DSN_RAW_DB')
@@ -163,7 +163,7 @@ def _listed(name: str) -> ListedConnection:
 
 
 def _raw(name: str) -> tuple[str, str]:
-    """Where a broken entry stands and its address, as far as it can be told."""
+    """Return the origin of a broken entry, and its address if it can be read."""
     for variable in variables(name):
         if os.environ.get(variable):
             return f"env {variable}", os.environ[variable]
@@ -196,7 +196,7 @@ def _unknown(name: str) -> UnknownConnection:
 
 
 def _misplaced(name: str) -> str | None:
-    """A table of that name that stands elsewhere in a file than where connections are looked for."""
+    """Return a hint if a table of that name is in a file, but not below `[connections]`."""
     for file in (files.read_project(), files.read_user()):
         for wrong in ((name,), ("connection", name)) if file else ():
             found: object = file.data if file else {}

@@ -1,4 +1,4 @@
-"""The `[spark]` table of the project's file: engine, peers, how to get in, and any setting of Spark's own."""
+"""The `[spark]` table of the project's file: engine, cluster addresses, cluster secret, and any Spark setting."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ MASTER_VARIABLE = "EMATIX_FLOW_MASTER"
 SECRET_VARIABLE = "EMATIX_FLOW_CLUSTER_SECRET"  # noqa: S105  its name
 WAIT_SECONDS = 120.0
 _OWN = ("engine", "peers", "master", "secret", "secret_file", "stage", "wait")
-# Spark writes its own in camel case: spark.ssl.keyStorePassword.
+# Spark writes its settings in camel case: spark.ssl.keyStorePassword.
 _SECRET = re.compile(r"secret|passw|passphrase|token|credential", re.IGNORECASE)
 
 
 @dataclass(frozen=True, repr=False)
 class SparkConfig:
-    """What a file says; `settings` and `secret` have their references filled in, so they stay out of sight."""
+    """The values of a file; `settings` and `secret` have their references expanded, so do not show them."""
 
     wish: EngineWish = field(default_factory=EngineWish)
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
     secret: str | None = None
-    """What every process of the cluster must know; traffic is then signed and encrypted."""
+    """The shared secret of all processes of the cluster; with it, traffic is signed and encrypted."""
     stage: str | None = None
     """A folder that this process and all workers share."""
     wait_seconds: float = WAIT_SECONDS
-    """How long to wait for a cluster's executors."""
+    """The maximum wait for a cluster's executors, in seconds."""
 
 
 def spark_config() -> SparkConfig:
-    """What the project's file says, else the user's."""
+    """Return the values of the project's file, else of the user's."""
     return _in_file(files.read_project()) or _in_file(files.read_user()) or SparkConfig()
 
 
 def said_for_this_run() -> SparkConfig | None:
-    """What the environment says, over every file and declaration; None when it says nothing."""
+    """Return the values of the environment, which override every file and declaration; None if it sets none."""
     engine, master = (os.environ.get(name, "").strip() for name in (ENGINE_VARIABLE, MASTER_VARIABLE))
     if not engine and not master:
         return None
@@ -60,14 +60,14 @@ def said_for_this_run() -> SparkConfig | None:
 
 
 def secret_for_this_run() -> str | None:
-    """The cluster's secret, where the environment has it."""
+    """Return the cluster's secret from the environment; None if it is not set."""
     found = os.environ.get(SECRET_VARIABLE) or None
     redact.remember(found)
     return found
 
 
 def is_secret_setting(name: str) -> bool:
-    """Whether a setting of Spark's holds a secret.
+    """Return whether a Spark setting holds a secret.
 
     >>> is_secret_setting("spark.ssl.keyStorePassword"), is_secret_setting("spark.executor.memory")
     (True, False)
@@ -113,7 +113,7 @@ def _settings(file: files.ConfigFile, table: Mapping[str, Any]) -> dict[str, str
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
-    """`spark.sql.x = 1` is a table of tables in TOML."""
+    """Yield dotted settings; in TOML, `spark.sql.x = 1` is a table of tables."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             yield from _flat(f"{name}.{key}", inner)

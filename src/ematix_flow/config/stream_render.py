@@ -1,4 +1,4 @@
-"""A declared stream as TOML that declares the same stream; `${…}` stays as it is, and a secret never gets into it."""
+"""A declared stream rendered as TOML that declares the same stream; `${…}` stays, and secrets are left out."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PLAIN = (
 
 
 def render(spec: StreamSpec) -> str:
-    """The stream as TOML."""
+    """Return the stream as TOML."""
     options = StreamOptions.parse(spec.captured, spec.where)
     said = options.given()
     secrets = _Secrets()
@@ -100,7 +100,7 @@ def _lookup(lookup: Lookup, secrets: _Secrets) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Sequences as lists, paths as texts."""
+    """Return a value for TOML: sequences as lists, paths as texts."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
@@ -109,20 +109,20 @@ def _plain(value: Any) -> Any:
 
 
 class _Secrets:
-    """Writes connections; where one holds a secret itself, a variable takes its place."""
+    """A writer of connections that replaces each literal secret by a variable."""
 
     def __init__(self) -> None:
         self._variables: list[str] = []
 
     def notes(self) -> str:
-        """What somebody must know who uses the text."""
+        """Return a comment with the variables to set before the text is used."""
         if not self._variables:
             return ""
         names = ", ".join(dict.fromkeys(self._variables))
         return f"# secrets stay out of this text; set before use: {names}\n\n"
 
     def connection(self, connection: Any, own: tuple[str, ...]) -> dict[str, Any]:
-        """The keys of a connection, in a table of their own where one of them would mean something else."""
+        """Return the keys of a connection, in a separate table if one of them has another meaning beside it."""
         if isinstance(connection, str):
             return {"connection": connection}
         made = self._fields(connection)
@@ -130,7 +130,7 @@ class _Secrets:
         return {"connection": made} if taken & made.keys() else made
 
     def part(self, part: Part, name: str) -> dict[str, Any]:
-        """What is said of a part, without its defaults."""
+        """Return the fields of a part that differ from their defaults."""
         made: dict[str, Any] = {}
         for field in dataclasses.fields(part):  # type: ignore[arg-type]
             value = getattr(part, field.name)
@@ -175,5 +175,5 @@ class _Secrets:
 
 
 def _is_reference(value: str) -> bool:
-    """Whether it says nothing but where the secret is."""
+    """Return whether the value consists of references only."""
     return bool(re.fullmatch(r"(\$\{[^{}]*\})+", value))

@@ -1,4 +1,4 @@
-"""Streams written as TOML: the text becomes the same keywords that Python takes, and knows the line of each."""
+"""Streams declared in TOML: the text is converted to the keywords of Python, with the line of each."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ TARGET = tuple(field.name for field in dataclasses.fields(Target) if field.name 
 LOOKUP = ("table", "schema", "query", "refresh_interval_ms")
 TABLE = ("schema", "name", "primary_key", "class")
 NAMES = {"as_": "as"}
-"""Fields whose name is no good key."""
+"""Field names of Python that differ from their TOML key."""
 _ABOUT_CONNECTIONS = ("connection", "kind", "url", "dsn", "name")
 
 
 def stream_from_file(path: str | os.PathLike[str], *, name: str | None = None) -> StreamSpec:
-    """The stream that a file declares; `name` is for one that says none itself."""
+    """Return the stream that a file declares; `name` applies if the file declares none."""
     shown = os.fspath(path)
     found = files.read(FilePath(shown), shown=shown)
     if found is None:
@@ -65,14 +65,14 @@ def stream_from_file(path: str | os.PathLike[str], *, name: str | None = None) -
 
 
 def stream_from_text(text: str, *, name: str | None = None) -> StreamSpec:
-    """The stream that a text declares; `name` is for one that says none itself."""
+    """Return the stream that a text declares; `name` applies if the text declares none."""
     shown = "the configuration text"
     path = FilePath("<config_str>")
     return StreamReader(files.ConfigFile(path, shown, text, files.parse(text, path=path, shown=shown))).stream(name)
 
 
 class StreamReader:
-    """Reads one document."""
+    """A reader of one TOML document."""
 
     def __init__(self, file: files.ConfigFile) -> None:
         self._file = file
@@ -81,7 +81,7 @@ class StreamReader:
         self._paths: dict[str, Path] = {}
 
     def stream(self, name: str | None = None) -> StreamSpec:
-        """The stream; every error has its line."""
+        """Return the stream; every error has its line as location."""
         self._read()
         if name is not None:
             self._said.setdefault("name", name)
@@ -94,7 +94,7 @@ class StreamReader:
             raise
 
     def _path_of(self, keyword: str, number: object) -> Path:
-        """Where the file says what a keyword says."""
+        """Return the path in the file that sets a keyword."""
         several = next(
             (key for key in ("targets", "sources") if keyword.startswith(key[:-1]) and key in self._paths), None
         )
@@ -176,7 +176,7 @@ class StreamReader:
             raise self._placed(error, path) from None
 
     def _read_options(self, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
-        """`csv_read_options` or `read_options.csv`, where a character may stand as its number; the same for json."""
+        """Return `csv_read_options` or `read_options.csv` (the same for json); a character may be given as its code."""
         found = {name: (table[name], (*path, name)) for name in READ_OPTIONS if name in table}
         inner: Path = (*path, "read_options")
         nested = self._mapping(table.get("read_options", {}), inner)
@@ -238,7 +238,7 @@ class StreamReader:
             raise self._placed(error, path) from None
 
     def _part(self, kind: type[Part], table: Mapping[str, Any], path: Path) -> Part:
-        """A value of Python's from a table with the same names."""
+        """Return the Python value of a table with the same names."""
         known = {NAMES.get(field.name, field.name): field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
         self._only(table, known, path)
         given = {known[key]: item for key, item in table.items()}
@@ -261,7 +261,7 @@ class StreamReader:
             raise self._placed(error, path) from None
 
     def _name_join_sources(self) -> None:
-        """A join may also call its sources by the names of their tables."""
+        """Replace source names in a join by their queries: a join may also refer to its sources by name."""
         join, entries = self._said.get("join"), self._file.data.get("sources")
         if join is None or not isinstance(entries, list):
             return
@@ -279,7 +279,7 @@ class StreamReader:
     def _connection(
         self, table: Mapping[str, Any], own: Sequence[str], path: Path, *, default: str
     ) -> Connection | str:
-        """`connection = "name"`, or the connection itself: beside the other keys, or in a table of its own."""
+        """Return the connection: `connection = "name"`, or its fields beside the other keys or in a separate table."""
         rest = {key: item for key, item in table.items() if key not in own}
         given = rest.get("connection")
         if isinstance(given, Mapping):
@@ -351,7 +351,7 @@ class StreamReader:
             raise self._placed(error, path) from None
 
     def _placed(self, error: FlowError, path: Path) -> FlowError:
-        """The error at the line of the field that it is about."""
+        """Return the error with the line of the field that it is about."""
         field = str(error.facts.get("field", ""))
         error.where = self._place((*path, NAMES.get(field, field)) if field else path)
         return error
@@ -364,7 +364,7 @@ class StreamReader:
 
 
 def _characters(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Numbers as the characters that they stand for, where one is asked for."""
+    """Return the options with character codes replaced by characters, in the options that take one."""
     return {
         key: chr(item) if key in ("delimiter", "quote", "escape", "comment") and _is_number(item) else item
         for key, item in options.items()

@@ -1,4 +1,4 @@
-"""The named connections of a stream, looked up: what could not be checked while only their names were known is now."""
+"""Lookup of a stream's named connections, and the checks that need more than their names."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.foundation.secrets import expand, references
 
 
 def settled(spec: StreamSpec) -> StreamSpec:
-    """The same stream with connections in place of their names; secrets are not filled in."""
+    """Return the same stream with connections in place of their names; references to secrets are not expanded."""
     try:
         options = StreamOptions.parse(spec.captured, spec.where)
         sources = [replace(source, connection=_found(source.connection)) for source in said_sources(options)]
@@ -35,7 +35,7 @@ def settled(spec: StreamSpec) -> StreamSpec:
 
 
 def _found(connection: Any) -> Connection:
-    """The connection of this name; where it says by a reference at which end to begin, that is filled in."""
+    """Return the connection of this name, with a reference in `auto_offset_reset` expanded."""
     found = resolve(connection).connection
     begin = getattr(found, "auto_offset_reset", None)
     if begin and references(begin):

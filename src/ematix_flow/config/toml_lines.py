@@ -1,4 +1,4 @@
-"""On which line of a TOML text each table and key stands, arrays of tables included."""
+"""The line of each table and key in a TOML text, including arrays of tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ematix_flow.config.files import split_key
 
 Path = tuple[str | int, ...]
-"""Keys from the top; a number is a place in an array of tables."""
+"""Keys from the top; a number is an index in an array of tables."""
 
 _ARRAY = re.compile(r"\s*\[\[([^\[\]]+)\]\]")
 _TABLE = re.compile(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$")
@@ -39,13 +39,13 @@ class TomlLines:
                 self._know((*table, *split_key(pair[1])), number)
 
     def line(self, path: Path) -> int:
-        """Its line; that of what it stands in, where it has none of its own."""
+        """Return the line of a path, or of its nearest parent that has one."""
         while path and path not in self._lines:
             path = path[:-1]
         return self._lines.get(path, 1)
 
     def _know(self, path: Path, number: int) -> None:
-        """A table without a header of its own stands where the first of its parts does."""
+        """Record a line; a table without a header gets the line of its first key."""
         for length in range(1, len(path) + 1):
             self._lines.setdefault(path[:length], number)
 
@@ -64,7 +64,7 @@ class TomlLines:
 
 
 def _outside_strings(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, without those inside a string of several lines."""
+    """Yield the lines with their numbers, except those inside a multi-line string."""
     closing = ""
     for number, line in enumerate(text.splitlines(), start=1):
         if closing:

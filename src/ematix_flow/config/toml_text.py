@@ -13,12 +13,12 @@ _ODD = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 def key(name: str) -> str:
-    """A key, in quotes where it needs them."""
+    """Return a key, quoted if necessary."""
     return name if _BARE_KEY.fullmatch(name) else json.dumps(name, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def value(given: object) -> str:
-    """A value on one line."""
+    """Return a value on one line."""
     if isinstance(given, bool):
         return "true" if given else "false"
     if isinstance(given, (int, float)):
@@ -33,7 +33,7 @@ def value(given: object) -> str:
 
 
 def document(data: Mapping[str, Any]) -> str:
-    """A whole document: plain values first, then tables and arrays of tables; texts of several lines stay readable.
+    """Return a whole document: plain values first, then tables and arrays of tables; long texts stay multi-line.
 
     >>> print(document({"name": "a", "source": {"kind": "kafka"}}), end="")
     name = "a"
@@ -60,7 +60,7 @@ def _table(path: tuple[str, ...], table: Mapping[str, Any], form: str) -> list[s
     own = {name: item for name, item in table.items() if not _is_table(item) and not _is_tables(item)}
     header = form.format(".".join(map(key, path)))
     below = _blocks(path, table)
-    # A header of its own is left out where only tables stand below it; an array counts its members by headers.
+    # A header is omitted if only tables are below it; the members of an array are counted by their headers.
     return [f"{header}\n{_pairs(own)}", *below] if own or not below or form.startswith("[[") else below
 
 

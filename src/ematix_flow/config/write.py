@@ -1,4 +1,4 @@
-"""Writes one connection into the user's file and leaves every other line as it is."""
+"""The writer of one connection into the user's file, which leaves every other line as it is."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _HEADER_OF_A_BLOCK = re.compile(r"^\s*\[", re.MULTILINE)
 
 
 def set_connection(name: str, value: str | Mapping[str, object]) -> Path:
-    """Store a connection for every project of this user, as a URL or as fields; gives the file's path back.
+    """Store a connection for every project of this user, as a URL or as fields; return the path of the file.
 
     A URL, or fields with a url or a kind, replace the whole entry; other fields are changed one by one.
     """
     file = files.read_user()
     entry = _entry(name, value, before=file)
-    with contextlib.suppress(MissingSecret):  # a variable may be exported later; everything else must be right now
+    with contextlib.suppress(MissingSecret):  # a variable may be exported later; everything else must be valid now
         from_fields(name, entry)
     before = file.text if file else ""
     wanted = _merged(file.data if file else {}, name, entry)
@@ -37,7 +37,7 @@ def set_connection(name: str, value: str | Mapping[str, object]) -> Path:
 
 
 def parse_assignment(words: Sequence[str]) -> tuple[str, str | dict[str, str]]:
-    """What the words of a command line set: `NAME=DSN`, `NAME DSN` or `NAME field=value …`.
+    """Return the name and the value of a command line: `NAME=DSN`, `NAME DSN` or `NAME field=value …`.
 
     >>> parse_assignment(["shop=sqlite:///shop.db"]), parse_assignment(["lake", "kind=delta_local", "path=data/lake"])
     (('shop', 'sqlite:///shop.db'), ('lake', {'kind': 'delta_local', 'path': 'data/lake'}))
@@ -75,7 +75,7 @@ def _merged(data: Mapping[str, Any], name: str, entry: Mapping[str, object]) -> 
 
 
 def _edited(text: str, name: str, entry: Mapping[str, object]) -> str:
-    """The text with the block of this connection replaced, or a new block at its end."""
+    """Return the text with the block of this connection replaced, or with a new block at its end."""
     block = _table(("connections", name), entry)
     lines = text.splitlines(keepends=True)
     start = next((at for at, line in enumerate(lines) if _is_header(line, name)), None)
@@ -94,7 +94,7 @@ def _is_header(line: str, name: str) -> bool:
 
 
 def _belongs_below(line: str) -> bool:
-    """Blank lines and comments before the next header are about the next entry."""
+    """Return whether a line before a header (blank or comment) is part of the next entry."""
     return not line.strip() or line.lstrip().startswith("#")
 
 
@@ -106,7 +106,7 @@ def _says(text: str, wanted: Mapping[str, Any]) -> bool:
 
 
 def _document(data: Mapping[str, Any]) -> str:
-    """The whole file anew: for files whose shape cannot be edited line by line."""
+    """Return the whole file written anew, for files that cannot be edited line by line."""
     top = {key: value for key, value in data.items() if not isinstance(value, Mapping)}
     tables = [_tables((key,), value) for key, value in data.items() if isinstance(value, Mapping)]
     return "\n".join([text for text in (_pairs(top), *tables) if text])
@@ -127,7 +127,7 @@ def _pairs(values: Mapping[str, object]) -> str:
 
 
 def _write_privately(path: Path, text: str) -> None:
-    """Readable by its owner alone from the first byte, and never half-written."""
+    """Write the file atomically, readable only by its owner."""
     target = path.resolve()
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,1 +1,1 @@
-"""The words every room shares: backend, commit, job, shape, change."""
+"""Types and protocols that all packages share: backends, reads, writes, schema changes, streams and change data."""

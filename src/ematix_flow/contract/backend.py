@@ -1,4 +1,4 @@
-"""A backend: one system, its manifest, and the small protocols its abilities follow."""
+"""A backend (one external system): its manifest and the protocols that its capabilities implement."""
 
 from __future__ import annotations
 
@@ -24,85 +24,85 @@ EFFECTIVELY_ONCE = "effectively-once"
 
 
 class BatchSource(Protocol):
-    """Reads queries of one connection into Spark."""
+    """A reader of queries on one connection into Spark."""
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
-        """Describe the result and choose the splits, without reading."""
+        """Describe the result columns and choose the splits, without reading rows."""
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """The query, restricted to rows at or after the value and rows with NULL; None when it cannot be said."""
+        """Return the query restricted to rows at or after the value or with NULL; None when SQL cannot express it."""
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """The rows as a lazy dataframe; what must stay open while it is read goes on `open_until`."""
+        """Return the rows as a lazy dataframe; resources needed while it is read are registered on `open_until`."""
 
 
 class SqlClient(Protocol):
-    """A plain session with the system, for people's functions, checks and post-load SQL."""
+    """A plain session with the system, for user functions, checks and post-load SQL."""
 
     def execute(self, sql: str) -> int:
-        """Run a statement in its own transaction; rows affected."""
+        """Run a statement in its own transaction and return the number of rows affected."""
 
     def execute_all(self, statements: Sequence[str]) -> int:
-        """Run statements in one transaction; rows affected in all."""
+        """Run statements in one transaction and return the total number of rows affected."""
 
     def query(self, sql: str, *, limit: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows."""
+        """Return the column names and the rows of a query."""
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
 
 
 class BatchSink(Protocol):
-    """Writes one load: open, stage, publish in one step, settle the history."""
+    """A writer of loads: open, stage, publish in one step, settle the history."""
 
     def begin(self, job: WriteJob) -> Opening:
-        """Issue the commit token, read the watermark, settle what a dead run left.
+        """Issue the commit token, read the watermark, and resolve what a crashed run left behind.
 
-        A rehearsal is opened before the table is there.
+        A dry run calls this before the table exists.
         """
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Fill a stage from Spark; nothing is visible yet."""
+        """Fill a stage from a Spark dataframe; readers do not see it yet."""
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
-        """Make the stage visible together with the token; a rehearsal counts and changes nothing."""
+        """Make the stage visible together with the commit token; a dry run only counts and changes nothing."""
 
     def settle(
         self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
     ) -> WriteResult | None:
-        """Close the history entry and drop the stage; return what the target has of the load.
+        """Close the history entry, drop the stage, and return the result that the target holds for this load.
 
-        That is `result`, or for a failed run what was published although the answer to its commit was lost.
+        That is `result`, or for a failed run the published result whose commit acknowledgement was lost.
         """
 
     def refused(self, job: WriteJob, error: str) -> None:
-        """Keep a history entry of a run that failed before the target was opened."""
+        """Record a history entry for a run that failed before the target was opened."""
 
     def last_sequence(self, writer: str) -> int | None:
-        """The sequence of the last commit of a writer, None when it never published."""
+        """Return the sequence of a writer's last commit, None when it never published."""
 
 
 class QueryStage(Protocol):
     """A sink that can fill its stage from a query inside the same system."""
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:
-        """Fill the stage with INSERT … SELECT; no row leaves the system."""
+        """Fill the stage with INSERT … SELECT; rows do not leave the system."""
 
 
 class DdlPlanner(Protocol):
-    """Inspects a table and applies steps to it."""
+    """An inspector of tables that also applies DDL steps to them."""
 
     def inspect(self, shape: TargetShape) -> TableState | None:
-        """The table as it is, None when it is not there."""
+        """Return the current state of the table, None when it does not exist."""
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
-        """Carry the steps out."""
+        """Execute the steps."""
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
-        """The steps in the system's own language."""
+        """Return the steps as statements of the system's own language."""
 
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
-        """What `inspect` reports for a column created from this declaration."""
+        """Return the type that `inspect` reports for a column created from this declaration."""
 
 
 def _no_folders(_: Any) -> tuple[Path, ...]:
@@ -111,7 +111,7 @@ def _no_folders(_: Any) -> tuple[Path, ...]:
 
 @dataclass(frozen=True)
 class TaskUse:
-    """What tasks use on the machine they run on: packages beside pyarrow, and folders that all machines must share."""
+    """Task requirements on a worker machine: packages beside pyarrow, and folders that all machines must share."""
 
     packages: tuple[str, ...] = ()
     folders: Callable[[Any], tuple[Path, ...]] = _no_folders
@@ -119,7 +119,7 @@ class TaskUse:
 
 @dataclass(frozen=True)
 class Backend:
-    """What one system offers; a slot that is None is not offered."""
+    """The manifest of one system; a slot that is None is not supported."""
 
     name: str
     title: str
@@ -130,7 +130,7 @@ class Backend:
     published_by: str = "one transaction"
     jars: tuple[str, ...] = ()
     jars_for: Callable[[Any], tuple[str, ...]] | None = None
-    """The jar sets that some connections need beside `jars`."""
+    """Jar sets that some connections need in addition to `jars`."""
     extra: str | None = None
     batch_source: Callable[[Any], BatchSource] | None = None
     batch_sink: Callable[[Any], BatchSink] | None = None
@@ -140,15 +140,15 @@ class Backend:
     tasks_reading: TaskUse = TaskUse()
     tasks_writing: TaskUse = TaskUse()
     one_writer: bool = False
-    """Whether one process at a time may write, so that loads side by side would only wait for each other."""
+    """Whether only one process at a time can write, so that parallel loads would only wait for each other."""
     stream_source: StreamSourceMaker | None = None
     broker_sink: BrokerSinkMaker | None = None
     listener: ListenerMaker | None = None
-    """Listens to messages that fire workflows."""
+    """Makes the listener for messages that trigger workflows."""
     stream_delivery: str = ""
-    """The most that a stream into this system can promise; empty where nothing beside batches is offered."""
+    """The strongest delivery guarantee of a stream into this system; empty where only batches are supported."""
     takes_changes: bool = False
     """Whether change data can be applied to its tables."""
     lacks_on_sail: Callable[[Any, LoadSpec | None], str | None] | None = None
-    """Why the native engine cannot read a connection, or carry out a load; None when it can."""
+    """Returns the reason why the Sail engine cannot read a connection or execute a load; None when it can."""
     notes: tuple[str, ...] = field(default=())

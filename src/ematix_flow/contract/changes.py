@@ -1,4 +1,4 @@
-"""Changes on their way into a table: what is staged of each beside its row, and what the target remembers of its keys."""
+"""Change data (CDC): columns staged beside each row, the watermark table of keys, SQL that detects stale changes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import BigInt, Column, String, Text, TimestampTZ
 
 CREATE, UPDATE, DELETE, READ = "c", "u", "d", "r"
-"""What happened to a row; a READ is of a snapshot, and knows no moment at which the row became so."""
+"""Operations on a row; a READ comes from a snapshot, which does not record when the row changed."""
 
 OPERATION, EVENT_MS, POSITION, KEY, EVENTS = "_flow_op", "_flow_ms", "_flow_position", "_flow_key", "_flow_events"
 KEPT = "_flow_kept"
@@ -24,11 +24,11 @@ STAGED = (
     Column(BigInt(), False, False, EVENTS),
     Column(Text(), True, False, KEPT),
 )
-"""Beside the columns of the row: the operation, when it happened, where in the source's log, the row's key as JSON, how many
-changes of this key were in the micro-batch, of which this is the last, and the columns (a JSON array) whose value the message
-leaves out because it did not change: they keep what the target has."""
+"""Staged beside the columns of the row: the operation, its time, its position in the source's log, the row's key as
+JSON, the number of changes of this key in the micro-batch (this is the last of them), and the columns (a JSON array)
+whose value the message omits because it did not change: they keep the value in the target."""
 LONGEST_KEY = 400
-"""Characters of a key that is remembered as it is; longer ones end in their hash."""
+"""Maximum number of characters of a key that is stored unchanged; longer keys end in their hash."""
 
 GATE = TableSpec(
     "ematix_flow",
@@ -41,11 +41,11 @@ GATE = TableSpec(
         Column(TimestampTZ(), False, False, "updated_at"),
     ),
 )
-"""The newest change of each key that was applied."""
+"""The CDC watermark table: the newest applied change of each key."""
 
 
 def staged_shape(shape: TargetShape, strategy: Changes) -> TargetShape:
-    """The same table, with what is staged beside the declared columns."""
+    """Return the same table with the staged CDC columns added to the declared ones."""
     declared = shape.declared
     soft = (
         () if strategy.soft is None or strategy.soft in declared.column_names else (shape.table.column(strategy.soft),)
@@ -54,19 +54,19 @@ def staged_shape(shape: TargetShape, strategy: Changes) -> TargetShape:
 
 
 def written_columns(shape: TargetShape) -> tuple[str, ...]:
-    """The columns of the staged rows that the table has."""
+    """Return the columns of the staged rows that the table has."""
     own = {column.name for column in STAGED}
     return tuple(name for name in shape.declared.column_names if name not in own)
 
 
 ORIGIN_LENGTH = 8
 ORIGIN_MARK = "@"
-"""A place in a log is written `origin@place`: places of one origin, which is a hash of the source's names, can be compared.
-Gates of earlier versions have places without an origin, which are taken to be of the same one."""
+"""A log position is written `origin@place`; the origin is a hash of the source's names, and only places of one origin
+can be compared. Watermark tables of earlier versions store places without an origin, assumed to be of the same one."""
 
 
 def origin_sql(place: str) -> str:
-    """Return SQL for the origin of a place: NULL without a place, empty where it has none."""
+    """Return SQL for the origin of a log position: NULL without a position, empty where it has no origin."""
     return (
         f"CASE WHEN substr({place}, {ORIGIN_LENGTH + 1}, 1) = '{ORIGIN_MARK}' THEN substr({place}, 1, {ORIGIN_LENGTH}) "
         f"WHEN {place} IS NOT NULL THEN '' END"
@@ -74,10 +74,10 @@ def origin_sql(place: str) -> str:
 
 
 def stale_sql(known_ms: str, known_place: str, ms: str, place: str) -> str:
-    """Return SQL, in words of every target, that is true where what is known is newer than a change.
+    """Return SQL, valid on every target, that is true where the known change is newer than the given one.
 
-    The log of the source decides where both have a place in the same one: a clock may step back, and a statement is stamped
-    when it begins, not when it is committed. The clock decides otherwise. NULL where neither can.
+    Log positions decide where both changes have one in the same log: a clock may step back, and a statement is stamped
+    when it begins, not when it is committed. Otherwise the clock decides. NULL where neither can.
     """
     bare_known, bare = _bare(known_place), _bare(place)
     marked = [f"substr({one}, {ORIGIN_LENGTH + 1}, 1) = '{ORIGIN_MARK}'" for one in (known_place, place)]
@@ -96,5 +96,5 @@ def _bare(place: str) -> str:
 
 
 def keeping(sets: Iterable[str], column: str) -> list[str]:
-    """Return those of the staged KEPT texts that name the column."""
+    """Return those of the staged KEPT texts (JSON arrays) that contain the column, sorted."""
     return sorted(one for one in sets if column in json.loads(one))

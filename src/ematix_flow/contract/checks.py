@@ -1,4 +1,4 @@
-"""What a sink answers when the rows of its stage are checked, before anything is published."""
+"""Results of quality checks on the rows of a stage, before anything is published."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from ematix_flow.declare.checks import Check
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of one check."""
+    """The result of one check."""
 
     check: Check
     passed: bool
     rows: int
-    """Rows of the load."""
+    """Number of rows in the load."""
     failing: int = 0
-    """Rows that break the check."""
+    """Number of rows that violate the check."""
     repeated: int = 0
-    """Values that come more than once."""
+    """Number of values that occur more than once."""
     newest: datetime | None = None
     """The newest value of a column that must be fresh."""
     samples: tuple[str, ...] = ()
-    """Keys of some rows that break it; never whole rows."""
+    """Keys of some violating rows; never whole rows."""
 
 
 class CheckedStage(Protocol):
-    """A sink whose stage can be asked."""
+    """A sink that can run checks on its stage."""
 
     def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
-        """One finding for each check, from the rows of the stage; the source is not read again."""
+        """Return one result per check, computed from the rows of the stage; the source is not read again."""

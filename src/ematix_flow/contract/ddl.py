@@ -18,7 +18,7 @@ _DIGITS = {"small_int": 5, "integer": 10, "big_int": 19}
 
 @dataclass(frozen=True)
 class ColumnState:
-    """A column as the system reports it; `type` is None when the product has no word for it."""
+    """A column as the system reports it; `type` is None when no declared type corresponds to its native type."""
 
     name: str
     native: str
@@ -28,7 +28,7 @@ class ColumnState:
 
 @dataclass(frozen=True)
 class TableState:
-    """A table as it is."""
+    """The current state of a table."""
 
     columns: tuple[ColumnState, ...]
     primary_key: tuple[str, ...] = ()
@@ -37,7 +37,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class CreateTable:
-    """Schema and table are created."""
+    """Creation of the table, and of its schema."""
 
     table: TableSpec
 
@@ -47,7 +47,7 @@ class CreateTable:
 
 @dataclass(frozen=True)
 class AddColumn:
-    """A nullable column is added."""
+    """Addition of a nullable column."""
 
     column: Column
 
@@ -57,7 +57,7 @@ class AddColumn:
 
 @dataclass(frozen=True)
 class ChangeType:
-    """A column takes another type; lossless unless the user asked to evolve."""
+    """Change of a column's type; lossless unless the user enabled schema evolution."""
 
     column: Column
     before: ColumnState
@@ -68,7 +68,7 @@ class ChangeType:
 
 @dataclass(frozen=True)
 class DropNotNull:
-    """A column that the declaration does not fill may be NULL from now on."""
+    """Removal of NOT NULL from a column that the declaration does not fill."""
 
     column: ColumnState
 
@@ -81,7 +81,7 @@ DdlStep = CreateTable | AddColumn | ChangeType | DropNotNull
 
 @dataclass(frozen=True)
 class Difference:
-    """One drift, readable, with the step that would mend it when there is one."""
+    """One difference (drift) as readable text, with the step that would repair it if there is one."""
 
     text: str
     repair: DdlStep | None = None
@@ -90,14 +90,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class DdlPlan:
-    """What will be done, and what differs beyond that."""
+    """The steps to apply, and the differences that remain."""
 
     steps: tuple[DdlStep, ...] = ()
     drift: tuple[Difference, ...] = ()
 
 
 def is_lossless(before: ColumnType, after: ColumnType) -> bool:
-    """Every value of `before` is also a value of `after`."""
+    """Return whether every value of `before` is also a value of `after`."""
     if before == after or after.kind in _WIDER.get(before.kind, ()):
         return True
     if isinstance(before, String) and isinstance(after, String):

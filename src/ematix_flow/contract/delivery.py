@@ -1,4 +1,4 @@
-"""What a stream promises between two systems, from what their manifests say."""
+"""Delivery guarantees of a stream between two systems, derived from their manifests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORT = {EFFECTIVELY_ONCE: "once", EXACTLY_ONCE: "exactly", AT_LEAST_ONCE: "at 
 
 
 def stream_delivery(source: Backend, target: Backend) -> str:
-    """The strongest promise that a stream between them can make."""
+    """Return the strongest delivery guarantee of a stream from `source` to `target`."""
     if target.batch_sink is not None:
         return target.delivery
     # A transaction can carry the offsets of its own broker only.
@@ -29,5 +29,5 @@ def stream_delivery(source: Backend, target: Backend) -> str:
 
 
 def short(delivery: str) -> str:
-    """A promise in one word."""
+    """Return the short name of a delivery guarantee, a key of `MEANINGS`."""
     return _SHORT[delivery]

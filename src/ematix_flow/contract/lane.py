@@ -1,4 +1,4 @@
-"""The Arrow lanes: a source's part and a sink's writer meet inside one task, and no row passes the JVM."""
+"""The Arrow lanes: one task reads a part of the source and writes it to the sink; rows do not pass through the JVM."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ematix_flow.declare.types import ColumnType
 from ematix_flow.foundation.errors import FlowError
 
 Carried = tuple[tuple[str, ColumnType], ...]
-"""Columns in the order and in the types in which they travel."""
+"""Columns in the order and with the types of the transferred batches."""
 
 
 @dataclass(frozen=True)
 class ArrowParts:
-    """A read, cut into parts: `read(number)` gives the Arrow batches of one of them, inside a task."""
+    """A read split into parts: `read(number)` yields the Arrow batches of one part, inside a task."""
 
     count: int
     columns: Carried
@@ -27,34 +27,34 @@ class ArrowParts:
 
 
 class ArrowSource(Protocol):
-    """A source whose parts can be read without Spark's rows."""
+    """A source whose parts can be read without Spark rows."""
 
     def arrow_columns(self, plan: ReadPlan) -> Carried | str:
-        """What the parts would give, or why this read has none."""
+        """Return the columns of the parts, or the reason (a text) why this read has no parts."""
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
-        """The parts; what must stay open while they are read goes on `open_until`."""
+        """Return the parts; resources needed while they are read are registered on `open_until`."""
 
 
 class Outcome(Protocol):
-    """What the tasks answer: few rows, one or so per task."""
+    """The rows that the tasks return: few, about one per task."""
 
     def collect(self) -> Sequence[Any]:
-        """The rows, with their columns by name."""
+        """Run the tasks and return their rows, with columns accessible by name."""
 
 
 class Tasks(Protocol):
-    """Whatever runs a function over Arrow batches in tasks: a dataframe, or parts of a source."""
+    """An input whose tasks run a function over Arrow batches: a dataframe, or the parts of a source."""
 
     def mapInArrow(self, func: Any, schema: str) -> Outcome:  # noqa: N802  Spark's own name
-        """One call of `func` per task."""
+        """Call `func` once per task."""
 
 
 class ArrowStage(Protocol):
-    """A sink whose tasks take Arrow batches of exactly the declared columns."""
+    """A sink whose tasks accept Arrow batches of exactly the declared columns."""
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Why this load needs Spark's rows, None when it does not."""
+        """Return the reason why this load needs Spark rows, None when it does not."""
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """Fill the stage; nothing is visible yet."""
+        """Fill the stage; readers do not see it yet."""

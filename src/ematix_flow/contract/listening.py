@@ -1,4 +1,4 @@
-"""Listening to a broker: messages that fire workflows, one after the other, confirmed when their runs are requested."""
+"""Consumption of broker messages that trigger workflows; a message is confirmed once its run is requested."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from ematix_flow.declare.message import Message
 
 
 class Listener(Protocol):
-    """A consumer of topics or of a queue; used by one thread. Whatever goes wrong is raised as a FlowError."""
+    """A consumer of topics or of a queue, used by one thread; every failure is raised as a FlowError."""
 
     def receive(self, limit: int, seconds: float) -> Sequence[Message]:
-        """Return up to `limit` messages, as soon as there is one; nothing when none came in so many seconds."""
+        """Return up to `limit` messages as soon as one is available; empty when none arrived within `seconds`."""
 
     def confirm(self) -> None:
-        """Tell the broker that everything which was received is done; else it is delivered again after `close`."""
+        """Acknowledge all received messages; without it the broker delivers them again after `close`."""
 
     def close(self) -> None:
-        """Leave; never raises."""
+        """Close the connection to the broker; never raises."""
 
 
 ListenerMaker = Callable[[Any, str, str], Listener]
-"""Makes a listener of a connection, of a topic or queue, and of the name that the broker knows it by."""
+"""Makes a listener from a connection, a topic or queue, and the name under which it registers with the broker."""

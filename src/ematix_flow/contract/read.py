@@ -1,4 +1,4 @@
-"""A read: the query, what columns it gives, and how it is split."""
+"""A read: the query, its result columns, and its splits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class SourceColumn:
 
 @dataclass(frozen=True)
 class ReadPlan:
-    """How a query will be read."""
+    """The plan for reading a query."""
 
     query: str
     columns: tuple[SourceColumn, ...]
@@ -28,4 +28,4 @@ class ReadPlan:
     estimated_rows: int | None = None
     consistent: bool = True
     joins: tuple[str, ...] = field(default=(), kw_only=True)
-    """The order of joins that was chosen for the query, and why; empty where they stay as they are written."""
+    """The join order chosen for the query, with its reason; empty where the joins keep their written order."""

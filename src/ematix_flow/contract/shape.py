@@ -1,4 +1,4 @@
-"""The table as it stands in the target: declared columns plus those a strategy needs."""
+"""The shape of a target table: the declared columns plus those that a strategy adds."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ ROW_HASH = "row_hash"
 
 @dataclass(frozen=True)
 class TargetShape:
-    """Declared columns (what the source gives) and the whole table (what the target holds)."""
+    """The declared columns (which the source provides) and the whole table (which the target stores)."""
 
     declared: TableSpec
     table: TableSpec
 
     @property
     def kept(self) -> tuple[str, ...]:
-        """Names of the columns that the source gives and the target holds."""
+        """Return the names of the columns that the source provides and the target stores."""
         return tuple(name for name in self.declared.column_names if name in self.table.column_names)
 
     def column(self, name: str) -> Column:
-        """The column of that name, of the target or of what is staged for it."""
+        """Return the column of this name from the target table, else from the staged columns."""
         return (self.table if name in self.table.column_names else self.declared).column(name)
 
     @property
     def added(self) -> tuple[Column, ...]:
-        """Columns the strategy adds."""
+        """Return the columns that the strategy adds."""
         names = set(self.declared.column_names)
         return tuple(column for column in self.table.columns if column.name not in names)
 
 
 def _only_read(strategy: Strategy) -> str | None:
-    """The column that is staged and not kept: an event time that the table does not declare."""
+    """Return the column that is staged but not stored: an event time that the table does not declare."""
     return strategy.event_time if isinstance(strategy, Scd2) and not strategy.keeps_event_time else None
 
 
 def shape_of(declared: TableSpec, strategy: Strategy) -> TargetShape:
-    """The target's shape under a strategy."""
+    """Return the target's shape under a strategy."""
     added: list[Column] = []
     if isinstance(strategy, Scd2):
         added += [
@@ -69,6 +69,6 @@ def shape_of(declared: TableSpec, strategy: Strategy) -> TargetShape:
     unique = declared.unique
     if isinstance(strategy, Scd2):
         unique = tuple((*group, VALID_FROM) for group in unique)
-        if not declared.primary_key:  # versions are told apart by key and start
+        if not declared.primary_key:  # a version is identified by key and VALID_FROM, which is not unique alone
             columns = tuple(replace(column, primary_key=False) for column in columns)
     return TargetShape(declared, replace(declared, columns=columns, unique=unique))

@@ -1,4 +1,4 @@
-"""A stream: where its messages come from, what one of them looks like, and the brokers that take rows."""
+"""A stream: its sources, the envelope columns of a message, and the brokers that accept rows."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ ENVELOPE = (
     ("message_id", "STRING"),
     ("timestamp", "TIMESTAMP"),
 )
-"""The columns of every message, whatever broker it comes from; what a broker does not know is NULL."""
+"""The columns of every message from any broker; a value that the broker does not provide is NULL."""
 
 AT_LEAST_ONCE = "at-least-once"
 EXACTLY_ONCE = "exactly-once"
 
 Offsets = Mapping[str, Any]
-"""Where a source stands, as the checkpoint keeps it: JSON of the source's own shape."""
+"""A source's position as stored in the checkpoint: JSON in the source's own format."""
 
 
 @dataclass(frozen=True)
 class StreamRead:
-    """What a stream wants of one source."""
+    """A stream's read of one of its sources."""
 
     stream: str
     query: str
     """The topic, topics, pattern, queue, subscription, prefix or table."""
     checkpoint: str
-    """The stream's own folder, local or an address that Hadoop knows; spools live below it."""
+    """The stream's own folder, a local path or a Hadoop address; spools are stored below it."""
     start: str = "earliest"
-    """Where a stream without a checkpoint begins: earliest, latest, or offsets as JSON."""
+    """The start position of a stream without a checkpoint: earliest, latest, or offsets as JSON."""
     max_rows: int | None = None
-    """The most rows of one micro-batch, where the source can tell."""
+    """The maximum number of rows per micro-batch, where the source can limit it."""
     options: Mapping[str, Any] = field(default_factory=dict)
     number: int = 0
-    """Which of the stream's sources it is: its line in the offset log."""
+    """The index among the stream's sources, which is the source's line in the offset log."""
 
     def own(self, name: str) -> str:
-        """The name of what the source keeps below the checkpoint, apart from what others keep there."""
+        """Return the name of the source's data below the checkpoint, unique among the stream's sources."""
         return f"{name}-{self.number}" if self.number else name
 
 
 @dataclass(frozen=True)
 class PartitionLag:
-    """How far one part of a source is ahead of what was committed."""
+    """The lag of one part of a source behind its committed offset."""
 
     part: str
     """`topic-partition`, shard or queue."""
@@ -63,7 +63,7 @@ class PartitionLag:
 
 @dataclass(frozen=True)
 class Lost:
-    """Rows that a source no longer keeps although the stream has not read them."""
+    """Rows that the source has deleted before the stream read them."""
 
     part: str
     first_wanted: str
@@ -72,35 +72,35 @@ class Lost:
 
 
 class StreamSource(Protocol):
-    """Gives Spark a streaming frame: of envelopes (a broker), or of rows (a lake)."""
+    """A provider of streaming dataframes: of envelopes (a broker), or of rows (a lake)."""
 
     envelopes: bool
 
     def check(self, read: StreamRead) -> None:
-        """Refuse, with a sentence, what cannot be reached or is not there."""
+        """Raise FlowError when the source cannot be reached or does not exist."""
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
-        """The stream; nothing is read yet."""
+        """Return the streaming dataframe; nothing is read yet."""
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
-        """A batch that ends here is in the targets and in the checkpoint: tell the broker."""
+        """Report to the broker that a batch ending at these offsets is in the targets and in the checkpoint."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
-        """What is left to read after these offsets."""
+        """Return the lag of each part after these offsets."""
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """What was dropped by the source before it was read."""
+        """Return the rows that the source deleted before they were read."""
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
-        """Where to begin in order to read everything from a moment on; Unsupported where it cannot be told."""
+        """Return the offsets from which to read everything since a moment; raise Unsupported if that is impossible."""
 
     def close(self) -> None:
-        """End what the source holds open in this process."""
+        """Release the resources that the source holds in this process."""
 
 
 @dataclass(frozen=True)
 class BrokerJob:
-    """What a broker is told about one micro-batch."""
+    """The facts about one micro-batch that a broker sink needs."""
 
     stream: str
     writer: str
@@ -109,19 +109,19 @@ class BrokerJob:
     """The topic, queue or partition key prefix."""
     exactly_once: bool = False
     group: str | None = None
-    """The consumer group whose offsets travel in the broker's transaction."""
+    """The consumer group whose offsets are committed in the broker's transaction."""
     ends: Offsets = field(default_factory=dict)
-    """Where the batch ends in its source, for a transaction that carries the offsets."""
+    """The end offsets of the batch in its source, for a transaction that commits them."""
 
 
 class BrokerSink(Protocol):
-    """Sends frames with the columns key, value and headers; a frame for a transaction has topic and partition, too."""
+    """A sender of dataframes with the columns key, value and headers; for a transaction also topic and partition."""
 
     def check(self, place: str) -> None:
-        """Refuse, with a sentence, a place that is not there."""
+        """Raise FlowError when the topic or queue does not exist."""
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
-        """Send every row and wait until the broker has them; rows sent."""
+        """Send every row, wait for the broker's acknowledgements, and return the number of rows sent."""
 
 
 StreamSourceMaker = Callable[[Any], StreamSource]

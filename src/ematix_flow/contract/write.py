@@ -1,4 +1,4 @@
-"""A write: the job, its commit token, and what came of it."""
+"""A write: the job, its commit token, its stage, and its result."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.foundation.errors import LeaseLost
 
 @dataclass(frozen=True)
 class Commit:
-    """The idempotency token that travels with every write."""
+    """The idempotency token that accompanies every write."""
 
     writer: str
     sequence: int
@@ -26,14 +26,14 @@ class Commit:
 
 @dataclass(frozen=True)
 class Fence:
-    """Who may write for a stream: the number grows with every generation of its checkpoint, and a target that has seen one
-    takes nothing from those before it."""
+    """The right to write for a stream: the number grows with every generation of its checkpoint, and a target that has
+    recorded one refuses writes of earlier ones."""
 
     name: str
     number: int
 
     def lost(self) -> LeaseLost:
-        """A later generation has written here."""
+        """Return the error for a write after a later generation has written to the target."""
         return LeaseLost(
             f"{self.name} was begun anew while this process stood still, which writes nothing any more",
             hint="flow runs list shows who runs it now; was its checkpoint made by a machine whose clock is behind?",
@@ -42,7 +42,7 @@ class Fence:
 
 @dataclass(frozen=True)
 class WriteJob:
-    """Everything a sink needs to know about one load; `pending` is what a rehearsal has not done to the table."""
+    """The parameters of one load for a sink; `pending` lists the DDL steps that a dry run has not applied."""
 
     run_id: str
     pipeline: str
@@ -52,7 +52,7 @@ class WriteJob:
     started_at: datetime
     path: str = "cross_db"
     mode: str = ""
-    """The strategy as the user wrote it (scd1), for the history."""
+    """The strategy as the user wrote it (for example scd1), for the history."""
     incremental: Incremental | None = None
     max_delete_fraction: float = 0.5
     accept_deletes: int | None = None
@@ -60,18 +60,18 @@ class WriteJob:
     rehearsal: bool = False
     pending: tuple[DdlStep, ...] = ()
     on_cluster: bool = False
-    """Whether other machines do the work, which then look at large stages, too."""
+    """Whether the tasks run on other machines, which then also inspect large stages."""
     once: bool = False
-    """Whether this writer's first publish is its only one, as for a window: whoever comes later finds it loaded."""
+    """Whether this writer publishes only once, as for a window: later attempts find it loaded."""
     batch: int | None = None
-    """The micro-batch of a stream, whose number gives the token; its run id is the same in every try, and there are too
-    many of them for the history."""
+    """The micro-batch number of a stream, which becomes the token's sequence; every attempt has the same run id, and
+    there are too many micro-batches for the history."""
     fence: Fence | None = None
 
 
 @dataclass(frozen=True)
 class Counts:
-    """What a load did to the rows; exact."""
+    """The exact row counts of a load."""
 
     read: int = 0
     inserted: int = 0
@@ -81,16 +81,16 @@ class Counts:
     deleted: int = 0
     null_watermarks: int = 0
     stale: int = 0
-    """Changes that were left out because the target knows newer ones of their keys."""
+    """Changes that were skipped because the target has newer changes of their keys."""
     late: int = 0
-    """Those of them that are older than is tolerated."""
+    """Skipped changes that are older than the tolerated lateness."""
     contradicted: int = 0
-    """Those that the source's log says are older, and whose clock is later than is tolerated."""
+    """Skipped changes that are older by the source's log, but whose clock is later than tolerated."""
 
 
 @dataclass(frozen=True)
 class Opening:
-    """What a sink says when a run opens it: the token, the last watermark, and a load found already published."""
+    """The state of a newly opened target: the commit token, the last watermark, and a load found already published."""
 
     commit: Commit
     watermark: str | None = None
@@ -99,7 +99,7 @@ class Opening:
 
 @dataclass(frozen=True)
 class Stage:
-    """Rows of one run, written beside the target and not yet visible."""
+    """The staged rows of one run, written beside the target and not yet visible."""
 
     relation: str
     rows: int
@@ -108,7 +108,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class WriteResult:
-    """The outcome of one load into one target."""
+    """The result of one load into one target."""
 
     run_id: str
     commit: Commit

@@ -1,1 +1,1 @@
-"""What the user says: frozen values, no I/O, no Spark session."""
+"""Declarations as frozen values, without I/O and without a Spark session."""

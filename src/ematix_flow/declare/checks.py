@@ -1,4 +1,4 @@
-"""What can be asked of the rows of a load: checks as frozen values, with the names that reports give them."""
+"""The checks on the rows of a load, as frozen values with the names that reports use."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 @dataclass(frozen=True)
 class _Placed:
-    """A check knows the line that asks for it."""
+    """The base of all checks: the source line that declares the check."""
 
     where: Location | None = field(default=None, compare=False, repr=False, kw_only=True)
 
 
 @dataclass(frozen=True)
 class NotNull(_Placed):
-    """No row has NULL in the column."""
+    """A check that no row has NULL in the column."""
 
     column: str
 
     @property
     def name(self) -> str:
-        """Its name in reports."""
+        """The check's name in reports."""
         return f"{self.column}.not_null"
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class NotNull(_Placed):
 
 @dataclass(frozen=True)
 class Between(_Placed):
-    """Every value lies between the bounds, which belong to it; None is no bound, and NULL is fine."""
+    """A check that every value lies between two inclusive bounds; None leaves a side open, and NULL passes."""
 
     column: str
     low: Bound | None
@@ -51,7 +51,7 @@ class Between(_Placed):
 
     @property
     def name(self) -> str:
-        """Its name in reports."""
+        """The check's name in reports."""
         return f"{self.column}.between"
 
     def __str__(self) -> str:
@@ -63,14 +63,14 @@ class Between(_Placed):
 
 @dataclass(frozen=True)
 class Matches(_Placed):
-    """The pattern is found in every text; `^` and `$` bind it to the ends, and NULL is fine."""
+    """A check that the pattern is found in every text; `^` and `$` anchor it to the ends, and NULL passes."""
 
     column: str
     pattern: Pattern
 
     @property
     def name(self) -> str:
-        """Its name in reports."""
+        """The check's name in reports."""
         return f"{self.column}.regex"
 
     def __str__(self) -> str:
@@ -79,14 +79,14 @@ class Matches(_Placed):
 
 @dataclass(frozen=True)
 class OneOf(_Placed):
-    """Every value is in the list; NULL is fine."""
+    """A check that every value is in the list; NULL passes."""
 
     column: str
     values: tuple[str | int, ...]
 
     @property
     def name(self) -> str:
-        """Its name in reports."""
+        """The check's name in reports."""
         return f"{self.column}.enum"
 
     def __str__(self) -> str:
@@ -95,14 +95,14 @@ class OneOf(_Placed):
 
 @dataclass(frozen=True)
 class Unique(_Placed):
-    """No value comes twice; in a group of columns NULL is a value like any other, in a single one it does not count."""
+    """A check for duplicates. In a group of columns NULLs count as equal; in a single column they do not count."""
 
     columns: tuple[str, ...]
     is_group: bool = False
 
     @property
     def name(self) -> str:
-        """Its name in reports."""
+        """The check's name in reports."""
         return f"unique_group({', '.join(self.columns)})" if self.is_group else f"{self.columns[0]}.unique"
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class Unique(_Placed):
 
 @dataclass(frozen=True)
 class RowCount(_Placed):
-    """The load has so many rows; None is no bound."""
+    """A check of the number of rows of a load; None leaves a side open."""
 
     at_least: int | None = None
     at_most: int | None = None
@@ -124,14 +124,14 @@ class RowCount(_Placed):
 
 @dataclass(frozen=True)
 class Fresh(_Placed):
-    """The newest value of the column is not older than this, when the run begins."""
+    """A check that the newest value of the column is at most `within` old when the run begins."""
 
     column: str
     within: timedelta
 
     @property
     def name(self) -> str:
-        """Its name in reports."""
+        """The check's name in reports."""
         return f"freshness({self.column})"
 
     def __str__(self) -> str:
@@ -139,12 +139,12 @@ class Fresh(_Placed):
 
 
 RowCheck: TypeAlias = NotNull | Between | Matches | OneOf
-"""Checks that each row passes or fails by itself."""
+"""Checks that each row passes or fails on its own."""
 Check: TypeAlias = RowCheck | Unique | RowCount | Fresh
 
 
 def parse_duration(value: str | int | float | timedelta) -> timedelta:
-    """A length of time from `"90s"`, `"15m"`, `"24h"`, `"7d"`, from seconds or from a timedelta.
+    """Return a duration from `"90s"`, `"15m"`, `"24h"`, `"7d"`, from seconds or from a timedelta.
 
     >>> parse_duration("24h"), parse_duration(90)
     (datetime.timedelta(days=1), datetime.timedelta(seconds=90))
@@ -163,7 +163,7 @@ def parse_duration(value: str | int | float | timedelta) -> timedelta:
 
 
 def shown_duration(length: timedelta) -> str:
-    """As people write it, in its largest whole unit.
+    """Return a duration in its largest whole unit.
 
     >>> shown_duration(timedelta(hours=36)), shown_duration(timedelta(days=2))
     ('36h', '2d')

@@ -1,4 +1,4 @@
-"""Where rows come from and where they go: `Source` and `Target`."""
+"""The ends of a pipeline or stream: `Source` and `Target`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CSV_READ_OPTIONS = (
 )  # fmt: skip
 JSON_READ_OPTIONS = ("schema_infer_max_records", "batch_size")
 _DIALECT = {"csv_delimiter": "delimiter", "csv_header": "has_header", "csv_quote": "quote", "csv_escape": "escape"}
-"""What writing and reading CSV call the same thing."""
+"""The options of `Target` for writing CSV, with the read options of the same meaning."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Source:
     connection: Connection | str | Any
     query: str
     csv_read_options: Mapping[str, Any] | None = None
-    """How a stream reads CSV files: delimiter, quote, escape, comment, has_header …"""
+    """Options for CSV files that a stream reads: delimiter, quote, escape, comment, has_header …"""
     json_read_options: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -40,14 +40,14 @@ class Source:
 
     @classmethod
     def sql(cls, connection: Any, query: str) -> Source:
-        """A query on any connection."""
+        """Return a source that runs a query on any connection."""
         return cls(connection, query)
 
     postgres_query = snowflake_query = bigquery_query = redshift_query = sql
 
     @classmethod
     def table(cls, connection: Any, schema: str, table: str, columns: Iterable[str] | None = None) -> Source:
-        """A whole table, or some of its columns."""
+        """Return a source that reads a table, or some of its columns."""
         chosen = ", ".join(columns) if columns else "*"
         return cls(connection, f"SELECT {chosen} FROM {schema}.{table}")
 
@@ -56,7 +56,7 @@ class Source:
 
 @dataclass(frozen=True)
 class Target:
-    """One target of a fan-out, with its own strategy and write options."""
+    """One target of a pipeline or stream, with its own strategy and write options."""
 
     connection: Connection | str | Any = None
     table: type[ManagedTable] | tuple[str, str] | None = None
@@ -92,17 +92,17 @@ class Target:
 
     @property
     def target_class(self) -> type[ManagedTable] | None:
-        """The declared table, when there is one."""
+        """The declared table; None if the target is not a table class."""
         return self.table if isinstance(self.table, type) else None
 
     @property
     def target_connection(self) -> Any:
-        """The same as `connection`."""
+        """An alias of `connection`."""
         return self.connection
 
     @property
     def write_options(self) -> dict[str, Any]:
-        """The file options that were set; files are written as `csv_read_options` reads them, where nothing else is said."""
+        """The file options that are set; unset CSV options take the values of `csv_read_options`."""
         names = ("partition_by", "parquet_compression", "csv_delimiter", "csv_header", "csv_quote", "csv_escape",
                  "csv_null_value")  # fmt: skip
         said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
@@ -134,7 +134,7 @@ def _check_file_options(target: Target) -> None:
 
 
 def _format_of(target: Target) -> str | None:
-    # A connection given by name tells its format when the run is planned.
+    # The format of a connection given by name is only available when the run is planned.
     return None if isinstance(target.connection, str) else getattr(target.connection, "format", None)
 
 
@@ -150,7 +150,7 @@ def _check_dialect(target: Target) -> None:
 
 
 def _only_for(option: str, wanted: str, file_format: str | None) -> None:
-    # A csv and a json read option may stand together on one Target; only a known format can refuse one of them.
+    # A Target may have both csv and json read options; only a known format rules one of them out.
     if file_format is not None and file_format != wanted and not option.endswith("read_options"):
         raise DeclarationError(f"{option} is for {wanted} files, and this connection holds {file_format}")
     if file_format == "parquet" and option.endswith("read_options"):
@@ -158,7 +158,7 @@ def _only_for(option: str, wanted: str, file_format: str | None) -> None:
 
 
 def check_read_options(what: str, options: Mapping[str, Any] | None, known: Sequence[str]) -> None:
-    """Refuse unknown or mistyped read options, naming the nearest."""
+    """Raise DeclarationError for unknown or mistyped read options, suggesting the nearest name."""
     for key, value in (options or {}).items():
         if key not in known:
             raise DeclarationError(f"{what} does not know {key!r}", hint=did_you_mean(key, known))

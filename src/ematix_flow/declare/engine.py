@@ -1,4 +1,4 @@
-"""Which engine a pipeline asks for, and the clusters it names."""
+"""The engine that a pipeline selects, and the addresses of its clusters."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PORTS_NEEDED = ("spark", "dns")
 
 @dataclass(frozen=True)
 class EngineWish:
-    """What somebody said about the engine; None and () where they said nothing.
+    """The keywords `engine=` and `peers=`; None and () where they are not given.
 
     >>> wish("distributed", ["spark://head:7077"])
     EngineWish(engine='distributed', peers=('spark://head:7077',))
@@ -28,7 +28,7 @@ class EngineWish:
 
 
 def wish(engine: object, peers: object) -> EngineWish:
-    """Check the keywords `engine=` and `peers=`, wherever they were written."""
+    """Check the keywords `engine=` and `peers=` of any declaration or configuration, and return them as one value."""
     if engine is not None and engine not in ENGINES:
         raise DeclarationError(f"engine={engine!r} is not known", hint=did_you_mean(str(engine), ENGINES))
     listed = _listed(peers)
@@ -40,7 +40,7 @@ def wish(engine: object, peers: object) -> EngineWish:
 
 
 def check_peer(peer: object) -> None:
-    """One address of a cluster; what a `${…}` stands for is seen when it is used."""
+    """Raise DeclarationError unless `peer` is the address of a cluster; a `${…}` in it is not resolved here."""
     try:
         parts = urlsplit(peer) if isinstance(peer, str) else None
     except ValueError:  # brackets that do not close
@@ -57,7 +57,7 @@ def check_peer(peer: object) -> None:
 
 
 def _instead(parts: SplitResult | None) -> str | None:
-    """The address of a Spark master to write for one of a worker over HTTP, or of a service inside Kubernetes."""
+    """Return the address of a Spark master to suggest for an HTTP address or a Kubernetes service, else None."""
     if parts is None or not parts.hostname:
         return None
     if parts.scheme in ("http", "https"):

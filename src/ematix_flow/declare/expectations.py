@@ -1,4 +1,4 @@
-"""Expectations: the tester `t` that a user's function says its checks to, and what a pipeline says about quality."""
+"""Expectations: the tester `t` on which a user's function declares checks, and a pipeline's quality keywords."""
 
 from __future__ import annotations
 
@@ -42,16 +42,16 @@ _DOCUMENTS = ("json", "jsonb")
 
 
 class ExpectationError(DeclarationError, TypeError):
-    """A check that cannot be asked of its column, or something that is no function of a tester."""
+    """Raised for a check that does not fit its column, or for `expectations=` that is no function of a tester."""
 
 
 class UnknownCheck(DeclarationError, AttributeError):
-    """A check that nobody knows; names the nearest one."""
+    """Raised for an unknown check; suggests the nearest name."""
 
 
 @dataclass(frozen=True)
 class QualitySpec:
-    """What a pipeline says about its data beside the checks themselves."""
+    """The quality keywords of a pipeline, besides the checks themselves."""
 
     on_failure: str = WARN
     alert_on_warn: bool = False
@@ -60,7 +60,7 @@ class QualitySpec:
 
 
 class Tester:
-    """What an `expectations=` function gets: it says here what the rows of a load must look like.
+    """The argument of an `expectations=` function, which declares on it the checks of a load's rows.
 
     >>> from ematix_flow.declare.types import BigInt, Text
     >>> t = Tester({"id": BigInt(), "city": Text()}, of="shop.people")
@@ -77,15 +77,15 @@ class Tester:
 
     @property
     def checks(self) -> tuple[Check, ...]:
-        """Everything that was asked for, in order, each once."""
+        """The declared checks, in order, without duplicates."""
         return tuple(self._checks)
 
     def column(self, name: str) -> ColumnTester:
-        """One column of the table: `t.column("amount").not_null().between(0, 100)`."""
+        """Return the tester of one column of the table: `t.column("amount").not_null().between(0, 100)`."""
         return ColumnTester(self, name, self._type(name))
 
     def row_count(self, *, at_least: int | None = None, at_most: int | None = None) -> None:
-        """So many rows in one load."""
+        """Require a minimum or maximum number of rows in one load."""
         where = caller()
         bounds = [bound for bound in (at_least, at_most) if bound is not None]
         if not bounds:
@@ -98,7 +98,7 @@ class Tester:
         self.add(RowCount(at_least, at_most, where=where))
 
     def unique(self, columns: Sequence[str]) -> None:
-        """No combination of these columns comes twice in one load; NULL is a value like any other."""
+        """Require that no combination of these columns occurs twice in one load; NULLs count as equal."""
         where = caller()
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         if not names:
@@ -108,12 +108,12 @@ class Tester:
         self.add(Unique(names, is_group=True, where=where))
 
     def freshness(self, column: str, *, within: str | int | float | timedelta = "24h") -> None:
-        """The newest value, of the load or of the table, is not older than this."""
+        """Require that the newest value, of the load or of the table, is at most `within` old."""
         where = caller()
         self.add(fresh(column, self._type(column), within, where))
 
     def add(self, check: Check) -> None:
-        """Ask for a check, once."""
+        """Add a check unless it is declared already."""
         if check not in self._checks:
             self._checks.append(check)
 
@@ -131,7 +131,7 @@ class Tester:
 
 
 class ColumnTester:
-    """The checks of one column; each gives the tester back, so that they can be chained."""
+    """The checks of one column; each method returns the tester, so that calls can be chained."""
 
     def __init__(self, tester: Tester, name: str, column_type: ColumnType) -> None:
         self._tester = tester
@@ -139,17 +139,17 @@ class ColumnTester:
         self._type = column_type
 
     def not_null(self) -> ColumnTester:
-        """No row has NULL here."""
+        """Require that no row has NULL here."""
         return self._with(NotNull(self._name, where=caller()))
 
     def unique(self) -> ColumnTester:
-        """No value comes twice in one load; NULL does not count."""
+        """Require that no value occurs twice in one load; NULLs are not compared."""
         where = caller()
         refuse_documents(self._name, self._type, where)
         return self._with(Unique((self._name,), where=where))
 
     def between(self, low: Bound | None, high: Bound | None) -> ColumnTester:
-        """Every value lies between the bounds, which belong to it; None for no bound on one side."""
+        """Require that every value lies between two inclusive bounds; None leaves a side open."""
         where = caller()
         if low is None and high is None:
             raise ExpectationError(f"{self._name}.between needs a bound", where=where)
@@ -159,7 +159,7 @@ class ColumnTester:
         return self._with(Between(self._name, least, most, where=where))
 
     def regex(self, pattern: str) -> ColumnTester:
-        """The pattern is found in every text; `^` and `$` bind it to the ends."""
+        """Require that the pattern is found in every text; `^` and `$` anchor it to the ends."""
         where = caller()
         if self._type.kind not in (*_TEXTS, "uuid"):
             raise _not_for("regex", "texts", self._name, self._type, where)
@@ -178,7 +178,7 @@ class ColumnTester:
         return self._with(Matches(self._name, parsed, where=where))
 
     def is_in(self, values: Sequence[str | int]) -> ColumnTester:
-        """Every value is one of these."""
+        """Require that every value is one of these."""
         where = caller()
         wanted: type = int if self._type.kind in _INTEGERS else str
         if self._type.kind not in (*_TEXTS, *_INTEGERS, "uuid"):
@@ -200,7 +200,7 @@ class ColumnTester:
 
 
 def quality_from(options: PipelineOptions) -> QualitySpec:
-    """What the keywords of a pipeline say, checked."""
+    """Return a pipeline's quality keywords, checked."""
     policy = options.on_quality_failure
     if policy not in POLICIES:
         raise DeclarationError(f"on_quality_failure={policy!r} is not known", hint='use "warn" or "fail"')
@@ -213,14 +213,14 @@ def quality_from(options: PipelineOptions) -> QualitySpec:
 
 
 def checks_for(table: TableSpec, options: PipelineOptions, where: Location | None) -> tuple[Check, ...]:
-    """The checks of one target: those of the user's function, and the freshness of its column."""
+    """Return the checks of one target: those of the user's function, and the freshness of its column."""
     return checks_of(table, options.expectations, options.freshness_column, options.freshness_sla, where)
 
 
 def checks_of(table: TableSpec, expectations: Any, freshness_column: str | None,
               freshness_sla: str | int | float | timedelta | None, where: Location | None,
               promises: Sequence[Check] = ()) -> tuple[Check, ...]:  # fmt: skip
-    """Return `promises`, what the user's function asks of the table, and the freshness of its column, each once."""
+    """Return `promises`, the checks of the user's function and the freshness check, without duplicates."""
     columns = {column.name: column.type for column in table.columns}
     tester = Tester(columns, of=table.qualified)
     for check in promises:
@@ -238,7 +238,7 @@ def checks_of(table: TableSpec, expectations: Any, freshness_column: str | None,
 
 
 def promises_of(table: TableSpec) -> tuple[Check, ...]:
-    """Return what a declaration itself promises: columns without NULL, and keys whose values come once.
+    """Return the checks that a table's declaration implies: columns without NULL, and unique keys.
 
     >>> from ematix_flow.declare.types import BigInt, Column, Text
     >>> columns = (Column(BigInt(), False, True, "id"), Column(Text(), True, False, "city"))
@@ -273,13 +273,13 @@ def _takes_one(function: Callable[..., Any]) -> bool:
         inspect.signature(function).bind(None)
     except TypeError:
         return False
-    except ValueError:  # a builtin whose parameters nobody knows
+    except ValueError:  # a builtin without a known signature
         return True
     return True
 
 
 def _line_of(exc: BaseException) -> Location | None:
-    """The last line of the user's own that an error went through."""
+    """Return the innermost line of the user's code in an error's traceback, else None."""
     found, trace = None, exc.__traceback__
     while trace is not None:
         if not is_ours(trace.tb_frame.f_code.co_filename):
@@ -289,7 +289,7 @@ def _line_of(exc: BaseException) -> Location | None:
 
 
 def fresh(column: str, kind: ColumnType, within: str | int | float | timedelta, where: Location | None) -> Fresh:
-    """The check of a column's newest value."""
+    """Return the check of a column's newest value."""
     if kind.kind not in (*_MOMENTS, "date"):
         raise _not_for("freshness", "dates and timestamps", column, kind, where)
     try:
@@ -299,7 +299,7 @@ def fresh(column: str, kind: ColumnType, within: str | int | float | timedelta, 
 
 
 def bound(column: str, kind: ColumnType, given: Any, where: Location | None) -> Any:
-    """A bound as a value of the column's type."""
+    """Return a bound as a value of the column's type; raise ExpectationError if it is none."""
     found: Any = None
     if kind.kind in _NUMBERS:
         found = _number(given, kind.kind)
@@ -317,14 +317,14 @@ def bound(column: str, kind: ColumnType, given: Any, where: Location | None) -> 
 
 
 def refuse_documents(column: str, kind: ColumnType, where: Location | None) -> None:
-    """Documents have no equality that all engines share."""
+    """Raise ExpectationError for a document column: engines do not agree on equality of documents."""
     if kind.kind in _DOCUMENTS:
         raise _not_for("unique", "columns whose values can be compared", column, kind, where)
 
 
 def unknown(of: str, name: str, valid: Sequence[str]) -> UnknownCheck:
-    """The error for a check that is not there."""
-    if name.startswith("_"):  # asked by Python itself or by a tool, which expect a plain answer
+    """Return the error for an unknown check."""
+    if name.startswith("_"):  # looked up by Python itself or by a tool, which expect a plain AttributeError
         raise AttributeError(name)
     return UnknownCheck(f"{of} has no check {name!r}", where=caller(), hint=did_you_mean(name, valid))
 
@@ -338,7 +338,7 @@ def _number(given: Any, kind: str) -> int | float | Decimal | None:
         return None
     if kind != "float":
         return given
-    try:  # what the column itself makes of it: engines compare in four bytes or in eight
+    try:  # the value that the column stores: engines compare in four bytes or in eight
         return float(struct.unpack("<f", struct.pack("<f", float(given)))[0])
     except OverflowError:
         return None
@@ -354,7 +354,7 @@ def _date(given: Any) -> date | None:
 
 
 def _moment(given: Any) -> datetime | None:
-    """A time without a zone is UTC."""
+    """Return the value as an instant in UTC, None if it is none; a time without a zone is UTC."""
     try:
         found = datetime.fromisoformat(given.replace("Z", "+00:00")) if isinstance(given, str) else given
     except ValueError:

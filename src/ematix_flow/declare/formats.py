@@ -1,4 +1,4 @@
-"""Date and time formats in PostgreSQL's notation, read into parts and checked when they are declared."""
+"""Date and time formats in PostgreSQL's notation, parsed and checked when they are declared."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ DEFAULT_DATE_FORMATS = ("YYYY-MM-DD", "YYYYMMDD", "MM/DD/YYYY")
 
 @dataclass(frozen=True)
 class Part:
-    """A piece of a format: a token such as `YYYY`, or text that stands for itself."""
+    """A part of a format: a token such as `YYYY`, or literal text."""
 
     text: str
     is_token: bool
@@ -39,7 +39,7 @@ class Part:
 
 @lru_cache(maxsize=256)
 def parse_format(text: str) -> tuple[Part, ...]:
-    """The parts of a format; raises DeclarationError for anything that has no one meaning.
+    """Return the parts of a format; raise DeclarationError for an ambiguous or unsupported one.
 
     >>> [part.text for part in parse_format("YYYY-MM")]
     ['YYYY', '-', 'MM']

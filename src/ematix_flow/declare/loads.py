@@ -25,33 +25,33 @@ MODES = ("append", "truncate", "merge", "scd1", "scd2")
 
 
 class ModeError(DeclarationError, TypeError):
-    """A mode that is missing or does not go with its options."""
+    """Raised for a mode that is missing or does not fit its options."""
 
 
 class UnknownMode(DeclarationError, NotImplementedError):
-    """A mode nobody offers."""
+    """Raised for a mode that does not exist."""
 
 
 @dataclass(frozen=True)
 class LoadSpec:
-    """What one target wants."""
+    """The declared load of one target."""
 
     table: TableSpec
     connection: Any
     strategy: Strategy
     mode: str = ""
-    """The strategy's name as it was written: scd1 is a merge."""
+    """The strategy's name as the user wrote it: scd1 is a merge."""
     keys_reason: str = ""
     compare_reason: str = ""
     column_map: Mapping[str, str] = field(default_factory=dict)
     write_options: Mapping[str, Any] = field(default_factory=dict)
     max_delete_fraction: float = 0.5
     checks: tuple[Check, ...] = ()
-    """What its rows must look like before they are published."""
+    """The checks that its rows must pass before they are published."""
 
 
 def load_for(item: Any, options: PipelineOptions, where: Location | None) -> LoadSpec:
-    """The load of one `target=` class or one `Target` of a fan-out."""
+    """Return the load of one `target=` class or one `Target`."""
     target = item if isinstance(item, Target) else Target(table=item)
     table = target.table
     if not (isinstance(table, type) and issubclass(table, ManagedTable)):
@@ -76,7 +76,7 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
 
 
 def _with_event_time(spec: TableSpec, strategy: Strategy) -> TableSpec:
-    """The columns that are read: those of the table, and the event's where only the source has it."""
+    """Return the columns to read: those of the table, and the event time if only the source has it."""
     if not isinstance(strategy, Scd2) or strategy.event_time is None or strategy.keeps_event_time:
         return spec
     return replace(spec, columns=(*spec.columns, Column(TimestampTZ(), nullable=False, name=strategy.event_time)))
@@ -84,7 +84,7 @@ def _with_event_time(spec: TableSpec, strategy: Strategy) -> TableSpec:
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user said about one load, before keys are resolved."""
+    """The user's options for one load, before keys are resolved."""
 
     mode: str | None
     keys: Sequence[str] | None = None
@@ -108,7 +108,7 @@ def _wishes(target: Target, options: PipelineOptions) -> Wishes:
 
 
 def strategy_for(spec: TableSpec, wishes: Wishes, where: Location | None) -> tuple[Strategy, str, str]:
-    """The strategy with its keys and columns, and why these."""
+    """Return the strategy with its keys and columns, and the reasons for the keys and the compared columns."""
     if wishes.mode is None:
         raise ModeError("mode= is missing", hint='one of "append", "truncate", "merge", "scd2"')
     if wishes.mode not in MODES:
@@ -154,7 +154,7 @@ def _scd2(
 
 
 def resolve_keys(spec: TableSpec, asked: Sequence[str] | None, where: Location | None) -> tuple[tuple[str, ...], str]:
-    """Merge keys in the documented order: keys=, __merge_keys__, first natural key, pk()."""
+    """Return merge keys and their origin, in the documented order: keys=, __merge_keys__, first natural key, pk()."""
     if asked:
         return _named(spec, asked, "keys"), "keys= on the pipeline"
     primary = spec.primary_key
@@ -201,7 +201,7 @@ def _deletes(wishes: Wishes) -> Deletes | None:
 
 
 def incremental_from(options: PipelineOptions, loads: Sequence[LoadSpec]) -> Incremental | None:
-    """The incremental read, from either spelling."""
+    """Return the incremental read, from either spelling of its column; None for a full read."""
     column = options.watermark_column or options.incremental_column
     if column is None:
         if options.incremental:
@@ -223,7 +223,7 @@ def incremental_from(options: PipelineOptions, loads: Sequence[LoadSpec]) -> Inc
 
 
 def duration(value: Any, option: str) -> timedelta | None:
-    """A timedelta from a timedelta or from seconds."""
+    """Return a timedelta from a timedelta or from seconds."""
     if value is None or isinstance(value, timedelta):
         return value
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:

@@ -1,4 +1,4 @@
-"""Markers inside `Annotated[...]` that say what a column is for."""
+"""Markers inside `Annotated[...]` that give a column its role."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ class Nullable:
 
 
 def pk(**options: Any) -> PrimaryKey:
-    """The column belongs to the primary key: `Annotated[BigInt, pk()]`."""
+    """Mark the column as part of the primary key: `Annotated[BigInt, pk()]`."""
     return PrimaryKey(tuple(sorted(options.items())))
 
 
 def natural_key(group: str = "") -> NaturalKey:
-    """The column belongs to a unique business key; merge and scd2 use the first group when no key is named."""
+    """Mark the column as part of a unique business key; merge and scd2 use the first group unless keys are given."""
     return NaturalKey(group)
 
 
 def nullable() -> Nullable:
-    """The column takes NULL, the same as `T | None`."""
+    """Mark the column as nullable, the same as `T | None`."""
     return Nullable()

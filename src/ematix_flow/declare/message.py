@@ -1,4 +1,4 @@
-"""A message of a broker that fired a workflow, as the functions of its jobs get it."""
+"""The broker message that fired a workflow, as the functions of its jobs receive it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from datetime import datetime
 from typing import Any
 
 MOST_BYTES = 1_000_000
-"""The longest value that travels with a requested run; a longer one stays at its broker."""
+"""The longest value in bytes that is stored with a requested run; a longer one stays at its broker."""
 
 
 @dataclass(frozen=True)
 class Message:
-    """One message: what it says, and where it was.
+    """One message: its content and its position at the broker.
 
     >>> Message(b'{"file": "a.csv"}', "arrivals-0@7").json()
     {'file': 'a.csv'}
@@ -24,26 +24,26 @@ class Message:
     value: bytes | None
     """None where the message has no value, or one of more than a million bytes."""
     position: str
-    """The place at the broker by which a second delivery is recognised."""
+    """The position at the broker, which identifies a second delivery."""
     source: str = ""
     """The topic or queue."""
     key: bytes | None = None
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: datetime | None = None
     size: int = 0
-    """Bytes of the value, also where it does not travel with the run."""
+    """The size of the value in bytes, also where it is not stored with the run."""
 
     @property
     def text(self) -> str | None:
-        """The value as text in UTF-8."""
+        """The value, decoded as UTF-8."""
         return None if self.value is None else self.value.decode()
 
     def json(self) -> Any:
-        """The value, read as JSON."""
+        """Return the value, parsed as JSON."""
         return None if self.value is None else json.loads(self.value)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields as a dict for JSON."""
         value = self.value if self.value is None or len(self.value) <= MOST_BYTES else None
         return {
             "value": _coded(value),
@@ -57,7 +57,7 @@ class Message:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Message:
-        """Return the message behind `to_dict()`."""
+        """Return the message from the result of `to_dict()`."""
         moment = told.get("timestamp")
         return cls(
             _decoded(told.get("value")),

@@ -1,4 +1,4 @@
-"""Checks of what normalizers are given, made where they are declared."""
+"""Validation of the arguments of normalizers, at their declaration; each check raises DeclarationError."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ZONE = re.compile(r"(?:UTC|GMT|[A-Za-z_]+(?:/[A-Za-z0-9_+-]+)+)\Z")
 
 
 def require_text(value: object, *, of: str) -> None:
-    """Text without NUL, which no database stores."""
+    """Require text without NUL, which no database stores."""
     if not isinstance(value, str):
         raise DeclarationError(f"{of} takes text, not {value!r}")
     if "\0" in value:
@@ -25,13 +25,13 @@ def require_text(value: object, *, of: str) -> None:
 
 
 def require_whole(value: object, *, of: str, low: int, high: int) -> None:
-    """A whole number inside its limits."""
+    """Require a whole number between the limits, which are inclusive."""
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise DeclarationError(f"{of} takes a whole number from {low} to {high}, not {value!r}")
 
 
 def require_failure_pair(on_failure: object, default: object, *, of: str) -> None:
-    """`on_failure="default"` and a default belong together."""
+    """Require a default exactly with `on_failure="default"`."""
     if on_failure not in _FAILURES:
         raise DeclarationError(f"{of} does not know on_failure={on_failure!r}", hint="use null, default or error")
     if (on_failure == "default") != (default is not None):
@@ -43,7 +43,7 @@ def require_failure_pair(on_failure: object, default: object, *, of: str) -> Non
 def wanted_formats(
     one: str | None, several: tuple[str, ...] | None, *, defaults: tuple[str, ...], of: str
 ) -> tuple[str, ...]:
-    """The formats that were asked for, or the usual ones."""
+    """Return the given formats, or else the defaults."""
     if one is not None and several is not None:
         raise DeclarationError(f"{of} was given both format and formats", hint="give one of them")
     if several is not None and not several:
@@ -52,7 +52,7 @@ def wanted_formats(
 
 
 def require_formats(formats: tuple[str, ...], *, on_failure: str, of: str) -> None:
-    """Formats every engine understands; with on_failure="error" there is exactly one to blame."""
+    """Require formats that every engine supports; `on_failure="error"` needs exactly one."""
     for text in formats:
         require_text(text, of=of)
         parse_format(text)
@@ -63,7 +63,7 @@ def require_formats(formats: tuple[str, ...], *, on_failure: str, of: str) -> No
 
 
 def require_no_offset(formats: tuple[str, ...]) -> None:
-    """A date has no offset."""
+    """Require formats without an offset, which a date does not have."""
     for text in formats:
         if any(part.is_token and part.text == "OF" for part in parse_format(text)):
             raise DeclarationError(
@@ -73,7 +73,7 @@ def require_no_offset(formats: tuple[str, ...]) -> None:
 
 
 def require_zone(name: object) -> None:
-    """The name of a zone that all engines mean alike: offsets and abbreviations are read differently by some."""
+    """Require a time zone name that all engines read alike, as they do not for offsets and abbreviations."""
     if not isinstance(name, str) or not _ZONE.match(name) or not _known_zone(name):
         raise DeclarationError(
             f"to_timezone does not know the zone {name!r}", hint="use a name such as Europe/Berlin or UTC"
@@ -86,12 +86,12 @@ def _known_zone(name: str) -> bool:
     try:
         zoneinfo.ZoneInfo(name)
     except (KeyError, ValueError, OSError):
-        return not zoneinfo.available_timezones()  # a machine without zone data cannot say
+        return not zoneinfo.available_timezones()  # a machine without zone data cannot check
     return True
 
 
 def require_literal(value: object, *, of: str) -> None:
-    """A value that can be written down in SQL."""
+    """Require a value that can be written as an SQL literal."""
     if isinstance(value, str):
         require_text(value, of=of)
     elif isinstance(value, float):
@@ -113,7 +113,7 @@ def _require_finite(finite: bool, value: object, *, of: str) -> None:
 
 
 def require_bounds(low: Any, high: Any) -> None:
-    """Two bounds in order; None leaves one side open."""
+    """Require at least one bound, and two in ascending order; None leaves a side open."""
     if low is None and high is None:
         raise DeclarationError("clamp(None, None) has no bound", hint="give at least one")
     for bound in (low, high):
@@ -134,7 +134,7 @@ def _comparable(bound: Any) -> Any:
 
 
 def require_words(truthy: Sequence[str], falsy: Sequence[str]) -> None:
-    """Words for true and for false, none for both."""
+    """Require words for true and false, none of them for both."""
     for word in (*truthy, *falsy):
         require_text(word, of="parse_bool")
     both = {word.lower() for word in truthy} & {word.lower() for word in falsy}
@@ -145,14 +145,14 @@ def require_words(truthy: Sequence[str], falsy: Sequence[str]) -> None:
 
 
 def require_sql(text: object, *, of: str) -> None:
-    """An SQL expression that is not empty."""
+    """Require a non-empty SQL expression."""
     require_text(text, of=of)
     if not str(text).strip():
         raise DeclarationError(f"{of} needs an SQL expression")
 
 
 def require_fits(value: Decimal, *, precision: int, scale: int) -> None:
-    """A default that the column's numeric type can hold."""
+    """Require a default that the column's numeric type can store."""
     with localcontext() as context:
         context.prec = 100
         rounded = value.quantize(Decimal(1).scaleb(-scale), rounding=ROUND_HALF_UP)
@@ -161,7 +161,7 @@ def require_fits(value: Decimal, *, precision: int, scale: int) -> None:
 
 
 def as_decimal(value: object, *, of: str) -> Decimal:
-    """A default given as a number or as its text."""
+    """Return a default, given as a number or its text, as a Decimal."""
     try:
         number = Decimal(repr(value) if isinstance(value, float) else str(value))
     except ArithmeticError as exc:
@@ -171,7 +171,7 @@ def as_decimal(value: object, *, of: str) -> Decimal:
 
 
 def as_datetime(value: object, *, of: str) -> datetime:
-    """A default given as a datetime, a date or ISO text."""
+    """Return a default, given as a datetime, a date or ISO text, as a datetime."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
@@ -183,7 +183,7 @@ def as_datetime(value: object, *, of: str) -> datetime:
 
 
 def as_date(value: object, *, of: str) -> date:
-    """A default given as a date or ISO text."""
+    """Return a default, given as a date or ISO text, as a date."""
     if isinstance(value, date) and not isinstance(value, datetime):
         return value
     try:

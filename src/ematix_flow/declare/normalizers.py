@@ -1,4 +1,4 @@
-"""Normalizers: what happens to a column's values between the source and the table.
+"""Normalizers: the steps that change a column's values between the source and the table.
 
 They stand in a column's annotation and apply from left to right. Each keeps NULL as NULL unless it is about NULL
 (`default`, `not_null_or`, `on_failure="default"`), and gives the same value in Spark and in every database.
@@ -25,14 +25,14 @@ TRUNCATIONS = (
 
 
 class Normalizer:
-    """A step of a column's normalization; equal when it reads the same."""
+    """A step of a column's normalization; equal to another if their representations are equal."""
 
     call: ClassVar[str]
     rendered: ClassVar[Callable[[Sequence[Any], str], str]]
-    """How a chain is written in PostgreSQL's words; `ematix_flow.normalize` knows."""
+    """The renderer of a chain for PostgreSQL, which `ematix_flow.normalize` sets when it is imported."""
 
     def to_sql(self, col: str) -> str:
-        """The PostgreSQL expression that this step makes of a column."""
+        """Return the PostgreSQL expression of this step for a column."""
         return Normalizer.rendered([self], col)
 
     def __repr__(self) -> str:
@@ -45,7 +45,7 @@ class Normalizer:
                 given.append(f"{field.name}={value!r}")
         return f"{self.call}({', '.join(given)})"
 
-    # By what is written, because 1 == True == 1.0 would make default(1) and default(True) the same annotation.
+    # By representation, because 1 == True == 1.0 would make default(1) and default(True) the same annotation.
     def __eq__(self, other: object) -> bool:
         return type(self) is type(other) and repr(self) == repr(other)
 
@@ -55,56 +55,56 @@ class Normalizer:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Trim(Normalizer):
-    """Spaces at both ends go away."""
+    """Removes spaces at both ends."""
 
     call = "trim"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Lower(Normalizer):
-    """Lower case."""
+    """Converts to lower case."""
 
     call = "lower"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Upper(Normalizer):
-    """Upper case."""
+    """Converts to upper case."""
 
     call = "upper"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EmptyToNull(Normalizer):
-    """The empty text becomes NULL."""
+    """Replaces the empty text by NULL."""
 
     call = "empty_to_null"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WhitespaceToNull(Normalizer):
-    """Text of nothing but spaces becomes NULL, other text is trimmed."""
+    """Replaces text that consists only of spaces by NULL; trims other text."""
 
     call = "whitespace_to_null"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EmailNormalize(Normalizer):
-    """Trimmed and in lower case."""
+    """Trims and converts to lower case."""
 
     call = "email_normalize"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PhoneNormalize(Normalizer):
-    """Only digits and plus signs stay."""
+    """Keeps only digits and plus signs."""
 
     call = "phone_normalize"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Replace(Normalizer):
-    """Every occurrence of a text becomes another."""
+    """Replaces every occurrence of a text by another."""
 
     call = "replace"
     old: str
@@ -119,7 +119,7 @@ class Replace(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class RegexReplace(Normalizer):
-    """What a regular expression matches becomes another text; flags: g = everywhere, i = any case."""
+    """Replaces the matches of a regular expression by a text; flags: g = all matches, i = any case."""
 
     call = "regex_replace"
     pattern: str
@@ -139,7 +139,7 @@ class RegexReplace(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Truncate(Normalizer):
-    """At most `n` characters stay."""
+    """Keeps at most `n` characters."""
 
     call = "truncate"
     n: int
@@ -150,7 +150,7 @@ class Truncate(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParseTimestamp(Normalizer):
-    """Text becomes an instant."""
+    """Parses text as an instant."""
 
     call = "parse_timestamp"
     format: str | None = None
@@ -167,16 +167,16 @@ class ParseTimestamp(Normalizer):
         object.__setattr__(self, "formats", formats)
 
     def __repr__(self) -> str:
-        return str(self.__dict__["written"])  # as it was asked for, whatever is tried
+        return str(self.__dict__["written"])  # as the user wrote it, without the default formats
 
     def wanted(self) -> tuple[str, ...]:
-        """The formats to try, in order."""
+        """Return the formats to try, in order."""
         return checks.wanted_formats(self.format, self.formats, defaults=DEFAULT_TIMESTAMP_FORMATS, of=self.call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParseDate(Normalizer):
-    """Text becomes a date."""
+    """Parses text as a date."""
 
     call = "parse_date"
     format: str | None = None
@@ -194,16 +194,16 @@ class ParseDate(Normalizer):
         object.__setattr__(self, "formats", formats)
 
     def __repr__(self) -> str:
-        return str(self.__dict__["written"])  # as it was asked for, whatever is tried
+        return str(self.__dict__["written"])  # as the user wrote it, without the default formats
 
     def wanted(self) -> tuple[str, ...]:
-        """The formats to try, in order."""
+        """Return the formats to try, in order."""
         return checks.wanted_formats(self.format, self.formats, defaults=DEFAULT_DATE_FORMATS, of=self.call)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ToTimezone(Normalizer):
-    """An instant becomes the wall clock of a zone, a wall clock of that zone becomes an instant."""
+    """Converts an instant to the wall clock time of a zone, or a wall clock time of that zone to an instant."""
 
     call = "to_timezone"
     tz: str
@@ -214,7 +214,7 @@ class ToTimezone(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DateTrunc(Normalizer):
-    """The start of the second, hour, day, week (Monday), … in UTC."""
+    """Truncates to the start of the second, hour, day, week (Monday), … in UTC."""
 
     call = "date_trunc"
     precision: str
@@ -228,7 +228,7 @@ class DateTrunc(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParseInt(Normalizer):
-    """Text of digits becomes a 64-bit integer."""
+    """Parses text of digits as a 64-bit integer."""
 
     call = "parse_int"
     on_failure: OnFailure = "null"
@@ -242,7 +242,7 @@ class ParseInt(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParseNumeric(Normalizer):
-    """Text becomes a decimal number, rounded half away from zero; one too large is a failure."""
+    """Parses text as a decimal number, rounded half away from zero; a number that is too large is a failure."""
 
     call = "parse_numeric"
     precision: int
@@ -260,7 +260,7 @@ class ParseNumeric(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Round(Normalizer):
-    """Rounded to `precision` decimals, half away from zero."""
+    """Rounds to `precision` decimals, half away from zero."""
 
     call = "round"
     precision: int
@@ -271,7 +271,7 @@ class Round(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Clamp(Normalizer):
-    """Nothing below `low`, nothing above `high`; a bound given as text is an SQL expression."""
+    """Limits the value to `low` and `high`; a bound given as text is an SQL expression."""
 
     call = "clamp"
     low: Any
@@ -283,7 +283,7 @@ class Clamp(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ParseBool(Normalizer):
-    """Words become true or false, other text NULL."""
+    """Converts words to true or false, other text to NULL."""
 
     call = "parse_bool"
     truthy: tuple[str, ...] = ("true", "1", "yes", "y")
@@ -295,7 +295,7 @@ class ParseBool(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Default(Normalizer):
-    """NULL becomes a value."""
+    """Replaces NULL by a value."""
 
     call = "default"
     value: Any
@@ -306,7 +306,7 @@ class Default(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class NullIf(Normalizer):
-    """A value becomes NULL."""
+    """Replaces a value by NULL."""
 
     call = "nullif"
     value: Any
@@ -317,7 +317,7 @@ class NullIf(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sql(Normalizer):
-    """An SQL expression in which the word `col` stands for the value so far."""
+    """Applies an SQL expression in which the word `col` stands for the value so far."""
 
     call = "sql"
     expression: str
@@ -328,7 +328,7 @@ class Sql(Normalizer):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Derive(Normalizer):
-    """An SQL expression over the source's columns takes the column's place."""
+    """Replaces the column by an SQL expression over the source's columns."""
 
     call = "derive"
     expression: str
@@ -338,12 +338,12 @@ class Derive(Normalizer):
 
 
 def is_normalizer(marker: object) -> bool:
-    """Whether a marker of an annotation is a normalizer."""
+    """Return whether a marker of an annotation is a normalizer."""
     return isinstance(marker, Normalizer)
 
 
 def check_chain(markers: Sequence[object]) -> tuple[Normalizer, ...]:
-    """The normalizers among a column's markers; raises DeclarationError where `derive` is not the first of them."""
+    """Return the normalizers of a column's markers; raise DeclarationError if `derive` is not the first of them."""
     chain = tuple(marker for marker in markers if isinstance(marker, Normalizer))
     for marker in chain[1:]:
         if isinstance(marker, Derive):

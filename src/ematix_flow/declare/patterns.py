@@ -1,4 +1,4 @@
-"""Regular expressions that every engine reads alike: parsed once, written for each engine."""
+"""Regular expressions that every engine interprets alike: parsed once, written for each engine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _QUANTIFIER = re.compile(r"(?:[*+?]|\{[0-9]+(?:,[0-9]*)?\})[?+]?")
 
 @dataclass(frozen=True)
 class Atom:
-    """One piece of a pattern; `what` says how an engine has to write `text`."""
+    """One element of a pattern; `what` determines how an engine writes `text`."""
 
     what: Literal["char", "class", "any", "start", "end", "edge", "no_edge", "open", "close", "or", "repeat"]
     text: str
@@ -37,48 +37,48 @@ class Atom:
 
 @dataclass(frozen=True)
 class Pattern:
-    """A regular expression read once: `^` and `$` are the ends of the text, `.` is any character, `\\d` is ASCII."""
+    """A parsed regular expression: `^` and `$` are the ends of the text, `.` is any character, `\\d` is ASCII."""
 
     source: str
     atoms: tuple[Atom, ...]
 
     @property
     def groups(self) -> int:
-        """How many capturing groups it has."""
+        """The number of capturing groups."""
         return sum(atom == Atom("open", "(") for atom in self.atoms)
 
     @property
     def looks_around(self) -> bool:
-        """Whether it looks ahead or behind."""
+        """Whether it contains a lookahead or lookbehind."""
         return any(atom.what == "open" and atom.text in _LOOKING for atom in self.atoms)
 
     @property
     def depends_on_order(self) -> bool:
-        """Whether a search for the longest match finds something else than a search in the order written."""
+        """Whether the longest match may differ from the first match in the order of the alternatives."""
         repeats = [atom.text for atom in self.atoms if atom.what == "repeat"]
         lazy = [text.endswith("?") and len(text) > 1 for text in repeats]
         return (any(lazy) and not all(lazy)) or _earlier_is_prefix(self.atoms)
 
     def write(self, flavour: Flavour) -> str:
-        """The pattern in an engine's own notation."""
+        """Return the pattern in an engine's own notation."""
         return "".join(_write(atom, flavour) for atom in self.atoms)
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """What a match is replaced by: text, and numbers of groups (0 is the whole match)."""
+    """The replacement of a match: text, and numbers of groups (0 is the whole match)."""
 
     parts: tuple[str | int, ...]
 
     @property
     def takes_groups(self) -> bool:
-        """Whether it repeats a part of the match."""
+        """Whether it refers to a group or to the whole match."""
         return any(isinstance(part, int) for part in self.parts)
 
 
 @lru_cache(maxsize=256)
 def parse_pattern(source: str, *, ignore_case: bool = False, may_match_empty: bool = False) -> Pattern:
-    """Read a pattern; raises DeclarationError for what not every engine can do alike.
+    """Parse a pattern; raise DeclarationError for one that not every engine supports alike.
 
     >>> parse_pattern(r"\\d+$").write("java")
     '[0-9]+\\\\z'
@@ -102,7 +102,7 @@ def parse_pattern(source: str, *, ignore_case: bool = False, may_match_empty: bo
 
 
 def parse_replacement(text: str, *, pattern: Pattern) -> Replacement:
-    """Read a replacement: `\\1` to `\\9` are groups, `\\&` the whole match, `\\\\` a backslash.
+    """Parse a replacement: `\\1` to `\\9` are groups, `\\&` the whole match, `\\\\` a backslash.
 
     >>> parse_replacement(r"<\\1>", pattern=parse_pattern("(a)")).parts
     ('<', 1, '>')

@@ -30,7 +30,7 @@ _NOT_CONNECTIONS = ("spark", MESSAGE_PARAMETER, *WINDOW_PARAMETERS)
 
 
 class PipelineError(DeclarationError, TypeError):
-    """Keywords that do not go together, or a function that cannot be a pipeline."""
+    """Raised for keywords that do not fit together, or for a function that cannot be a pipeline."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PipelineSpec:
     engine: EngineWish = field(default_factory=EngineWish)
     continue_on_failure: bool = False
     transform_sql: str | None = None
-    """What Spark makes of the source's rows, which are the table `source`, before they are normalized."""
+    """The Spark SQL that transforms the source's rows, as the table `source`, before they are normalized."""
     dialect: str = "spark"
     functions: Functions = field(default_factory=Functions)
     transforms_pre: tuple[Any, ...] = ()
@@ -64,15 +64,15 @@ class PipelineSpec:
     continue_on_failure_post: bool = False
     fan_out: bool = False
     window_start: datetime | None = None
-    """Where the first window begins that a live run loads."""
+    """The start of the first window that a regular run loads."""
     window_size: Chunk | None = None
-    """What the windows of live runs end at multiples of."""
+    """The window size of regular runs; their windows end at multiples of it."""
     quality: QualitySpec = field(default_factory=QualitySpec)
     where: Location | None = None
     options: PipelineOptions | None = field(default=None, repr=False, compare=False)
 
     def overridden(self, overrides: Mapping[str, Any] | None) -> PipelineSpec:
-        """The same declaration with some keywords said differently for one run."""
+        """Return the declaration with some keywords replaced for one run."""
         if not overrides:
             return self
         if self.options is None:
@@ -82,13 +82,13 @@ class PipelineSpec:
         return pipeline_from(self.function, replace(self.options, **changed), self.where)
 
     def writer(self, load: LoadSpec) -> str:
-        """Who writes, as commit tokens and watermarks know it."""
+        """Return the writer's name in commit tokens and watermarks."""
         return f"{self.name}::{load.table.qualified}" if self.fan_out else self.name
 
 
 @dataclass(frozen=True)
 class PipelineOptions:
-    """Every keyword of `@ematix.pipeline`; the shipped and the documented names."""
+    """The keywords of `@ematix.pipeline`, under all their names but the aliases."""
 
     target: Any = None
     targets: Sequence[Any] | None = None
@@ -138,7 +138,7 @@ class PipelineOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: Location | None) -> PipelineOptions:
-        """Refuse unknown keywords, naming the nearest valid one."""
+        """Return the options from keywords; raise UnknownKeyword, with the nearest name, for an unknown one."""
         known = set(cls.__dataclass_fields__)
         values: dict[str, Any] = {}
         for key, value in given.items():
@@ -152,7 +152,7 @@ class PipelineOptions:
 
 
 def pipeline_from(function: Callable[..., Any], options: PipelineOptions, where: Location | None) -> PipelineSpec:
-    """Build and check the declaration."""
+    """Build and check the declaration; an error contains the location `where`."""
     try:
         return _build(function, options, where)
     except FlowError as exc:
@@ -209,7 +209,7 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
                    depends_on: Sequence[str] | None = None, upstream_freshness_secs: int | None = None,
                    retry: Mapping[str, Any] | None = None, timezone: str | None = None,
                    where: Location | None = None) -> PipelineSpec:  # fmt: skip
-    """A function that does the whole work itself and only wants to be known, scheduled and run."""
+    """Return the declaration of a function that does the whole work itself and is only scheduled and run."""
     try:
         if not callable(function) or set(positional_parameters(function)) - {*WINDOW_PARAMETERS, MESSAGE_PARAMETER}:
             raise PipelineError(
@@ -236,7 +236,7 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """What was given as a list; one alone counts as a list of one."""
+    """Return a list as a tuple, and a single value as a tuple of one; empty for None."""
     if given is None:
         return ()
     return tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else (given,)
@@ -300,23 +300,23 @@ def _check_timezone(name: str) -> None:
 
 
 def positional_parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Names of the parameters a pipeline function takes by position."""
+    """Return the names of the parameters that a pipeline function takes by position."""
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     return tuple(name for name, item in inspect.signature(function).parameters.items() if item.kind in kinds)
 
 
 def connection_parameters(function: Callable[..., Any]) -> list[str]:
-    """The parameters that are given connections: the source's, then the target's."""
+    """Return the parameters that receive connections: the source's, then the target's."""
     return [name for name in positional_parameters(function) if name not in _NOT_CONNECTIONS]
 
 
 def takes_window(function: Callable[..., Any]) -> bool:
-    """Whether the function wants to know the window it is to load."""
+    """Return whether the function takes the start and end of the window to load."""
     return set(WINDOW_PARAMETERS) <= set(positional_parameters(function))
 
 
 def takes_message(function: Callable[..., Any]) -> bool:
-    """Whether the function wants the message that fired it."""
+    """Return whether the function takes the message that fired it."""
     return MESSAGE_PARAMETER in positional_parameters(function)
 
 
@@ -350,7 +350,7 @@ def _check_arity(function: Callable[..., Any], options: PipelineOptions) -> None
 
 
 def returns_nothing(function: Callable[..., Any]) -> bool:
-    """Whether the body is only `pass`, `...` or a docstring."""
+    """Return whether the body is only `pass`, `...` or a docstring."""
     code = getattr(function, "__code__", None)
     if code is None or code.co_names or code.co_freevars:
         return False

@@ -1,4 +1,4 @@
-"""Pipelines as plain data: where rows come from, where they go and how, ready for JSON."""
+"""Pipelines as plain data: source, target and mode, ready for JSON."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Target:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """One load in words only; two that say the same have the same fingerprint.
+    """One load as plain data; two with equal data have the same fingerprint.
 
     >>> load = Pipeline("ids", Source("shop", "SELECT id FROM ids"), Target("wh", "raw", "ids"), "merge", ("id",))
     >>> load.to_spec_dict()["target"]
@@ -48,11 +48,11 @@ class Pipeline:
             raise UnknownMode(f"mode={self.mode!r} is not known", hint=did_you_mean(self.mode, MODES))
 
     def to_spec_dict(self) -> dict[str, Any]:
-        """The pipeline as plain data."""
+        """Return the pipeline as plain data."""
         return {**asdict(self), "keys": list(self.keys)}
 
     def to_normalized_dict(self) -> dict[str, Any]:
-        """The same with one name per mode and a fingerprint of 32 hexadecimal digits."""
+        """Return the plain data with one name per mode, and a fingerprint of 32 hexadecimal digits."""
         plain = {**self.to_spec_dict(), "mode": "merge" if self.mode == "scd1" else self.mode}
         digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
         return {**plain, "fingerprint": digest[:32]}

@@ -1,4 +1,4 @@
-"""Errors of a declaration that know the user's line."""
+"""A decorator that adds the user's source line to errors of a declaration."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _Made = TypeVar("_Made")
 
 
 def placed(make: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
-    """Decorator: a DeclarationError that leaves the function carries the line that called it."""
+    """Decorator: add the calling line of the user's code to a DeclarationError that the function raises."""
 
     @functools.wraps(make)
     def made(*args: _Given.args, **kwargs: _Given.kwargs) -> _Made:

@@ -12,24 +12,24 @@ from ematix_flow.foundation.errors import DeclarationError
 
 
 class NotATransform(DeclarationError, TypeError):
-    """Something in transforms_pre that is no transform."""
+    """Raised for a value in transforms_pre that is no transform."""
 
 
 class PreTransform:
-    """A step over the normalized rows; `pre_transform` is the function that made it."""
+    """A step over the normalized rows; `pre_transform` is the name of the function that creates it."""
 
     pre_transform: ClassVar[str]
     wrapped: ClassVar[Callable[[PreTransform, str], str]]
-    """How a query is wrapped in PostgreSQL's words; `ematix_flow.normalize` knows."""
+    """The renderer for PostgreSQL, which `ematix_flow.normalize` sets when it is imported."""
 
     def to_sql_wrap(self, inner: str) -> str:
-        """The PostgreSQL query that this step makes of another."""
+        """Return the PostgreSQL query that applies this step to another query."""
         return PreTransform.wrapped(self, inner)
 
 
 @dataclass(frozen=True)
 class DeduplicateBy(PreTransform):
-    """One row for each key: the first by `order_by`."""
+    """Keeps one row for each key: the first by `order_by`."""
 
     pre_transform = "deduplicate_by"
     keys: tuple[str, ...]
@@ -44,7 +44,7 @@ class DeduplicateBy(PreTransform):
 
 @dataclass(frozen=True)
 class FilterWhere(PreTransform):
-    """Only rows for which a condition is true."""
+    """Keeps the rows for which a condition is true."""
 
     pre_transform = "filter_where"
     expr: str
@@ -55,7 +55,7 @@ class FilterWhere(PreTransform):
 
 @dataclass(frozen=True)
 class Limit(PreTransform):
-    """At most `n` rows."""
+    """Keeps at most `n` rows."""
 
     pre_transform = "limit"
     n: int
@@ -66,7 +66,7 @@ class Limit(PreTransform):
 
 @dataclass(frozen=True)
 class SamplePct(PreTransform):
-    """Each row with probability `p`."""
+    """Keeps each row with probability `p`."""
 
     pre_transform = "sample_pct"
     p: float
@@ -79,7 +79,7 @@ class SamplePct(PreTransform):
 def deduplicate_by(
     *columns: str, keys: str | Sequence[str] | None = None, order_by: str | None = None
 ) -> DeduplicateBy:
-    """One row for each key, the first by `order_by` (without it, or on a tie, any of them).
+    """Keep one row for each key, the first by `order_by` (without it, or on a tie, any of them).
 
     >>> deduplicate_by("event_id", order_by="received_at desc")
     deduplicate_by('event_id', order_by='received_at desc')
@@ -99,7 +99,7 @@ def deduplicate_by(
 
 @placed
 def filter_where(expr: str) -> FilterWhere:
-    """Keep the rows for which the SQL condition is true; it sees the normalized columns."""
+    """Keep the rows for which the SQL condition is true; it refers to the normalized columns."""
     checks.require_sql(expr, of="filter_where")
     return FilterWhere(expr)
 
@@ -120,12 +120,12 @@ def sample_pct(p: float) -> SamplePct:
 
 
 def is_pipeline_transform(obj: object) -> bool:
-    """Whether something can stand in transforms_pre."""
+    """Return whether an object is a valid element of transforms_pre."""
     return isinstance(obj, PreTransform)
 
 
 def check_transforms(transforms: Sequence[object]) -> tuple[PreTransform, ...]:
-    """The same transforms; raises a TypeError for anything else."""
+    """Return the transforms as a tuple; raise NotATransform, a TypeError, for anything else."""
     checked = []
     for transform in transforms:
         if not isinstance(transform, PreTransform):

@@ -1,4 +1,4 @@
-"""What has been declared in this process: pipelines and transforms by name."""
+"""The registry of the pipelines and transforms that are declared in this process, by name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ematix_flow.foundation.names import did_you_mean
 
 @dataclass(frozen=True)
 class TransformSpec:
-    """A named callable that runs after loads, or by itself."""
+    """A named function that runs after loads, or on its own."""
 
     name: str
     function: Callable[..., Any]
@@ -29,13 +29,13 @@ class TransformSpec:
 
 @dataclass(frozen=True)
 class TransformRef:
-    """A transform or pipeline by name, looked up when it runs."""
+    """A reference to a transform or pipeline by name, resolved when it runs."""
 
     name: str
 
 
 class DeclaredPipeline(Protocol):
-    """A decorated function: it knows its declaration."""
+    """A decorated function with its declaration."""
 
     spec: PipelineSpec
 
@@ -48,14 +48,14 @@ _ages = [0]
 
 
 def register_pipeline(pipeline: DeclaredPipeline) -> None:
-    """Remember a pipeline; the same name from another line of a module is refused, unless its file was edited in between."""
+    """Register a pipeline; raise DeclarationError if another location declares its name, unless `Places` allows it."""
     spec = pipeline.spec
     _refuse_twice("pipeline", spec.name, spec.where, _pipeline_places)
     _pipelines[spec.name] = pipeline
 
 
 def register_transform(transform: TransformSpec) -> None:
-    """Remember a transform by name."""
+    """Register a transform, by the same rules as a pipeline."""
     _refuse_twice("transform", transform.name, transform.where, _transform_places)
     _transforms[transform.name] = transform
 
@@ -69,34 +69,34 @@ def _refuse_twice(what: str, name: str, where: Location | None, places: Places) 
 
 
 def register_freshness(name: str, allowed: timedelta | None) -> None:
-    """Remember how old a pipeline's last success may be, whatever its declaration says; None for any age."""
+    """Set the maximum age of a pipeline's last success, overriding its declaration; None for any age."""
     _freshness[name] = allowed
 
 
 def freshness() -> dict[str, timedelta]:
-    """How old the last success of pipelines may be, by name; those that may be of any age are left out."""
+    """Return the maximum age of the last success of pipelines, by name; without those that have no limit."""
     declared = {name: pipeline.spec.quality.freshness_sla for name, pipeline in _pipelines.items()}
     return {name: allowed for name, allowed in {**declared, **_freshness}.items() if allowed is not None}
 
 
 def pipelines() -> dict[str, DeclaredPipeline]:
-    """All pipelines by name, in order of declaration."""
+    """Return all pipelines by name, in order of declaration."""
     return dict(_pipelines)
 
 
 def transforms() -> dict[str, TransformSpec]:
-    """All transforms by name."""
+    """Return all transforms by name."""
     return dict(_transforms)
 
 
 def get_pipeline(name: str) -> DeclaredPipeline:
-    """The pipeline of that name."""
+    """Return the pipeline of that name; raise UnknownName if there is none."""
     _require(_pipelines, name, "pipeline")
     return _pipelines[name]
 
 
 def get_transform(name: str) -> TransformSpec:
-    """The transform of that name."""
+    """Return the transform of that name; raise UnknownName if there is none."""
     _require(_transforms, name, "transform")
     return _transforms[name]
 
@@ -107,12 +107,12 @@ def _require(known: Iterable[str], name: str, what: str) -> None:
 
 
 def age() -> int:
-    """How often everything was forgotten: whoever keeps something about pipelines keeps it for one age."""
+    """Return how often the registry was cleared; caches about pipelines are valid for one age."""
     return _ages[0]
 
 
 def clear() -> None:
-    """Forget everything; for tests."""
+    """Remove all declarations; for tests."""
     _ages[0] += 1
     _pipelines.clear()
     _transforms.clear()
@@ -124,7 +124,7 @@ def clear() -> None:
 
 
 def check_graph() -> None:
-    """Every depends_on names a pipeline, nothing waits for itself, and no stream has a pipeline's name."""
+    """Raise DeclarationError for unknown names in depends_on, for cycles, and for names that a stream shares."""
     for name, stream in streams.streams().items():
         if name in _pipelines:
             raise DeclarationError(
@@ -145,7 +145,7 @@ def check_graph() -> None:
 
 
 def order(names: Iterable[str]) -> list[str]:
-    """Names so that every pipeline comes after what it depends on; a cycle is an error that shows its path."""
+    """Return the names, each pipeline after its dependencies; raise DeclarationError with the path of a cycle."""
     wanted = list(names)
     done: list[str] = []
     path: list[str] = []
@@ -162,7 +162,7 @@ def order(names: Iterable[str]) -> list[str]:
             )
         path.append(name)
         for upstream in _pipelines[name].spec.depends_on:
-            if upstream in _pipelines:  # also one that is not wanted: it may stand between two that are
+            if upstream in _pipelines:  # also one that is not requested: it may connect two that are
                 visit(upstream)
         path.pop()
         done.append(name)

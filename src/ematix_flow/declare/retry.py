@@ -17,7 +17,7 @@ _SHAPES = ("fixed", "linear", "exponential")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often and how patiently a failed run is tried again."""
+    """The number of attempts of a run, and the waits between them in seconds."""
 
     max_attempts: int = 1
     backoff: str = "fixed"
@@ -28,7 +28,7 @@ class RetryPolicy:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | RetryPolicy | None) -> RetryPolicy:
-        """From `retry={...}`; unknown keys are refused with the nearest name."""
+        """Return the policy of `retry={...}`; raise DeclarationError, with the nearest name, for unknown keys."""
         if given is None:
             return cls()
         if isinstance(given, RetryPolicy):
@@ -49,10 +49,10 @@ class RetryPolicy:
         return policy
 
     def wait_after(self, attempt: int, *, of: str = "") -> float:
-        """Seconds to wait after the given attempt (1 is the first).
+        """Return the seconds to wait after the given attempt (1 is the first).
 
-        Named jobs that back off exponentially wait up to a tenth longer, each its own bit: what failed together does
-        not come back together. The bit is always the same, so that everybody who asks hears the same time.
+        With exponential backoff, a named job waits up to a tenth longer, so that jobs that failed together are not
+        retried together. The extra time follows from name and attempt, so that all processes compute the same time.
         """
         wait = self._wait_after(attempt)
         if not of or self.backoff != "exponential":

@@ -1,4 +1,4 @@
-"""Load strategies: what happens to rows that are already there."""
+"""Load strategies: how new rows are combined with those that are in the target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from enum import Enum
 
 
 class Deletes(str, Enum):
-    """What happens to target rows whose key is missing from a full source."""
+    """How target rows are deleted whose key is missing from a full source."""
 
     HARD = "hard"
     SOFT = "soft"
@@ -16,21 +16,21 @@ class Deletes(str, Enum):
 
 @dataclass(frozen=True)
 class Append:
-    """Insert every source row."""
+    """Inserts every source row."""
 
     mode = "append"
 
 
 @dataclass(frozen=True)
 class Truncate:
-    """Replace the whole table."""
+    """Replaces the whole table."""
 
     mode = "truncate"
 
 
 @dataclass(frozen=True)
 class Merge:
-    """Insert new keys, update changed ones."""
+    """Inserts new keys, updates changed rows."""
 
     keys: tuple[str, ...]
     compare: tuple[str, ...]
@@ -41,7 +41,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Scd2:
-    """Keep every version of a row with the time it was valid."""
+    """Keeps every version of a row with its validity period."""
 
     keys: tuple[str, ...]
     compare: tuple[str, ...]
@@ -55,17 +55,17 @@ class Scd2:
 
 @dataclass(frozen=True)
 class Changes:
-    """Apply changes that messages tell of: rows are written and deleted by key, and old news is left out."""
+    """Applies change data from messages: writes and deletes rows by key, and skips changes that are outdated."""
 
     keys: tuple[str, ...]
     compare: tuple[str, ...]
     update: tuple[str, ...]
     gate: str
-    """Whose news it is: the stream and its target, whatever its checkpoint."""
+    """The name of stream and target in the CDC watermark table, independent of the checkpoint."""
     soft: str | None = None
-    """The column that says when a row was deleted; rows are removed without one."""
+    """The column for the time of deletion; None if rows are removed."""
     tolerance_ms: int = 0
-    """News that is older than this is worth a warning."""
+    """Changes that arrive more than this late, in milliseconds, are reported with a warning."""
     mode = "merge"
 
 
@@ -74,7 +74,7 @@ Strategy = Append | Truncate | Merge | Scd2 | Changes
 
 @dataclass(frozen=True)
 class Incremental:
-    """Read only rows at or after the last watermark (less a lookback)."""
+    """Reads only rows at or after the last watermark (less a lookback)."""
 
     column: str
     lookback: timedelta | None = None

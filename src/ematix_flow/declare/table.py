@@ -1,4 +1,4 @@
-"""Tables: `@ematix.table` and annotated `ManagedTable` classes become a frozen `TableSpec`."""
+"""Tables: `@ematix.table` and annotated `ManagedTable` classes, and the frozen `TableSpec` that they become."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from ematix_flow.foundation.names import did_you_mean, snake_case
 
 
 class TableError(DeclarationError, TypeError):
-    """A table class that cannot become a table."""
+    """Raised for a class that cannot become a table."""
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table as the engine sees it: no classes, no annotations."""
+    """A table's declaration as a plain value, without classes and annotations."""
 
     schema: str
     name: str
@@ -37,21 +37,21 @@ class TableSpec:
 
     @property
     def qualified(self) -> str:
-        """`schema.table`."""
+        """The name as `schema.table`."""
         return f"{self.schema}.{self.name}" if self.schema else self.name
 
     @property
     def column_names(self) -> tuple[str, ...]:
-        """Names in order of declaration."""
+        """The column names in order of declaration."""
         return tuple(column.name for column in self.columns)
 
     @property
     def primary_key(self) -> tuple[str, ...]:
-        """Columns marked pk()."""
+        """The columns marked pk()."""
         return tuple(column.name for column in self.columns if column.primary_key)
 
     def column(self, name: str) -> Column:
-        """The column of that name."""
+        """Return the column of that name; raise StopIteration if there is none."""
         return next(column for column in self.columns if column.name == name)
 
 
@@ -98,7 +98,7 @@ class ManagedTable:
 
     @classmethod
     def spec(cls) -> TableSpec:
-        """The table as a frozen value."""
+        """Return the table as a frozen value."""
         keys = cls.__merge_keys__
         return TableSpec(
             schema=cls.__schema__,
@@ -138,13 +138,13 @@ class ManagedTable:
 
     @classmethod
     def ensure(cls, conn: Any, on_drift: str = "error") -> dict[str, Any]:
-        """Create or migrate the table on a connection; says what was done."""
+        """Create or migrate the table on a connection; return what was done."""
         result: dict[str, Any] = conn.ensure_table(cls.spec(), on_drift=on_drift)
         return result
 
 
 def table(*, schema: str, name: str | None = None) -> Callable[[type], type[ManagedTable]]:
-    """Class decorator: the annotations are the columns, the class name is the table name."""
+    """Class decorator: declare a table from the annotations; its name defaults to the class name in snake case."""
 
     def decorate(cls: type) -> type[ManagedTable]:
         where = caller()
@@ -195,7 +195,7 @@ def _columns_of(
 
 def _annotations(base: type, where: Location | None) -> dict[str, Any]:
     found: dict[str, Any] = dict(vars(base).get("__annotations__", {}))
-    if not found and hasattr(base, "__annotate__") and base not in (object, ManagedTable):  # lazily kept since 3.14
+    if not found and hasattr(base, "__annotate__") and base not in (object, ManagedTable):  # lazy since 3.14
         found = dict(typing.get_type_hints(base, include_extras=True))
     if base in (object, ManagedTable):
         return {}

@@ -1,4 +1,4 @@
-"""Tables as plain data: what `_to_spec()` wrote becomes a table again."""
+"""Tables from the plain data that `_to_spec()` returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KINDS = {kind.kind: kind for kind in PLAIN_TYPES}
 
 
 def as_table(table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str) -> TableSpec:
-    """A table from its class, its frozen value, its plain data or that data as JSON.
+    """Return a table from its class, its frozen value, its plain data or that data as JSON.
 
     >>> as_table({"schema": "raw", "name": "ids", "columns": [{"name": "id", "type": {"kind": "big_int"}}]}).columns
     (Column(type=BigInt, nullable=True, primary_key=False, name='id', normalizers=()),)

@@ -9,12 +9,12 @@ from ematix_flow.foundation.errors import DeclarationError
 
 
 class ColumnType:
-    """A type of a table's column; compare, hash and print by meaning."""
+    """A type of a table's column; types are equal if their specifications are."""
 
     kind: ClassVar[str] = ""
 
     def to_spec(self) -> dict[str, Any]:
-        """The type as plain data, `{"kind": "big_int"}`."""
+        """Return the type as plain data, `{"kind": "big_int"}`."""
         return {"kind": self.kind}
 
     def __or__(self, other: object) -> NullableType:
@@ -112,13 +112,13 @@ class TimestampTZ(ColumnType):
 
 
 class JSON(ColumnType):
-    """A JSON document, kept as it was written."""
+    """A JSON document, stored as it was written."""
 
     kind = "json"
 
 
 class JSONB(ColumnType):
-    """A JSON document, kept by meaning."""
+    """A JSON document, stored as parsed values."""
 
     kind = "jsonb"
 
@@ -149,7 +149,7 @@ class String(ColumnType):
         return cls(length)
 
     def to_spec(self) -> dict[str, Any]:
-        """Kind and length."""
+        """Return kind and length as plain data."""
         return {"kind": self.kind, "length": self.length}
 
     def __repr__(self) -> str:
@@ -176,7 +176,7 @@ class Numeric(ColumnType):
         return cls(*item)
 
     def to_spec(self) -> dict[str, Any]:
-        """Kind, precision and scale."""
+        """Return kind, precision and scale as plain data."""
         return {"kind": self.kind, "precision": self.precision, "scale": self.scale}
 
     def __repr__(self) -> str:
@@ -194,7 +194,7 @@ class Column:
     normalizers: tuple[Any, ...] = ()
 
     def to_spec(self) -> dict[str, Any]:
-        """The column as plain data."""
+        """Return the column as plain data."""
         return {
             "name": self.name,
             "type": self.type.to_spec(),

@@ -1,4 +1,4 @@
-"""Functions of the user's for SQL: a decorated function or class with its types, checked where it is declared."""
+"""User-defined functions for SQL: a decorated function or class with its types, checked at the declaration."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, eq=False)
 class PythonScalarUdfHandle:
-    """A function over PyArrow arrays that SQL may call by its name; in Python it is called as before."""
+    """A function over PyArrow arrays that SQL calls by its name; it stays callable from Python."""
 
     name: str
     function: Callable[..., Any]
@@ -50,7 +50,7 @@ class PythonScalarUdfHandle:
 
 @dataclass(frozen=True, eq=False)
 class PythonAggregateUdfHandle:
-    """A class of accumulators that SQL may call by its name; in Python a call makes an accumulator, as before."""
+    """A class of accumulators that SQL calls by its name; a call from Python creates an accumulator."""
 
     name: str
     accumulator: Callable[..., Any]
@@ -84,19 +84,19 @@ class Functions:
 
     @property
     def handles(self) -> tuple[Handle, ...]:
-        """All of them."""
+        """All functions."""
         return (*self.scalars, *self.aggregates)
 
     @property
     def by_name(self) -> dict[str, Handle]:
-        """Each by its name in small letters: SQL does not tell capitals apart."""
+        """The functions by their names in lower case, because SQL names are case-insensitive."""
         return {handle.name.lower(): handle for handle in self.handles}
 
 
 @placed
 def scalar_udf(function: Callable[..., Any], *, args: Sequence[str], returns: str, name: str | None = None,
                where: Location | None = None) -> PythonScalarUdfHandle:  # fmt: skip
-    """The checked handle of a function."""
+    """Return the handle of a function; raise DeclarationError if it does not fit its types."""
     taken, given = type_names(args, option="args"), type_name(returns, option="returns")
     if not callable(function) or isinstance(function, type):
         raise DeclarationError("@udf decorates a function", hint="@udaf is for classes that aggregate")
@@ -110,7 +110,7 @@ def scalar_udf(function: Callable[..., Any], *, args: Sequence[str], returns: st
 @placed
 def aggregate_udf(cls: type, *, args: Sequence[str], state: Sequence[str], returns: str, name: str | None = None,
                   where: Location | None = None) -> PythonAggregateUdfHandle:  # fmt: skip
-    """The checked handle of a class of accumulators."""
+    """Return the handle of a class of accumulators; raise DeclarationError if it does not fit its types."""
     taken, kept = type_names(args, option="args"), type_names(state, option="state")
     given = type_name(returns, option="returns")
     if not isinstance(cls, type):
@@ -127,7 +127,7 @@ def aggregate_udf(cls: type, *, args: Sequence[str], state: Sequence[str], retur
 
 @placed
 def functions_of(udfs: Iterable[Any] | None = (), aggregate_udfs: Iterable[Any] | None = ()) -> Functions:
-    """The functions of one pipeline; refuses other things, wrong places and names that are used twice."""
+    """Return the functions of one pipeline; raise DeclarationError for other objects and for duplicate names."""
     scalars = tuple(_checked(item, PythonScalarUdfHandle, option="udfs") for item in _several(udfs))
     aggregates = tuple(
         _checked(item, PythonAggregateUdfHandle, option="aggregate_udfs") for item in _several(aggregate_udfs)
@@ -144,7 +144,7 @@ def functions_of(udfs: Iterable[Any] | None = (), aggregate_udfs: Iterable[Any] 
 
 
 def type_name(given: Any, *, option: str) -> str:
-    """A type by its documented name.
+    """Return the documented name of a type; raise DeclarationError for an unsupported one.
 
     >>> type_name("float64", option="returns"), type_name("String", option="returns")
     ('Float64', 'Utf8')
@@ -159,7 +159,7 @@ def type_name(given: Any, *, option: str) -> str:
 
 
 def type_names(given: Any, *, option: str) -> tuple[str, ...]:
-    """Several types; at least one."""
+    """Return the documented names of types; raise DeclarationError if there is none."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise DeclarationError(f"{option} takes several type names, not {given!r}", hint=f'{option}=("Float64",)')
     names = tuple(type_name(item, option=option) for item in given)
@@ -215,7 +215,7 @@ def _require_plain_start(cls: type, name: str) -> None:
         raise DeclarationError(
             f"udaf {name} cannot be made without arguments: {exc}", hint="every group begins with a new, empty one"
         ) from exc
-    except ValueError:  # no signature to look at
+    except ValueError:  # no signature to check
         return
 
 
@@ -227,7 +227,7 @@ def _require_arity(decorated: Any, types: Sequence[str], *, of: str, method: str
     )
     try:
         signature = inspect.signature(called)
-    except (TypeError, ValueError):  # no signature to look at
+    except (TypeError, ValueError):  # no signature to check
         return
     try:
         signature.bind(*([None] * (len(types) + unbound)))
@@ -238,7 +238,7 @@ def _require_arity(decorated: Any, types: Sequence[str], *, of: str, method: str
 
 
 def _look_like(handle: Any, decorated: Any) -> None:
-    """Name, documentation and signature are those of what was decorated."""
+    """Copy name, documentation and signature of the decorated object to the handle."""
     kept = {name: getattr(decorated, name) for name in ("__doc__", "__name__", "__qualname__", "__module__")
             if hasattr(decorated, name)}  # fmt: skip
     vars(handle).update(kept, __wrapped__=decorated)

@@ -1,4 +1,4 @@
-"""Windows of data time: half-open stretches between two instants, cut by hours or by the days of a calendar."""
+"""Windows of data time: half-open intervals of instants, with sizes in minutes, hours or calendar units."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MONDAY = date(1970, 1, 5)
 
 @dataclass(frozen=True, order=True)
 class Window:
-    """From its start, which belongs to it, to its end, which does not; both in UTC.
+    """A window from its start, inclusive, to its end, exclusive; both in UTC.
 
     >>> str(Window(datetime(2026, 1, 1), datetime(2026, 1, 2)))
     '2026-01-01T00:00:00Z/2026-01-02T00:00:00Z'
@@ -43,18 +43,18 @@ class Window:
 
     @classmethod
     def parse(cls, text: str) -> Window:
-        """The window behind its text."""
+        """Return the window from its text."""
         start, _, end = text.partition("/")
         return cls(moment(start), moment(end))
 
     def overlaps(self, other: Window) -> bool:
-        """Whether an instant belongs to both."""
+        """Return whether the windows have an instant in common."""
         return self.start < other.end and other.start < self.end
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """How long a window is: minutes and hours as time passes, days, weeks and months as the calendar has them.
+    """The size of a window: minutes and hours are elapsed time, days, weeks and months follow the calendar.
 
     >>> str(Chunk.parse("6 h")), Chunk.parse("1mo").unit
     ('6h', 'mo')
@@ -65,7 +65,7 @@ class Chunk:
 
     @classmethod
     def parse(cls, given: Any, *, option: str = "chunk") -> Chunk:
-        """From text such as `15min`, `6h`, `1d`, `1w`, `1mo`."""
+        """Return the size from text such as `15min`, `6h`, `1d`, `1w`, `1mo`."""
         if isinstance(given, Chunk):
             return given
         found = _CHUNK.fullmatch(given.strip().lower()) if isinstance(given, str) else None
@@ -79,7 +79,7 @@ class Chunk:
         return f"{self.count}{self.unit}"
 
     def after(self, start: datetime, steps: int, *, zone: str | None = None) -> datetime:
-        """The end of so many chunks, laid end to end from the start; a day lasts from clock time to clock time."""
+        """Return the end of `steps` consecutive chunks from `start`; a day lasts from clock time to clock time."""
         if self.unit in _UNITS or steps == 0:
             return start + steps * self.count * _UNITS.get(self.unit, _DAY)
         local = start.astimezone(_zone(zone)).replace(tzinfo=None)
@@ -88,7 +88,7 @@ class Chunk:
         return _on_clock(local + steps * self.count * (7 if self.unit == "w" else 1) * _DAY, zone)
 
     def floor(self, instant: datetime, *, zone: str | None = None) -> datetime:
-        """The last boundary not later than the instant: of the clock, of days, of weeks from Monday, of months."""
+        """Return the last boundary not later than the instant: of the clock, days, weeks from Monday, or months."""
         local = instant.astimezone(_zone(zone))
         day = local.date()
         if self.unit in _UNITS:
@@ -104,7 +104,7 @@ class Chunk:
         return _on_clock(datetime(day.year, day.month, day.day), zone)
 
     def cut(self, window: Window, *, zone: str | None = None) -> list[Window]:
-        """The window in chunks from its start on; the last one ends where the window does."""
+        """Return the window in chunks, from its start; the last one ends with the window."""
         edges = [window.start]
         while True:
             edge = self.after(window.start, len(edges), zone=zone)
@@ -118,7 +118,7 @@ class Chunk:
 
 
 def moment(given: Any, *, zone: str | None = None, option: str = "time") -> datetime:
-    """An instant from a date, a datetime or their text; without an offset it is a clock time of the zone, else of UTC.
+    """Return an instant from a date, a datetime or their text; without an offset it is in the zone, else in UTC.
 
     >>> moment("2026-07-01", zone="Europe/Berlin").isoformat()
     '2026-06-30T22:00:00+00:00'
@@ -140,7 +140,7 @@ def moment(given: Any, *, zone: str | None = None, option: str = "time") -> date
 
 
 def said(instant: datetime, *, zone: str | None = None) -> str:
-    """The shortest text that `moment` reads as this instant again.
+    """Return the shortest text that `moment` parses as this instant.
 
     >>> said(datetime(2026, 6, 30, 22, tzinfo=timezone.utc), zone="Europe/Berlin")
     '2026-07-01'
@@ -154,7 +154,7 @@ def said(instant: datetime, *, zone: str | None = None) -> str:
 
 
 def merged(windows: Iterable[Window]) -> list[Window]:
-    """The same instants in as few windows as possible, the earliest first."""
+    """Return the same instants in as few windows as possible, the earliest first."""
     found: list[Window] = []
     for window in sorted(windows):
         if found and window.start <= found[-1].end:
@@ -165,7 +165,7 @@ def merged(windows: Iterable[Window]) -> list[Window]:
 
 
 def without(windows: Iterable[Window], covered: Iterable[Window]) -> list[Window]:
-    """What of the windows lies in none of the covered ones; a window keeps its own edges otherwise."""
+    """Return the parts of the windows that no covered window contains; adjacent windows are not merged."""
     there = merged(covered)
     ends = [other.end for other in there]
     return [
@@ -174,7 +174,7 @@ def without(windows: Iterable[Window], covered: Iterable[Window]) -> list[Window
 
 
 def _pieces(window: Window, later: Iterable[Window]) -> Iterator[Window]:
-    """`later` are the covered windows that end behind its start, the earliest first."""
+    """Yield the uncovered parts of a window; `later` are the covered windows that end after its start, in order."""
     start = window.start
     for other in later:
         if other.start >= window.end:
@@ -203,12 +203,12 @@ def _zone(name: str | None) -> tzinfo:
 
 
 def _on_clock(local: datetime, zone: str | None) -> datetime:
-    """The instant at which the clocks of the zone show this; the first one where they show it twice."""
+    """Return the instant of a clock time in the zone; the first one where the clocks show it twice."""
     return local.replace(tzinfo=_zone(zone)).astimezone(timezone.utc)
 
 
 def _months_later(local: datetime, months: int) -> datetime:
-    """The same day of a later month, or its last one."""
+    """Return the same day of a later month, or its last one."""
     count = local.year * 12 + local.month - 1 + months
     year, month = count // 12, count % 12 + 1
     last = (date(year + month // 12, month % 12 + 1, 1) - _DAY).day

@@ -1,4 +1,4 @@
-"""Workflows: jobs that belong together, and what fires them."""
+"""Workflows: groups of jobs, and what fires them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LISTENED = ("kafka", "rabbitmq")
 
 @dataclass(frozen=True)
 class TriggerOp:
-    """Names of jobs or workflows, all or any of which have to succeed; members may be trees themselves.
+    """A tree of names of jobs or workflows, all or any of which must succeed.
 
     >>> AllOf("orders", AnyOf("prices", "rates")).leaves()
     ('orders', 'prices', 'rates')
@@ -30,7 +30,7 @@ class TriggerOp:
     members: tuple[Any, ...]
 
     def leaves(self) -> tuple[str, ...]:
-        """Every name in the tree, from left to right."""
+        """Return every name in the tree once, from left to right."""
         found: list[str] = []
         for member in self.members:
             found.extend(member.leaves() if isinstance(member, TriggerOp) else [member])
@@ -38,12 +38,12 @@ class TriggerOp:
 
 
 def AllOf(*members: Any) -> TriggerOp:  # noqa: N802  a documented name
-    """All of them."""
+    """Return a trigger that fires when all members have succeeded."""
     return _op(ALL, members)
 
 
 def AnyOf(*members: Any) -> TriggerOp:  # noqa: N802
-    """Any of them."""
+    """Return a trigger that fires when any member has succeeded."""
     return _op(ANY, members)
 
 
@@ -74,7 +74,7 @@ class Workflow:
 
     @property
     def triggered_by_leaves(self) -> tuple[str, ...]:
-        """The names that its trigger waits for."""
+        """The names that its trigger depends on."""
         return self.triggered_by.leaves() if self.triggered_by else ()
 
 
@@ -84,7 +84,7 @@ _workflows: dict[str, Workflow] = {}
 def register_workflow(*, name: str, jobs: Sequence[str], triggered_by: Any = None, schedule: str | None = None,
                       timezone: str | None = None, on_message: Any = None, depends_on: Any = None,
                       where: Location | None = None) -> Workflow:  # fmt: skip
-    """Check a workflow and remember it."""
+    """Check and register a workflow; warn about jobs that it takes over from another one."""
     try:
         made = Workflow(
             name, _jobs(name, jobs), _trigger(triggered_by), schedule, timezone, on_message=on_message, where=where
@@ -102,12 +102,12 @@ def register_workflow(*, name: str, jobs: Sequence[str], triggered_by: Any = Non
 
 
 def workflows() -> dict[str, Workflow]:
-    """All workflows by name."""
+    """Return all workflows by name."""
     return dict(_workflows)
 
 
 def clear() -> None:
-    """Forget everything; for tests."""
+    """Remove all workflows; for tests."""
     _workflows.clear()
 
 
@@ -127,7 +127,7 @@ def _trigger(given: Any) -> TriggerOp | None:
 
 
 def _check_message(made: Workflow) -> None:
-    """A message is a name that is sent by hand, or comes from a broker whose deliveries can be confirmed one by one."""
+    """Raise DeclarationError unless on_message is a name, or a source whose deliveries are confirmed one by one."""
     said = made.on_message
     if said is None or (isinstance(said, str) and said):
         return

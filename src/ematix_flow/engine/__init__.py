@@ -1,1 +1,1 @@
-"""Runs the plan: session, preparation, the walk of the steps, results."""
+"""The engine: sessions, read planning, preparation of rows, execution of the steps, and results."""

@@ -1,4 +1,4 @@
-"""Native accelerators of Spark: found on the class path by their plugin, and switched on where they fit."""
+"""Native Spark accelerators: detected on the class path by their plugin class, and enabled where they fit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _GRAPHICS_CARD = Path("/dev/nvidiactl")
 
 @dataclass(frozen=True)
 class Accelerator:
-    """One that is known: how its jar is called, the class Spark loads, and what it needs besides."""
+    """A supported accelerator: part of its jar's name, its plugin class, its settings, and its device."""
 
     title: str
     named: str
@@ -27,14 +27,14 @@ class Accelerator:
 
 @dataclass(frozen=True)
 class Found:
-    """An accelerator on the class path; an obstacle says why it is not used."""
+    """An accelerator on the class path; `obstacle` is the reason why it is not used."""
 
     accelerator: Accelerator
     jar: Path
     obstacle: str = ""
 
     def settings(self, heap: str) -> dict[str, str]:
-        """Return what Spark is configured with, for a heap of this size; nothing where there is an obstacle."""
+        """Return its Spark settings for a heap of this size; empty where there is an obstacle."""
         if self.obstacle:
             return {}
         needs = {name: value.format(heap=heap) for name, value in self.accelerator.needs.items()}
@@ -58,13 +58,13 @@ KNOWN = (
 
 
 def find(class_path: Iterable[Path], *, spark: str) -> Found | None:
-    """Return the accelerator on this class path, one that fits this version of Spark before one that does not."""
+    """Return the accelerator on this class path, preferably one that fits this Spark version; None without any."""
     found = [_judged(known, jar, spark) for jar in class_path for known in KNOWN if _holds(jar, known)]
     return min(found, key=lambda item: bool(item.obstacle), default=None)
 
 
 def class_path(own: Mapping[str, str]) -> Iterator[Path]:
-    """Yield the jars of Spark itself, then those that the user's own settings name."""
+    """Yield the jars of Spark itself, then those named in the user's own settings."""
     home = os.environ.get("SPARK_HOME")
     yield from _jars_in(Path(home) / "jars" if home else _installed() / "jars")
     listed = own.get("spark.driver.extraClassPath", "").split(os.pathsep)
@@ -84,7 +84,7 @@ def _installed() -> Path:
 
 
 def _jars_in(folder: Path) -> list[Path]:
-    """A folder that cannot be listed has no jars."""
+    """Return the jars in a folder, sorted; none when it cannot be listed."""
     try:
         return sorted(item for item in folder.iterdir() if item.suffix == ".jar")
     except OSError:
@@ -92,13 +92,13 @@ def _jars_in(folder: Path) -> list[Path]:
 
 
 def _holds(jar: Path, known: Accelerator) -> bool:
-    """By the name first: to look into every jar of Spark would take longer than a small load."""
+    """Return whether a jar has the plugin; opened only if its name fits, as opening all Spark jars takes too long."""
     if known.named not in jar.name:
         return False
     try:
         with zipfile.ZipFile(jar) as inside:
             return f"{known.plugin.replace('.', '/')}.class" in inside.namelist()
-    except (OSError, zipfile.BadZipFile):  # as Java sees it: a jar without classes
+    except (OSError, zipfile.BadZipFile):  # Java also treats it as a jar without classes
         return False
 
 

@@ -1,7 +1,7 @@
-"""A class archive (AppCDS) for Spark's JVM: made once per Java and jars, used by every later start.
+"""A class archive (AppCDS) for Spark's JVM: created once per Java and jar set, and used by every later start.
 
-Half of a session's start is the JVM reading and checking some fifteen thousand classes. An archive holds them ready to
-map into memory. It is an optimisation only: without one, with a foreign or with a broken one, the JVM reads its jars.
+Half of a session's start is the JVM reading and verifying some fifteen thousand classes. An archive stores them in a
+form that can be memory-mapped. It is only an optimisation: if it is missing, foreign or broken, the JVM reads its jars.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ _SECONDS_TO_TRAIN = 600.0
 
 
 def options(extra: Sequence[Path]) -> list[str]:
-    """What to tell the JVM whose class path ends with these jars; nothing while there is no archive."""
+    """Return the options of a JVM whose class path ends with these jars; empty while there is no archive."""
     file = archive_file(extra)
     if file is None or not file.exists():
         return []
-    # Without these two a JVM that refuses the archive says so on the terminal.
+    # Without the two -Xlog options a JVM that rejects the archive prints so on the terminal.
     return [f"-XX:SharedArchiveFile={file}", "-Xshare:auto", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
 
 
 def archive_file(extra: Sequence[Path]) -> Path | None:
-    """The archive of this Java, this Spark and these jars; None where archives are switched off."""
+    """Return the archive file for this Java, this Spark and these jars; None where archives are switched off."""
     if os.environ.get(SWITCH, "").lower() in ("off", "0", "false"):
         return None
     digest = hashlib.sha256()
@@ -48,12 +48,12 @@ def archive_file(extra: Sequence[Path]) -> Path | None:
 
 
 def train_in_background(sets: Iterable[str]) -> None:
-    """Make the archive in a process of its own, at low priority, unless somebody already does."""
+    """Create the archive in a separate process at low priority, unless another process is creating it."""
     file = archive_file(jars.ensure(sets))
     if file is None or file.exists() or not _reserve(file):
         return
     with contextlib.suppress(OSError):  # an optimisation does not stop a run
-        subprocess.Popen(  # noqa: S603  this very interpreter
+        subprocess.Popen(  # noqa: S603  the interpreter of this process
             [sys.executable, "-m", "ematix_flow.engine.archive", *sorted(sets)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -64,7 +64,7 @@ def train_in_background(sets: Iterable[str]) -> None:
 
 
 def train(sets: Iterable[str]) -> Path | None:
-    """Start a session, use what pipelines use, and let its JVM write down the classes it loaded."""
+    """Run a typical workload in a new session whose JVM records its classes, and return the archive file, if any."""
     from ematix_flow.engine import session
 
     wanted = jars.with_those_at_hand(sets)
@@ -88,9 +88,9 @@ def train(sets: Iterable[str]) -> Path | None:
 
 
 def _make_base_archive(java: Path) -> None:
-    """Archive the classes of a Java that came without its own archive, on which every other one builds.
+    """Create the base archive of a Java that was installed without one; every other archive builds on it.
 
-    Distributions ship it; a runtime of the extra `java` does not. Where its folder is not ours to write, nothing is made.
+    Distributions ship it; a runtime of the extra `java` does not. Where its folder is not writable, nothing is created.
     """
     servers = java.parent.parent / "lib" / "server"
     if (servers / "classes.jsa").exists() or not os.access(servers, os.W_OK):
@@ -100,14 +100,14 @@ def _make_base_archive(java: Path) -> None:
 
 
 def train_at_hand() -> None:
-    """The archive for the jars that are in the cache, unless somebody already makes it."""
+    """Create the archive for the jars in the cache, unless another process is creating it."""
     file = archive_file(jars.ensure(jars.with_those_at_hand(())))
     if file is not None and not file.exists() and _reserve(file):
         train(())
 
 
 def exercise(spark: SparkSession, *, delta: bool, streams: bool = False) -> None:
-    """Use what pipelines use, on a handful of rows."""
+    """Run the operations that pipelines typically use, on 20 rows."""
     import shutil
     import tempfile
 
@@ -152,7 +152,7 @@ def _exercise_delta(spark: SparkSession, folder: Path) -> None:
 
 
 def _made_from(extra: Sequence[Path]) -> list[Path]:
-    """Everything whose change makes an archive useless: the JVM compares names, sizes and times itself."""
+    """Return the files whose change invalidates an archive: the JVM itself compares names, sizes and times."""
     import importlib.util
 
     java = find_java()
@@ -167,7 +167,7 @@ def _reservation(file: Path) -> Path:
 
 
 def _reserve(file: Path) -> bool:
-    """Whether making this archive is ours; a maker that died is forgotten after a while."""
+    """Return whether this process may create the archive; a reservation older than ten minutes is taken over."""
     mark = _reservation(file)
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -180,7 +180,7 @@ def _reserve(file: Path) -> bool:
 
 
 def _forget_older(kept: Path) -> None:
-    """Archives are large, and an updated Java or Spark leaves its old one behind."""
+    """Delete archives unused for 30 days: they are large, and an updated Java or Spark leaves its old one behind."""
     month = 30 * 86400
     for file in kept.parent.glob("*.jsa"):
         with contextlib.suppress(OSError):
@@ -189,7 +189,7 @@ def _forget_older(kept: Path) -> None:
 
 
 def main(sets: list[str]) -> int:
-    """`python -m ematix_flow.engine.archive [set …]` makes the archive of these jar sets, `--at-hand` of the cached ones."""
+    """Run `python -m ematix_flow.engine.archive [set …]`: archive these sets, or with `--at-hand` the cached ones."""
     from ematix_flow.foundation.errors import FlowError
 
     if os.environ.get("EMATIX_FLOW_NICE"):

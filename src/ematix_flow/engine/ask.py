@@ -1,4 +1,4 @@
-"""Asks the user's function where the rows come from."""
+"""Resolution of a pipeline's source: calls the user's function and interprets its return value."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 reads_until: ContextVar[ExitStack | None] = ContextVar("reads_until", default=None)
-"""The end of the run whose function is being called; what the function reads may stay open until then."""
+"""The exit stack of the run whose function is being called; what the function reads may stay open until then."""
 
 
 fired_by: ContextVar[Message | None] = ContextVar("fired_by", default=None)
-"""The message that asked for the run at work; None for a run that none did."""
+"""The message that triggered the current run; None for a run without one."""
 
 
 @dataclass(frozen=True)
 class QuerySource:
-    """SQL on one connection; with a window, `{start}` and `{end}` stand in it."""
+    """SQL on one connection; if it contains `{start}` and `{end}`, `window` holds their values."""
 
     connection: Any
     query: str
@@ -51,14 +51,14 @@ class QuerySource:
 
 @dataclass(frozen=True)
 class FrameSource:
-    """A dataframe the user made."""
+    """A dataframe that the function returned."""
 
     frame: DataFrame
 
 
 @dataclass(frozen=True)
 class NoSource:
-    """The function did the work itself and returned a dict."""
+    """The dict of a function that did the work itself, so that there is nothing to read."""
 
     value: Mapping[str, Any]
 
@@ -68,7 +68,7 @@ Asked = QuerySource | FrameSource | NoSource
 
 @contextmanager
 def firing(message: Message | None) -> Iterator[None]:
-    """Let the function of the run see the message that asked for it."""
+    """Make the triggering message available to the function of the run."""
     token = fired_by.set(message)
     try:
         yield
@@ -79,7 +79,7 @@ def firing(message: Message | None) -> Iterator[None]:
 def ask(
     spec: PipelineSpec, spark: Callable[[], SparkSession], open_until: ExitStack, choice: WindowChoice | None = None
 ) -> Asked:
-    """Call the function with what it takes; understand what it returns."""
+    """Call the function with the arguments it declares, and return its result as a resolved source."""
     choice = choice or WindowChoice(spec)
     source = source_connection(spec)
     window = choice.take() if takes_window(spec.function) else None
@@ -131,7 +131,7 @@ def _query(spec: PipelineSpec, connection: Any, query: str, choice: WindowChoice
 
 
 def source_connection(spec: PipelineSpec) -> Any:
-    """The declared source connection; without one, the (first) target's."""
+    """Return the declared source connection; without one, that of the (first) target."""
     named = spec.source_connection
     if isinstance(named, (list, tuple)):
         named = named[0] if named else None
@@ -162,7 +162,7 @@ def _call(spec: PipelineSpec, source: Any, spark: Callable[[], SparkSession], op
 
 
 def plain_answer(spec: PipelineSpec, choice: WindowChoice) -> Any:
-    """What a plain function returns when it has done its work."""
+    """Call a function of a pipeline without targets, and return its result."""
     window = choice.take() if takes_window(spec.function) else None
     if window is None and takes_window(spec.function):
         return choice.nothing_new()
@@ -188,7 +188,7 @@ def _answer(spec: PipelineSpec, given: Mapping[str, Any]) -> Any:
 
 
 def _line_in(spec: PipelineSpec, exc: BaseException) -> Location | None:
-    """The line of the user's file that raised."""
+    """Return the last line of the function's file in the traceback, None when it does not occur there."""
     user_file = getattr(getattr(spec.function, "__code__", None), "co_filename", None)
     found = None
     trace = exc.__traceback__
@@ -200,7 +200,7 @@ def _line_in(spec: PipelineSpec, exc: BaseException) -> Location | None:
 
 
 def table_query(spec: PipelineSpec, dialect: str) -> str:
-    """The SELECT of a pipeline whose source is a table."""
+    """Return the SELECT of a pipeline whose source is a table."""
     table: TableSpec = spec.loads[0].table
     wanted = {column.name for load in spec.loads for column in load.table.columns if not is_derived(column)}
     unknown = set(spec.column_map) - set(table.column_names)
@@ -213,11 +213,11 @@ def table_query(spec: PipelineSpec, dialect: str) -> str:
         f"{quote(spec.column_map.get(name, name), dialect)} AS {quote(name, dialect)}" for name in dict.fromkeys(names)
     ]
     relation = ".".join(quote(part, dialect) for part in (spec.source_table or "").split("."))
-    if spec.transform_sql is not None:  # which says what of the table is wanted
+    if spec.transform_sql is not None:  # the transform itself selects the columns
         return f"SELECT * FROM {relation}"
     return f"SELECT {', '.join(chosen)} FROM {relation}"
 
 
 def is_derived(column: Any) -> bool:
-    """Whether the column is made by derive(...), so that the source need not have it."""
+    """Return whether the column is computed by derive(...), so that the source need not have it."""
     return bool(column.normalizers) and isinstance(column.normalizers[0], Derive)

@@ -1,4 +1,4 @@
-"""Entry functions of batch pipelines: run, rehearse, preview, validate."""
+"""Entry functions of batch pipelines: run, dry run, and transforms."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def run(
     requested: RunRecord | None = None,
     terms: lease.Terms | None = None,
 ) -> Result:
-    """Run a pipeline once; raises a FlowError when it fails.
+    """Run a pipeline once and return its result; raise a FlowError when it fails.
 
-    A pipeline that reads by windows loads what is new since the ledger ends, unless it is given its window. A run that
-    was `requested` is taken out of the queue; `terms` are those of the pipeline's lease.
+    A pipeline that reads by windows loads everything since the end of its interval ledger, unless it is given a window.
+    `requested` is claimed from the run queue; `terms` are those of the pipeline's lease.
     """
     spec = spec.overridden(overrides)
     origin = origin_of(requested, spec, run_log)
@@ -79,7 +79,7 @@ def run(
             done = _transforms_alone(spec, run_id, meter.clock, origin, run_log)
         else:
             done = _run(spec, run_id, started_at, meter.clock, accept_deletes, choice, run_log=run_log)
-        while choice.is_behind and done.status == "success":  # an earlier run had left this window open
+        while choice.is_behind and done.status == "success":  # an earlier run left this window unfinished
             choice.done(run_id)
             more = _run(spec, str(uuid.uuid4()), started_at, meter.clock, accept_deletes, choice, run_log=run_log)
             done = _joined(done, more)
@@ -98,7 +98,7 @@ def run(
 
 def rehearse(spec: PipelineSpec, *, overrides: Mapping[str, Any] | None = None, accept_deletes: int | None = None,
              listener: Listener | None = None) -> Result:  # fmt: skip
-    """Do everything but the last step: stage, check and count, then roll back."""
+    """Do a dry run: stage, check and count, then roll back instead of publishing."""
     spec = spec.overridden(overrides)
     clock = StepClock(spec.name, listener or silent)
     return _run(spec, str(uuid.uuid4()), now(), clock, accept_deletes, rehearsal=True)
@@ -116,7 +116,7 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock
     try:
         return load(run_id)
     except EngineLost as lost:
-        # What was published before the loss, by a target of a fan-out or ahead of a transform, would be loaded twice.
+        # Rows published before the loss, by a target of a fan-out or ahead of a transform, would be loaded twice.
         published = spec.fan_out or transform_number(lost.facts.get("step")) is not None
         if published or not session.leave_lost_engine():
             raise
@@ -127,7 +127,7 @@ def _run(spec: PipelineSpec, run_id: str, started_at: datetime, clock: StepClock
 
 def _load(spec: PipelineSpec, run_id: str, *, started_at: datetime, clock: StepClock, accept_deletes: int | None,
           choice: WindowChoice, run_log: RunLog | None, rehearsal: bool) -> Result:  # fmt: skip
-    """Read, stage and publish every target, then run the transforms that follow."""
+    """Read, stage and publish every target, then run the post-load transforms."""
 
     def keep(context: RunContext, error: FlowError) -> None:
         if not rehearsal:
@@ -150,14 +150,14 @@ def _load(spec: PipelineSpec, run_id: str, *, started_at: datetime, clock: StepC
 
 
 def _run_named(run_log: RunLog | None, name: str) -> Result:
-    """Run a pipeline that another one names: a run like any other, with its own lease, record and window."""
+    """Run a pipeline that another one names, as a separate run with its own lease, record and window."""
     return run(registry.get_pipeline(name).spec, run_log=run_log)
 
 
 def _transforms_alone(
     spec: PipelineSpec, run_id: str, clock: StepClock, origin: Origin, run_log: RunLog | None
 ) -> Result:
-    """The load is committed; only what follows it is done again."""
+    """Run only the transforms after a load that is already committed."""
     context = open_context(spec)
     load = context.loads[0]
     parent = TargetResult(load.shape.declared.qualified, "", load.load.strategy.mode, "", run_id=origin.parent)
@@ -166,7 +166,7 @@ def _transforms_alone(
 
 
 def _joined(first: Result, second: Result) -> Result:
-    """Two windows of one run as one result."""
+    """Return the results of two windows of one run as one result."""
     if not second.targets and second.value is not None:
         return first
     targets, transforms = first.targets + second.targets, first.transforms + second.transforms
@@ -186,9 +186,9 @@ def source_of(
     *,
     unplanned: Callable[[RunContext, FlowError], None] = lambda *_: None,
 ) -> Iterator[tuple[RunContext, Reading | NoSource]]:
-    """Resolve, call the function, plan the read; everything opened is closed at the end.
+    """Resolve connections, call the function and plan the read; everything opened is closed at the end.
 
-    `unplanned` hears of a source that could not be asked or planned.
+    `unplanned` is called with the error when the source cannot be resolved or planned.
     """
     context = open_context(spec)
     context.clock = clock
@@ -222,7 +222,7 @@ def source_of(
 
 
 def parallelism(said: EngineWish | None = None, *, start: Callable[[], object] | None = None) -> int:
-    """Tasks that may read at once: a core each; a cluster is asked for its cores, and joined for that with `start`."""
+    """Return the number of parallel read tasks, one per core; on a cluster `start` may be called to count its cores."""
     own = os.environ.get(PARALLELISM_VARIABLE, "").strip()
     if own:
         if not own.isdigit() or int(own) < 1:
@@ -248,7 +248,7 @@ def _cores_asked_for(settings: Mapping[str, str]) -> int | None:
 
 @dataclass
 class _Record:
-    """What the run log will say."""
+    """The result that the run log will record."""
 
     result: Result | None = None
 
@@ -257,7 +257,7 @@ class _Record:
 def _recorded(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at: datetime,
               meter: Meter, attempt: int, *, told: Mapping[str, Any],
               requested: RunRecord | None = None) -> Iterator[_Record]:  # fmt: skip
-    """A record that says running, then how it ended; the run matters more than its record."""
+    """Record the run as running, then how it ended; a failure to write the record does not fail the run."""
     record = _Record()
     write = _writer(run_log, spec, run_id, started_at, meter, attempt, told)
     take(run_log, requested)
@@ -280,7 +280,7 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
         ended = None if status == "running" else now()
         facts = error.facts if isinstance(error, FlowError) else {}
         extras = {**told, **({} if ended is None else _told(spec, record, meter))}
-        extras["worker"] = this_worker()  # a reader can tell a dead run from a long one
+        extras["worker"] = this_worker()  # distinguishes a crashed run from a long one
         if isinstance(error, FlowError):
             error.facts.setdefault("run_id", run_id)
             extras["error"] = error.to_dict()
@@ -298,7 +298,7 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
                     extras=extras,
                 )
             )
-            if ended is not None and "backfill" not in told:  # old windows say nothing about the pipeline as it is now
+            if ended is not None and "backfill" not in told:  # old windows do not reflect the pipeline's current health
                 run_log.record_run(spec.name, ended, error is None)
             if ended is not None:
                 retire_now_and_then(run_log)
@@ -307,7 +307,7 @@ def _writer(run_log: RunLog | None, spec: PipelineSpec, run_id: str, started_at:
 
 
 def _told(spec: PipelineSpec, record: _Record, meter: Meter) -> dict[str, Any]:
-    """Everything that explains how long a run took; a session is asked only after a good end: it may be gone."""
+    """Return the run's extras for the log; settings are read only after success, else the session may be lost."""
     told = record.result.to_dict() if record.result else meter.cost().to_dict()
     if record.result is not None and record.result.status == "success":
         told["settings"] = meter.settings()
@@ -315,7 +315,7 @@ def _told(spec: PipelineSpec, record: _Record, meter: Meter) -> dict[str, Any]:
 
 
 def run_transform(name: str) -> dict[str, Any]:
-    """Run a named transform by itself."""
+    """Run a named transform on its own, and return its status, metrics and run id."""
     known = registry.get_transform(name)
     try:
         metrics = post.call_transform(known, None)

@@ -1,4 +1,4 @@
-"""Which engine runs the work: this machine, a cluster, or another engine behind the same API."""
+"""The choice of the engine that runs the work: this machine, a cluster, or Sail behind the same API."""
 
 from __future__ import annotations
 
@@ -15,58 +15,58 @@ THIS_MACHINE = "local[*]"
 
 @dataclass(frozen=True, repr=False)
 class Choice:
-    """The engine, where it is, the user's own settings of Spark, and who said so."""
+    """The engine, its address, the user's Spark settings, and the reason for the choice."""
 
     engine: str = LOCAL
     address: str = THIS_MACHINE
     """A Spark master, or the `sc://` address of a Spark Connect server."""
     may_join: bool = True
-    """Whether a warm engine of this user will do."""
+    """Whether a warm engine of this user may be used."""
     settings: Mapping[str, str] = field(default_factory=dict)
     reason: str = "this machine"
     origin: str = ""
-    """Where the user's settings are written."""
+    """The place where the user's settings are written."""
     secret: str | None = None
-    """What every process of the cluster knows."""
+    """The secret that all processes of the cluster share."""
     stage: str | None = None
-    """A folder that this process and all workers share."""
+    """A folder shared by this process and all workers."""
     wait_seconds: float = WAIT_SECONDS
     submitted_with: frozenset[str] | None = None
-    """The jar sets of an application that spark-submit started; None for a session of our own making."""
+    """The jar sets of an application started by spark-submit; None for a session that this package starts."""
 
     @property
     def is_local(self) -> bool:
-        """Whether tasks run on this machine, in the session's own JVM."""
+        """Return whether tasks run on this machine, in the session's own JVM."""
         return self.engine == LOCAL
 
     @property
     def is_remote(self) -> bool:
-        """Whether the session itself lives in a server."""
+        """Return whether the session itself runs in a server."""
         return self.address.startswith("sc://")
 
     @property
     def shown(self) -> str:
-        """For people."""
+        """Return the choice as a text for messages."""
         return self.engine if self.engine in (LOCAL, SAIL) else f"{self.engine} {peers.shown(self.address)}"
 
     def same_place(self, other: Choice) -> bool:
-        """Whether one session can serve both."""
+        """Return whether one session can serve both choices."""
         return (self.engine, self.address) == (other.engine, other.address)
 
 
 class _Submitted:
-    """The application that this process is the driver of, if spark-submit started it."""
+    """The application whose driver is this process, if spark-submit started it."""
 
     choice: Choice | None = None
 
 
 def stay_in(application: Choice) -> None:
-    """From now on every run of this process happens there, whatever pipelines, files and variables say."""
+    """Make every run of this process use this application, regardless of pipelines, files and variables."""
     _Submitted.choice = application
 
 
 def choose(said: EngineWish | None = None) -> Choice:
-    """The environment over the pipeline's own words over the project's file."""
+    """Return the engine: the environment overrides the pipeline's options, which override the project's file."""
     if _Submitted.choice is not None:
         return _Submitted.choice
     file, now, own = spark_config(), said_for_this_run(), said or EngineWish()
@@ -81,12 +81,12 @@ def choose(said: EngineWish | None = None) -> Choice:
 
 
 def choose_master(master: str, *, settings: Mapping[str, str], reason: str) -> Choice:
-    """The engine at this master, with these settings over those of the file."""
+    """Return the engine at this master, with these settings overriding those of the file."""
     file = spark_config()
     file = replace(file, settings={**file.settings, **settings}, origin=file.origin or reason)
     if not master.startswith("yarn"):
         return _chosen(EngineWish(), master, file, reason=f"{reason} says so")
-    return replace(_on_a_cluster(master, file, f"{reason} says so"), secret=None)  # YARN makes its own
+    return replace(_on_a_cluster(master, file, f"{reason} says so"), secret=None)  # YARN creates its own secret
 
 
 def _chosen(said: EngineWish, master: str | None, file: SparkConfig, *, reason: str) -> Choice:

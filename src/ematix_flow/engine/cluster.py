@@ -1,4 +1,4 @@
-"""Sessions on a cluster: on a master's executors with the driver here, or inside a Spark Connect server."""
+"""Sessions on a cluster: the driver here with executors of a master, or inside a Spark Connect server."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 _IMAGE = "spark.kubernetes.container.image"
 _ANSWER_SECONDS = 15.0
-# What Spark's transport writes when the two sides know different secrets, or only one of them knows any.
+# Messages of Spark's transport when the two sides have different secrets, or only one of them has one.
 _REFUSED = ("exception while bootstrapping client", "expected saslmessage", "authentication failed")
 
 
 def open_session(
     wanted: set[str], choice: Choice, *, start_jvm: Callable[[Mapping[str, str]], SparkSession], log: Path
 ) -> SparkSession:
-    """A session on the cluster; what its tasks need of this package is on its way to them."""
+    """Return a session on the cluster, and send the modules of this package that its tasks need."""
     _require_settings(choice)
     peers.require_answer(choice.address)
     if choice.is_remote:
@@ -46,7 +46,7 @@ def open_session(
 
 
 def leave(session: SparkSession) -> None:
-    """After a session of a Spark Connect server: what comes next may be of another kind."""
+    """Clean up after a session of a Spark Connect server, because the next session may be of another kind."""
     if shipping.is_connect(session):
         os.environ.pop(CONNECT_MODE, None)
 
@@ -60,7 +60,7 @@ def _require_settings(choice: Choice) -> None:
 
 
 def _not_started(error: Exception, choice: Choice, log: Path, written: int) -> FlowError:
-    """Spark tries a master three times for 20 s each and then says only that it gave up."""
+    """Return the error for a failed start: Spark tries a master three times for 20 s and reports only a failure."""
     where, said = peers.shown(choice.address), f"{error}\n{_since(log, written)}".lower()
     if any(word in said for word in _REFUSED):
         known = "it has another secret, or none" if choice.secret else "it asks for a secret, and none is named"
@@ -93,7 +93,7 @@ def _spark_version() -> str:
 
 
 def _joined(choice: Choice, wanted: set[str]) -> SparkSession:
-    """A session in a Spark Connect server, with the settings that a running server still takes."""
+    """Return a session in a Spark Connect server, with the settings that a running server still accepts."""
     session = _answering(choice)
     try:
         _require_delta(session, wanted, choice)
@@ -106,13 +106,13 @@ def _joined(choice: Choice, wanted: set[str]) -> SparkSession:
 
 
 def _answering(choice: Choice) -> SparkSession:
-    """The client would try for ten minutes; a server that is there answers at once."""
+    """Connect to the server: the client alone would retry for ten minutes, but a running server answers at once."""
     from pyspark.sql import SparkSession
 
     _require_channel(choice)
     try:
         session: SparkSession = SparkSession.builder.remote(choice.address).create()
-        session.version  # noqa: B018  the first word to the server
+        session.version  # noqa: B018  the first call to the server
     except Exception as error:
         os.environ.pop(CONNECT_MODE, None)
         raise _no_server(error, choice) from None
@@ -120,7 +120,7 @@ def _answering(choice: Choice) -> SparkSession:
 
 
 def _require_channel(choice: Choice) -> None:
-    """Both sides speak the same protocol, with TLS or without."""
+    """Raise FlowError unless the channel can be opened, with TLS or without, as the address says."""
     from pyspark.errors import PySparkException
 
     try:

@@ -1,4 +1,4 @@
-"""Starts and ends the processes of the cluster on this machine."""
+"""Start and end of the processes of the local cluster."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _WORKER = "org.apache.spark.deploy.worker.Worker"
 
 @dataclass(frozen=True)
 class Wanted:
-    """What `flow cluster start` asks for."""
+    """The options of `flow cluster start`."""
 
     workers: int = 2
     cores: int | None = None
@@ -50,12 +50,12 @@ class Wanted:
 
     @property
     def cores_each(self) -> int:
-        """All cores of this machine, shared among the workers."""
+        """Return the cores per worker: the option, else all cores of this machine divided among the workers."""
         return self.cores or max(1, (os.cpu_count() or 2) // self.workers)
 
 
 def start(wanted: Wanted) -> tuple[Cluster, bool]:
-    """The cluster with so many workers, and whether anything had to be started: workers that died are replaced."""
+    """Return the cluster with this many workers, and whether anything was started; workers that ended are replaced."""
     if os.name != "posix":
         raise Unsupported("a cluster on this machine needs a POSIX system", hint="name a cluster elsewhere: peers=[…]")
     with locked():
@@ -74,7 +74,7 @@ def start(wanted: Wanted) -> tuple[Cluster, bool]:
 
 
 def stop() -> list[int]:
-    """End every process of the cluster; their numbers."""
+    """End every process of the cluster and return the process ids."""
     with locked():
         cluster = known()
         return _end(cluster) if cluster is not None else []
@@ -100,7 +100,7 @@ def _start_worker(cluster: Cluster) -> Member:
 
 
 def _launch(program: str, words: list[str], name: str) -> Member:
-    """The secret goes by a file: a command line is for everybody to read."""
+    """Start a Spark daemon; its secret is passed in a file, because every user can read command lines."""
     import pyspark
 
     home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
@@ -122,7 +122,7 @@ def _launch(program: str, words: list[str], name: str) -> Member:
 
 
 def _environment(home: Path) -> dict[str, str]:
-    """As bare as another machine's: what tasks need must reach them from the session, not from this shell."""
+    """Return an environment as bare as on another machine: tasks get what they need from the session, not from here."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return {
         **kept,
@@ -166,7 +166,7 @@ def _registered(cluster: Cluster) -> int:
 
 
 def _end(cluster: Cluster) -> list[int]:
-    """Workers first, so that they end their executors; what does not listen within seconds is killed."""
+    """End the workers first, so that they end their executors; kill processes still running after 15 s."""
     members = [member.worker for member in (*cluster.living(), cluster.master) if member.is_alive]
     numbers = [int(member.split(":")[1]) for member in members]
     everybody = [*members, *(worker_of(pid) for pid in descendants(numbers))]
@@ -189,7 +189,7 @@ def _signal(worker: str, number: int) -> None:
 
 
 def _port(wanted: int | None) -> int:
-    """The usual one where it is free; one that somebody asked for and cannot have is an error."""
+    """Return the requested port, else the default one if it is free, else any; raise if a requested one is in use."""
     if wanted == 0:
         return _free_port()
     with socket.socket() as probe:

@@ -1,4 +1,4 @@
-"""Looks after a session on a cluster: a run whose executors are all gone waits for others, and not for ever."""
+"""Monitoring of a cluster session: a run that has lost all executors waits for new ones, up to a time limit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _QUIET_SECONDS = 5.0
 
 
 class Watch:
-    """One session; `given_up` says why its jobs were cancelled."""
+    """A monitor thread for one session; `given_up` is the reason why its jobs were cancelled."""
 
     def __init__(self, context: SparkContext, choice: Choice) -> None:
         self._context = context
         self._choice = choice
         self.tell: Tell = lambda _: None
-        """Of the run that uses the session now."""
+        """Reports progress to the run that currently uses the session."""
         self.given_up: Unreachable | None = None
         threading.Thread(target=self._look, daemon=True, name="flow-cluster-watch").start()
 
@@ -35,7 +35,7 @@ class Watch:
             time.sleep(_LOOK_SECONDS)
             try:
                 is_idle = self._has_work() and not self._has_tasks()
-            except Exception:  # the session has ended, and this with it
+            except Exception:  # the session has ended, so the thread ends too
                 return
             idle_since = (idle_since or time.monotonic()) if is_idle else None
             waited = time.monotonic() - idle_since if idle_since else 0.0
@@ -62,7 +62,7 @@ class Watch:
 
 
 def instead_of(error: FlowError, watch: Watch | None) -> FlowError:
-    """The reason why jobs were cancelled, in place of the fact."""
+    """Return the reason why the watch cancelled the jobs, if it did, in place of the resulting error."""
     given_up = watch.given_up if watch is not None else None
     if watch is None or given_up is None:
         return error

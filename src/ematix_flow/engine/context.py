@@ -1,4 +1,4 @@
-"""What a run knows before it starts: resolved connections, backends, shapes."""
+"""The context of a run before it starts: resolved connections, backends and target shapes."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 class PlainFunction(PlanError, TypeError):
-    """A plain function has no plan: only it knows what it does."""
+    """Raised for a plain function, which has no plan because its effects are unknown."""
 
 
 @dataclass(frozen=True)
 class LoadContext:
-    """One target, ready to be opened."""
+    """One target with everything needed to open it."""
 
     load: LoadSpec
     connection: Any
@@ -49,7 +49,7 @@ class LoadContext:
 
 @dataclass
 class RunContext:
-    """One run: its targets, the backends it reads from, and what must be closed at its end."""
+    """One run: its targets, its source backends, and the resources to close at its end."""
 
     spec: PipelineSpec
     loads: tuple[LoadContext, ...]
@@ -57,22 +57,22 @@ class RunContext:
     source_backend: Backend
     others: tuple[Backend, ...] = ()
     joined: tuple[Any, ...] = ()
-    """Connections of further systems that a statement reads from."""
+    """Connections of additional systems that a statement reads from."""
     open_until: ExitStack = field(default_factory=ExitStack)
     rows: int | None = None
-    """How many rows the source says it has."""
+    """The number of rows that the source reports."""
     is_little: bool = False
-    """Whether the tables of the query are small, where their rows are not counted."""
+    """Whether the tables of the query are small; used where their rows are not counted."""
     in_arrow: bool = False
-    """Whether the rows of the one target go through Python's part of the tasks only, so that the JVM has little to do."""
+    """Whether the only target's rows pass only through the Python part of tasks, so that the JVM has little work."""
     stream: str = ""
-    """The window that is loaded, as commit tokens know it; empty for a load that has none."""
+    """The loaded window, as written in commit tokens; empty for a load without one."""
     read_once: bool = False
-    """Whether a target of a fan-out needs the rows outside the database, so that all of them share that read."""
+    """Whether a target of a fan-out needs the rows outside the database, so that all targets share one read."""
     clock: StepClock = field(default_factory=StepClock)
 
     def spark(self) -> SparkSession:
-        """The session, started on first use with the jars of every backend in play."""
+        """Return the session, started on first use with the jars of all backends involved."""
         used = (self.source_backend, *self.others, *(item.backend for item in self.loads))
         needed = {jar for backend in used for jar in backend.jars}
         with self.clock.starting():
@@ -89,9 +89,9 @@ class RunContext:
 
     @property
     def _is_small(self) -> bool:
-        """Little work for the JVM: few rows to read, or Arrow batches, and little to compare them with.
+        """Return whether the JVM has little work: few rows or Arrow batches to read, and little to compare them with.
 
-        Before anybody has counted the rows, the files are weighed.
+        While the number of rows is unknown, the sizes of the files decide.
         """
         sources = self.source_backend.tasks_reading.folders(self.source)
         if self.in_arrow and not self.spec.transforms_post and not any(item.load.checks for item in self.loads):
@@ -108,14 +108,14 @@ class RunContext:
 
     @property
     def tuned(self) -> list[Setting]:
-        """What Spark is told for this run alone."""
+        """Return the Spark settings of this run alone."""
         is_local = choose(self.spec.engine).is_local
         cores = (os.cpu_count() or 2) if is_local else session.cluster_cores(self.spec.engine)
         return tuning.settings_for(self.rows, cores=cores) if cores else []
 
     @property
     def is_one_database(self) -> bool:
-        """Whether the rows may never leave their database, so that no engine is needed."""
+        """Return whether the rows can stay inside their database, so that no engine is needed."""
         backend = backend_for(self.source)
         if backend.identity is None or any(load.backend is not backend for load in self.loads):
             return False
@@ -124,7 +124,7 @@ class RunContext:
 
 
 def open_context(spec: PipelineSpec) -> RunContext:
-    """Resolve names, find backends, refuse what is not offered."""
+    """Return the context of a run; raise FlowError for what its systems do not support."""
     if not spec.loads:
         raise PlainFunction(
             f"{spec.name} is a plain function: there is no plan to show or rehearse",
@@ -173,8 +173,8 @@ def _load_context(load: LoadSpec) -> LoadContext:
 
 
 def expect(specs: Sequence[PipelineSpec]) -> None:
-    """Let one session serve all of these pipelines."""
+    """Announce the jars of all these pipelines, so that one session serves them."""
     for spec in specs:
         for named in (*several(spec.source_connection), *(load.connection for load in spec.loads)):
-            with suppress(FlowError):  # said when that pipeline runs
+            with suppress(FlowError):  # raised when that pipeline runs
                 session.expect(backend_for(resolve(named).connection).jars, one_pipeline=len(specs) == 1)

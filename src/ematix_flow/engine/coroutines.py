@@ -1,4 +1,4 @@
-"""Answers of functions that people write with `async def`."""
+"""Results of user functions declared with `async def`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def awaited(answer: Any) -> Any:
-    """Return what a coroutine returns, and any other answer as it is.
+    """Return the result of a coroutine, and any other value unchanged.
 
-    Where a loop runs already, as in a notebook, the coroutine gets a thread with a loop of its own.
+    If an event loop already runs, as in a notebook, the coroutine runs in a separate thread with its own loop.
     """
     if not inspect.iscoroutine(answer):
         return answer

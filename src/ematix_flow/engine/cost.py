@@ -1,4 +1,4 @@
-"""What a run costs: seconds by step, processor seconds, and the engine and settings it had."""
+"""The cost of a run: seconds by step, processor seconds, and the engine and settings it used."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOCAL, WARM, CLUSTER, REMOTE = "local", "warm", "cluster", "remote"
 _LONGEST_VALUE = 200
-# Different in every process, so that they say nothing about a run.
+# Different in every process, so they carry no information about a run.
 _INCIDENTAL = (
     "spark.app.", "spark.driver.port", "spark.executor.id", "spark.submit.", "spark.repl.", "spark.serializer.object",
     "spark.rdd.compress", "spark.hadoop.fs.s3a.vectored", "spark.driver.appUI", "spark.connect.grpc.binding.port",
@@ -31,7 +31,7 @@ _INCIDENTAL = (
 
 
 class Meter:
-    """Runs from the beginning of a run to its end; `cost()` says what has come together."""
+    """The cost measurement of one run, from its creation to the first call of `cost()`."""
 
     def __init__(self, pipeline: str, emit: Listener = silent) -> None:
         self.clock = StepClock(pipeline, emit)
@@ -39,7 +39,7 @@ class Meter:
         self._cost: Cost | None = None
 
     def cost(self) -> Cost:
-        """At the end of the run; asked again it says the same."""
+        """Return the cost of the run, called at its end; later calls return the same value."""
         if self._cost is None:
             steps = self.clock.steps()
             session = self._session()
@@ -47,7 +47,7 @@ class Meter:
         return self._cost
 
     def settings(self) -> dict[str, str]:
-        """Every setting of the session that somebody made, secrets masked; none when the run had no session."""
+        """Return all explicit settings of the session, secrets masked; empty when the run had no session."""
         spark = self.clock.session
         return settings_of(spark) if spark is not None else {}
 
@@ -60,29 +60,29 @@ class Meter:
         return {**place, "how": came or self.clock.session_came, "seconds": round(self.clock.seconds(START), 3)}
 
     def _cpu_seconds(self, session: Mapping[str, Any] | None) -> float | None:
-        """Of this process and its descendants, and of a warm engine's; a cluster's processors are out of sight."""
+        """Return processor seconds of this process tree and of a joined warm engine; None on clusters or if unknown."""
         processes = [os.getpid()]
         if session is not None:
             if session["kind"] == WARM:
                 processes.append(session["pid"])
-            elif session["kind"] != LOCAL or "PYSPARK_GATEWAY_PORT" in os.environ:  # there the JVM is our parent
+            elif session["kind"] != LOCAL or "PYSPARK_GATEWAY_PORT" in os.environ:  # there the JVM is the parent
                 return None
         now = cpu_seconds(processes) or {}
         if not all(pid in now for pid in processes):
             return None
-        # A process that was not there before is an engine that this run started.
+        # A process that did not exist before is an engine that this run started.
         return round(max(0.0, sum(now[pid] - self._before.get(pid, 0.0) for pid in processes)), 2)
 
 
 def versions() -> dict[str, str]:
-    """What the run stood on."""
+    """Return the versions of this package, Python and pyspark."""
     found = {"ematix-flow": __version__, "python": platform.python_version()}
     pyspark = sys.modules.get("pyspark")
     return {**found, "pyspark": str(pyspark.__version__)} if pyspark is not None else found
 
 
 def place_of(spark: SparkSession) -> dict[str, Any]:
-    """Where a session's work is done, without secrets."""
+    """Return where a session's work is done, without secrets."""
     if not _is_remote(spark):
         master = str(spark.sparkContext.master)
         return {"kind": LOCAL if master.startswith("local") else CLUSTER, "engine": mask(master)}
@@ -98,15 +98,15 @@ def place_of(spark: SparkSession) -> dict[str, Any]:
 
 
 def settings_of(spark: SparkSession) -> dict[str, str]:
-    """What somebody has set in this session; empty when it no longer answers."""
+    """Return all explicit settings of a session; empty when it no longer answers."""
     found: dict[str, str] = {}
-    with suppress(Exception):  # what a run cost does not decide how it ended
+    with suppress(Exception):  # a failure to measure cost must not fail the run
         found = dict(spark.conf.getAll) if _is_remote(spark) else _of_this_jvm(spark)
     return {name: _shown(name, value) for name, value in sorted(found.items()) if not name.startswith(_INCIDENTAL)}
 
 
 def _of_this_jvm(spark: SparkSession) -> dict[str, str]:
-    """What the session started with and what runs tune: two calls, where asking for all would take a hundred."""
+    """Return the start settings and those tuned per run: few calls, where reading all settings takes a hundred."""
     said = spark.sparkContext._conf.toDebugString()
     found = dict(line.split("=", 1) for line in said.splitlines() if line.startswith("spark.") and "=" in line)
     tuned = [item.name for item in tuning.settings_for(None, cores=1)]
@@ -126,14 +126,14 @@ def _shown(name: str, value: str) -> str:
 
 
 def _shortened(value: str) -> str:
-    """The beginning, and enough to tell two long values apart."""
+    """Return the beginning of a long value, with its length and hash to distinguish it from others."""
     import hashlib
 
     return f"{value[:_LONGEST_VALUE]}… ({len(value)} characters, {hashlib.sha256(value.encode()).hexdigest()[:8]})"
 
 
 def _warm_processes() -> list[int]:
-    """Processes of engines that the run may join."""
+    """Return the process ids of warm engines that the run may join."""
     with suppress(OSError, ValueError):
         return [engine.pid for engine in warm.engines()]
     return []

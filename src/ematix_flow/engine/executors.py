@@ -1,6 +1,6 @@
-"""The other side of a cluster: waits for executors, counts their cores, and looks whether they have what tasks need.
+"""The executors of a cluster: waits for them, counts their cores, and probes whether they have what tasks need.
 
-Everything is asked by small jobs of the DataFrame API, so that it works for every kind of cluster.
+All information is gathered by small DataFrame jobs, so that it works for every kind of cluster.
 """
 
 from __future__ import annotations
@@ -37,27 +37,27 @@ _NO_PROGRAM = re.compile(r'Cannot run program "([^"]+)"')
 
 @dataclass(frozen=True)
 class TaskNeeds:
-    """What the tasks of a run want from every machine: importable packages, and folders that all see."""
+    """Requirements of a run's tasks on every machine: importable packages, and shared folders."""
 
     packages: frozenset[str] = frozenset()
     folders: frozenset[Path] = frozenset()
     stage: Path | None = None
-    """The folder of stages, where tasks write there."""
+    """The stage folder, if tasks write into it."""
 
 
 @dataclass
 class _Known:
-    """What was found out about the executors of one session."""
+    """The facts collected about the executors of one session."""
 
     session: SparkSession | None = None
     cores: int = 0
     has_python: bool = False
     packages: set[str] = field(default_factory=set)
     folders: dict[Path, float] = field(default_factory=dict)
-    """And when: a worker that joins later may not share them."""
+    """Shared folders and when they were probed: a worker that joins later may not share them."""
 
     def still_shared(self) -> set[Path]:
-        """Folders that were seen by all a moment ago."""
+        """Return the folders that all machines shared when probed within the last 30 s."""
         return {folder for folder, seen in self.folders.items() if time.monotonic() - seen < _SEEN_SECONDS}
 
 
@@ -65,12 +65,12 @@ _known = _Known()
 
 
 def cores_of(session: SparkSession | None) -> int | None:
-    """Cores of the session's executors, None for one that was not asked."""
+    """Return the number of cores of the session's executors, None for a session that was not probed."""
     return _known.cores if session is not None and _known.session is session else None
 
 
 def greet(session: SparkSession, choice: Choice, tell: Tell) -> int:
-    """Wait for the first executors of a new session and count what they offer."""
+    """Wait for the first executors of a new session, and return the number of their cores."""
     global _known
     _await_executors(session, choice, tell)
     try:
@@ -81,7 +81,7 @@ def greet(session: SparkSession, choice: Choice, tell: Tell) -> int:
 
 
 def require(session: SparkSession, needs: TaskNeeds) -> None:
-    """One small job that asks every slot; a sentence about what is missing where."""
+    """Probe every task slot with one small job; raise ConfigError that names what is missing on which worker."""
     global _known
     if _known.session is not session:
         _known = _Known(session, _count_cores(session))
@@ -90,7 +90,7 @@ def require(session: SparkSession, needs: TaskNeeds) -> None:
     folders = sorted(wanted - _known.still_shared())
     if not packages and not folders and _known.has_python:
         return
-    if _known.has_python:  # some time after the greeting
+    if _known.has_python:  # executors may have joined since they were first counted
         _known.cores = _parts(session)
     with marked(folders) as marks:
         for answer in _asked(session, looker(packages, marks)):
@@ -102,14 +102,14 @@ def require(session: SparkSession, needs: TaskNeeds) -> None:
 
 
 def _await_executors(session: SparkSession, choice: Choice, tell: Tell) -> None:
-    """The first job waits for the first executor; how long is for us to say, Spark would wait for ever."""
+    """Wait for the first executor up to the configured time, because Spark itself would wait without limit."""
     failed: list[Exception] = []
     done = threading.Event()
 
     def ask() -> None:
         try:
             session.range(1).count()
-        except Exception as error:  # told below, by the thread that waits
+        except Exception as error:  # raised below, in the waiting thread
             failed.append(error)
         done.set()
 
@@ -128,7 +128,7 @@ def _await_executors(session: SparkSession, choice: Choice, tell: Tell) -> None:
 
 
 def _count_cores(session: SparkSession) -> int:
-    """Some executors come a moment after the first."""
+    """Return the number of cores, counted until it is stable: some executors join a moment after the first."""
     found = _parts(session)
     for _ in range(_LOOKS):
         time.sleep(_BETWEEN_LOOKS)
@@ -140,7 +140,7 @@ def _count_cores(session: SparkSession) -> int:
 
 
 def _parts(session: SparkSession) -> int:
-    """Spark cuts a range into as many parts as there are cores."""
+    """Return the number of partitions of a large range, which Spark splits into one per core."""
     parts = session.range(_ENOUGH_ROWS).selectExpr("spark_partition_id() AS part")
     return int(parts.selectExpr("max(part) + 1 AS parts").collect()[0]["parts"])
 
@@ -182,7 +182,7 @@ def _refuse_folders(answer: dict[str, Any], needs: TaskNeeds) -> None:
 
 
 def _explained(error: Exception) -> FlowError:
-    """What a cluster says about its Python, in one sentence."""
+    """Return the error for a failed first job, in particular for problems with the Python of the workers."""
     text, ours = str(error), _dotted(sys.version_info[:2])
     if found := _NO_PROGRAM.search(text):
         return ConfigError(f"the workers have no Python at {found[1]}", hint=_NAME_IT)

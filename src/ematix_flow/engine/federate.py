@@ -1,4 +1,4 @@
-"""One statement over several connections: every table it names becomes a view of what its own system gives."""
+"""Statements over several connections: every table becomes a view of the rows that its own system returns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Part:
-    """One table of the statement: the view that stands for it, and what is read into that view."""
+    """One table of the statement: its view, and the read that fills the view."""
 
     view: str
     source: BatchSource
@@ -52,7 +52,7 @@ class FederatedPlan(ReadPlan):
 
 @dataclass(frozen=True)
 class _Table:
-    """A table as its system describes it."""
+    """A table as described by its system."""
 
     backend: Backend
     source: BatchSource
@@ -61,7 +61,7 @@ class _Table:
 
 
 class FederatedSource:
-    """Reads statements whose tables are on several connections."""
+    """A source for statements whose tables are on several connections."""
 
     def __init__(self, hosts: Hosts, spark: Callable[[], SparkSession]) -> None:
         self._hosts = hosts
@@ -69,7 +69,7 @@ class FederatedSource:
         self._known: dict[tuple[str, str], _Table] = {}
 
     def plan(self, query: str, *, parallelism: int) -> FederatedPlan:
-        """Describe the result from the tables' descriptions; no row is read."""
+        """Return the plan, with result columns derived from the tables' descriptions; no row is read."""
         query = clean(query)
         tree = parsed(query)
         for stranger in self._hosts.strangers_in(tree):
@@ -104,11 +104,11 @@ class FederatedSource:
         )
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """The statement from a watermark on."""
+        """Return the statement restricted to rows from a watermark on; None for a column without a declared type."""
         return since(clean(query), column.name, watermark_literal(value, column.type)) if column.type else None
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """Every table by its own system's reader, joined by Spark."""
+        """Return the statement's rows: every table is read by its own system's reader, Spark joins them."""
         own = plan if isinstance(plan, FederatedPlan) else self.plan(plan.query, parallelism=plan.splits)
         for part in own.parts:
             _show(part.source.read(part.plan, spark, open_until), part.view, open_until)
@@ -117,11 +117,11 @@ class FederatedSource:
             return frame.selectExpr(*carried(frame.schema))
 
     def _ordered(self, query: str) -> Reordered:
-        """The statement with joins of lake tables in the cheapest order."""
+        """Return the statement with joins of lake tables in the cheapest order."""
         return reordered(query, self._files_of, parse=parsed, broadcast=lambda: broadcast_bytes(self._spark()))
 
     def _files_of(self, table: Any) -> TableFiles | None:
-        """The files of a table of a lake; a database has none."""
+        """Return the files of a lake table; None for a table of a database."""
         backend = backend_for(self._hosts.connection(table.parts[0].name))
         if backend.dialect != "spark" or backend.batch_source is None or not reorders_joins(self._spark()):
             return None
@@ -159,7 +159,7 @@ class FederatedSource:
                 raise known from exc
 
     def _columns(self, statement: str, tables: list[tuple[str, _Table]]) -> tuple[SourceColumn, ...]:
-        """What Spark makes of the statement, told from empty tables."""
+        """Return the statement's columns, from Spark's analysis over empty tables."""
         spark = self._spark()
         with ExitStack() as open_until, translating("planning the statement"), exactly(spark):
             for view, table in tables:
@@ -180,7 +180,7 @@ class FederatedSource:
 
 
 def located(asked: QuerySource, hosts: Hosts) -> tuple[QuerySource, list[Any]]:
-    """The query on the one connection it is for, and the connections it joins where there are several."""
+    """Return the query on the connection that runs it, and the connections it joins if there are several."""
     candidates = hosts.named_by_text(asked.query)
     if not candidates and not hosts.required:
         return asked, []
@@ -188,7 +188,7 @@ def located(asked: QuerySource, hosts: Hosts) -> tuple[QuerySource, list[Any]]:
     found = naming.parsed(asked.query, ("spark", own, *(backend_for(item).dialect for item in candidates)))
     if found is None:
         if hosts.required:
-            parsed(clean(asked.query))  # says what is wrong with it
+            parsed(clean(asked.query))  # raises the syntax error
         return asked, []
     tree, dialect = found
     named = list(dict.fromkeys(host for _, host in hosts.found_in(tree)))
@@ -210,7 +210,7 @@ def _show(frame: DataFrame, view: str, open_until: ExitStack) -> None:
 
 
 def _written(part: Any, dialect: str) -> str:
-    """A name as its own system takes it: PostgreSQL means small letters by a name without quotes."""
+    """Return a name as its own system resolves it: PostgreSQL folds unquoted names to lower case."""
     folds = dialect == "postgres" and not part.args.get("quoted")
     return quote(part.name.lower() if folds else part.name, dialect)
 
@@ -220,13 +220,13 @@ def _carrier(column: SourceColumn) -> ColumnType:
 
 
 def _reduced(tree: Any, table: Any, found: _Table, parallelism: int) -> ReadPlan:
-    """What is read of the table; lakes need no help, because Spark itself leaves out what it does not need."""
+    """Return the read of one table; lakes need no pushdown here, because Spark itself prunes columns and rows."""
     if found.backend.dialect == "spark":
         return found.plan
     whole, restricted = reduced(tree, table, found.plan.columns, found.relation, found.backend.dialect)
     if restricted != whole:
         try:
             return found.source.plan(restricted, parallelism=parallelism)
-        except FlowError:  # the condition suits Spark and not this database: Spark applies it anyway
+        except FlowError:  # this database rejects the condition, which Spark applies anyway
             pass
     return found.source.plan(whole, parallelism=parallelism)

@@ -1,4 +1,4 @@
-"""A short digest of what a pipeline declares, so that two runs can say whether the same thing ran."""
+"""A short digest of a pipeline's declaration, which shows whether two runs executed the same pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LENGTH = 12
 
 
 def fingerprint(spec: PipelineSpec) -> str:
-    """The same for the same declaration, in every process and on every machine."""
+    """Return the digest, equal for equal declarations in every process and on every machine."""
     said = {
         "function": _source(spec.function),
         "loads": [
@@ -39,7 +39,7 @@ def fingerprint(spec: PipelineSpec) -> str:
 
 
 def stream_fingerprint(spec: StreamSpec) -> str:
-    """The same for a stream that makes the same rows of the same messages."""
+    """Return the digest of a stream, equal if it makes the same rows from the same messages."""
     functions = (*spec.udfs, *spec.aggregate_udfs)
     said = {
         "sources": [[_named(item.connection), item.query] for item in spec.sources],
@@ -66,11 +66,11 @@ def _named(connection: Any) -> str:
 
 
 def _source(function: Callable[..., Any]) -> str:
-    """The function's text; without a file that holds it, its name."""
+    """Return the function's source code, or its name if no file contains it."""
     code = getattr(function, "__code__", None)
     if code is None:
         return _plain(function)
     lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 :]
-    with suppress(SyntaxError):  # a file that has changed since it was loaded
+    with suppress(SyntaxError):  # the file has changed since it was loaded
         return "".join(inspect.getblock(lines)) if lines else _plain(function)
     return _plain(function)

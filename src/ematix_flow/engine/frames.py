@@ -1,4 +1,4 @@
-"""Tables and queries of a connection as Spark dataframes, for people who write PySpark."""
+"""Tables and queries of a connection as Spark dataframes, for users who write PySpark."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ematix_flow.expressions import quote
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_open = ExitStack()  # files and views below frames that people hold stay as long as the process
+_open = ExitStack()  # files and views of frames that users hold stay until the process ends
 
 
 def read(connection: Any, table_or_query: str) -> DataFrame:
     """Return `read("lake", "raw.orders")` or `read("warehouse", "SELECT …")` as a dataframe.
 
-    Inside a run, several tasks read a large table from one snapshot, which ends with the run. Elsewhere it is not known when
-    the frame is no longer needed, and a snapshot that stays open keeps a database from cleaning up: there one task reads.
+    Inside a run, several tasks read a large table from one snapshot, which ends with the run. Elsewhere it is unknown
+    when the frame is no longer needed, and an open snapshot keeps a database from cleaning up: there one task reads.
     """
     declared = resolve(connection).connection
     backend = backend_for(declared)

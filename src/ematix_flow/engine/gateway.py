@@ -1,7 +1,7 @@
-"""Starts the JVM of an embedded session without Spark's shell scripts.
+"""Start of the JVM of an embedded session without Spark's shell scripts.
 
 `spark-submit` is a shell script that starts one JVM to compose the command line of another. The composed command is the
-same at every start, so it is composed once by Spark's own launcher and kept beside the jars.
+same at every start, so Spark's own launcher composes it once and it is cached beside the jars.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _LAUNCHER = "org.apache.spark.launcher.Main"
 _VECTORS = "--add-modules=jdk.incubator.vector"
 _ARGUMENTS = "PYSPARK_SUBMIT_ARGS"
 _LOOK = 0.01
-# What the launcher takes from the settings for the JVM's own command line; the others are passed on as they are.
+# Settings that the launcher uses for the JVM's own command line; the others are passed on unchanged.
 _OF_THE_JVM = (
     "spark.driver.memory", "spark.driver.extraJavaOptions", "spark.driver.extraClassPath", "spark.driver.extraLibraryPath",
     "spark.driver.defaultJavaOptions", "spark.submit.deployMode", "spark.master",
 )  # fmt: skip
-# With any of these the scripts do more than compose a command.
+# With any of these variables the scripts do more than compose a command.
 _OF_THE_SCRIPTS = (
     "SPARK_CONF_DIR",
     "SPARK_PREPEND_CLASSES",
@@ -46,7 +46,7 @@ _OF_THE_SCRIPTS = (
 
 @contextmanager
 def started(configuration: Mapping[str, str]) -> Iterator[None]:
-    """Start a JVM that pyspark connects to inside this block; where that is not possible, pyspark starts its own."""
+    """Start a JVM to which pyspark connects inside this block; where that is impossible, pyspark starts its own."""
     from pyspark import SparkContext
     from pyspark.accumulators import AccumulatorTCPServer
 
@@ -64,7 +64,7 @@ def started(configuration: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
             os.environ.pop(name, None)
-    # A JVM that goes away is told by the run; these would print tracebacks beside it.
+    # The run itself reports a JVM that ended; these two would print tracebacks in addition.
     AccumulatorTCPServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     logging.getLogger().addFilter(_is_not_of_py4j)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -73,11 +73,11 @@ def started(configuration: Mapping[str, str]) -> Iterator[None]:
 
 
 def _command(configuration: Mapping[str, str]) -> list[str] | None:
-    """Return the whole command of the JVM, None where Spark's own scripts have to start it."""
+    """Return the complete command of the JVM, None where Spark's own scripts must start it."""
     if os.name != "posix" or any(os.environ.get(name) for name in _OF_THE_SCRIPTS):
         return None
     home = _spark_home()
-    if (home / "conf").is_dir():  # spark-env.sh and spark-defaults.conf are for the scripts to read
+    if (home / "conf").is_dir():  # the scripts must read spark-env.sh and spark-defaults.conf
         return None
     settings = [word for name, value in configuration.items() for word in ("--conf", f"{name}={value}")]
     tail = [*settings, *shlex.split(os.environ.get(_ARGUMENTS) or "pyspark-shell")]
@@ -96,7 +96,7 @@ def _kept_head(home: Path, configuration: Mapping[str, str], tail: list[str]) ->
         if isinstance(kept, list) and kept[-1] == _SUBMIT and Path(kept[0]).exists():
             return [str(word) for word in kept]
     if os.environ.get(_ARGUMENTS):
-        return None  # words of the user's, or a file of settings, may change the JVM's command
+        return None  # the user's arguments, or a settings file, may change the JVM's command
     head = _composed(java, home, tail)
     if head is not None:
         _keep(file, head)
@@ -104,7 +104,7 @@ def _kept_head(home: Path, configuration: Mapping[str, str], tail: list[str]) ->
 
 
 def _composed(java: Path, home: Path, tail: list[str]) -> list[str] | None:
-    """Ask Spark's launcher, as spark-submit does; its answer ends with the arguments that it was given."""
+    """Return the command head from Spark's launcher, as spark-submit uses it; its output ends with its arguments."""
     scala = next((file.name.split("_")[1].split("-")[0] for file in (home / "jars").glob("spark-core_*.jar")), "")
     places = {"SPARK_HOME": str(home), "JAVA_HOME": str(java.parent.parent), "SPARK_SCALA_VERSION": scala}
     quick = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m"]
@@ -123,9 +123,9 @@ def _composed(java: Path, home: Path, tail: list[str]) -> list[str] | None:
 
 
 def _has_vectors(java: Path) -> bool:
-    """Whether a Java has the module of vectors, without which it refuses to start when it is asked for.
+    """Return whether a Java has the vector module; without it, Java refuses to start with the option for it.
 
-    Spark's linear algebra is faster with it; small runtimes, as packages of Python bring them, leave it out.
+    Spark's linear algebra is faster with it; small runtimes, such as Python packages of Java, omit it.
     """
     command = [str(java), "--list-modules"]
     try:
@@ -137,18 +137,18 @@ def _has_vectors(java: Path) -> bool:
 
 def _keep(file: Path, head: list[str]) -> None:
     part = file.with_suffix(f".{os.getpid()}.part")
-    with contextlib.suppress(OSError):  # composed again next time
+    with contextlib.suppress(OSError):  # on failure it is composed again next time
         file.parent.mkdir(parents=True, exist_ok=True)
         part.write_text(json.dumps(head), encoding="utf-8")
         part.replace(file)
 
 
 def _launched(command: list[str]) -> tuple[subprocess.Popen[bytes], int, str]:
-    """Start the JVM and return it with the port and the secret of its gateway; raise what pyspark raises if it ends."""
+    """Start the JVM and return it with its gateway's port and secret; raise pyspark's error if it ends."""
     environment = {
         **os.environ,
         "SPARK_HOME": str(_spark_home()),
-        "PYTHONHASHSEED": "0",  # as spark-submit sets it: Python workers must agree on the hash of a text
+        "PYTHONHASHSEED": "0",  # as in spark-submit: Python workers must agree on string hashes
         "SPARK_CONNECT_MODE": "0",
     }
     jvm = early_jvm.launch(command, environment)
@@ -167,7 +167,7 @@ def _launched(command: list[str]) -> tuple[subprocess.Popen[bytes], int, str]:
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    """Return whether a record of the root logger comes from elsewhere than py4j, which also writes there."""
+    """Return whether a record of the root logger does not come from py4j, which also logs there."""
     return f"{os.sep}py4j{os.sep}" not in record.pathname
 
 

@@ -1,4 +1,4 @@
-"""`conn`: a live connection in the hands of the user's function, or from `config.connect()`."""
+"""`conn`: the live connection that a user's function receives, or that `config.connect()` returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ematix_flow.planning.drift import differs, plan_ddl, settle_drift, with_uni
 
 
 class Connection:
-    """A session that opens when it is first used; `repr` shows no secret."""
+    """A session that opens on first use; `repr` shows no secret."""
 
     def __init__(self, declared: Any) -> None:
         self.declared = declared
@@ -26,12 +26,12 @@ class Connection:
 
     @property
     def name(self) -> str:
-        """The connection's name."""
+        """Return the connection's name."""
         return str(self.declared.name)
 
     @property
     def kind(self) -> str:
-        """The connection's kind."""
+        """Return the connection's kind."""
         return str(self.declared.kind)
 
     def _session(self) -> SqlClient:
@@ -42,24 +42,24 @@ class Connection:
         return self._client
 
     def ping(self) -> bool:
-        """Whether the system answers."""
+        """Return True if the system answers; raise FlowError otherwise."""
         self._session().query("SELECT 1")
         return True
 
     def execute(self, sql: str) -> int:
-        """Run a statement; rows affected."""
+        """Run a statement and return the number of rows affected."""
         return self._session().execute(sql)
 
     def execute_in_transaction(self, statements: Sequence[str]) -> int:
-        """Run statements in one transaction; rows affected in all."""
+        """Run statements in one transaction and return the total number of rows affected."""
         return self._session().execute_all(statements)
 
     def fetch_scalar_int(self, sql: str) -> int:
-        """The first value of a query as a number."""
+        """Return the first value of a query as an integer."""
         return int(self._session().query(sql, limit=1)[1][0][0])
 
     def query(self, sql: str, max_rows: int | None = None) -> dict[str, Any]:
-        """Columns and rows of a query."""
+        """Return the columns and rows of a query, and whether `max_rows` truncated them."""
         limit = None if max_rows is None else max_rows + 1
         names, rows = self._session().query(sql, limit=limit)
         truncated = max_rows is not None and len(rows) > max_rows
@@ -71,15 +71,15 @@ class Connection:
         }
 
     def dialect(self) -> str:
-        """The SQL dialect the system speaks."""
+        """Return the name of the system's SQL dialect."""
         return self.backend.dialect
 
     def dsn(self) -> str:
-        """The url with its secrets; keep it out of logs."""
+        """Return the URL including its secrets; keep it out of logs."""
         return str(self.declared.resolved().dsn)
 
     def connection_info(self) -> dict[str, str]:
-        """Which system this is, without secrets."""
+        """Return the identity of the system, without secrets."""
         parts = self.backend.identity(self.declared) if self.backend.identity else (self.kind, self.name)
         names = ("kind", "host", "port", "dbname", "user") if len(parts) == 5 else ("kind", "path")
         return dict(zip(names, parts, strict=False))
@@ -87,10 +87,10 @@ class Connection:
     def ensure_table(
         self, table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str, on_drift: str = "error"
     ) -> dict[str, Any]:
-        """Create a table, or compare it with its declaration; a DriftError where it differs, unless told otherwise.
+        """Create a table, or compare it with its declaration; raise DriftError if it differs and `on_drift` is "error".
 
-        Returns `action` (created, matched or drift), the `differences`, and the `steps` that were carried out: none but
-        the creation under "error" and "warn", everything that is missing under "evolve".
+        Return `action` (created, matched or drift), the `differences`, and the executed `steps`: only the creation for
+        "error" and "warn", everything that is missing for "evolve".
         """
         spec = as_table(table)
         shape = TargetShape(spec, spec)
@@ -115,7 +115,7 @@ class Connection:
         return _ensured(spec, "drift" if differences else "matched", differences)
 
     def close(self) -> None:
-        """End the session."""
+        """Close the session."""
         if self._client is not None:
             self._client.close()
             self._client = None
@@ -142,7 +142,7 @@ def _ensured(
 
 
 def connect(name: Any = "default", *, url: str | None = None) -> Connection:
-    """A live connection by name, by declaration or by url."""
+    """Return a live connection by name, by declaration or by URL."""
     if url is not None:
         from ematix_flow.declare.connections import from_url
 

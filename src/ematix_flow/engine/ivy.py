@@ -1,4 +1,4 @@
-"""Ivy: the fetcher inside pyspark's own jars, run once for exactly the jars it is told."""
+"""Ivy, the downloader among pyspark's own jars, run once for an exact list of jars."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NO_ANSWER = re.compile(
 
 
 class Coordinates(Protocol):
-    """What names a jar in a repository."""
+    """The coordinates of a jar in a repository."""
 
     @property
     def group(self) -> str: ...
@@ -42,13 +42,13 @@ class Coordinates(Protocol):
 
 
 def file_name(jar: Coordinates) -> str:
-    """The file a jar is kept in; the group is part of it, as two groups may use one artifact name."""
+    """Return the file name of a jar; it contains the group, as two groups may use one artifact name."""
     variant = f"-{jar.classifier}" if jar.classifier else ""
     return f"{jar.group}_{jar.artifact}-{jar.version}{variant}.{jar.ext}"
 
 
 def retrieve(jars: Iterable[Coordinates], *, into: Path, on_progress: Progress) -> None:
-    """Fetch these jars, and nothing that they ask for in turn, into a folder."""
+    """Download these jars, without their transitive dependencies, into a folder; raise FlowError if one is missing."""
     wanted = list(jars)
     description = into / "ivy.xml"
     description.write_text(_describe(wanted), encoding="utf-8")
@@ -59,7 +59,7 @@ def retrieve(jars: Iterable[Coordinates], *, into: Path, on_progress: Progress) 
 
 
 def _describe(jars: list[Coordinates]) -> str:
-    """Ivy's own description of what to fetch: `master` is the jar itself, without sources and documents."""
+    """Return Ivy's XML description of the download: `master` is the jar itself, without sources and documentation."""
     lines = [
         f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)}"
         f' conf="default-&gt;master(default)" transitive="false">{_variant(jar)}</dependency>'
@@ -73,20 +73,20 @@ def _describe(jars: list[Coordinates]) -> str:
 
 
 def _variant(jar: Coordinates) -> str:
-    """What is not the plain jar of its coordinates has to be asked for by name."""
+    """Return the artifact element for a jar with a classifier or another extension, empty for a plain jar."""
     if jar.ext == "jar" and not jar.classifier:
         return ""
     classifier = f" m:classifier={quoteattr(jar.classifier)}" if jar.classifier else ""
     return f"<artifact name={quoteattr(jar.artifact)} type={quoteattr(jar.ext)} ext={quoteattr(jar.ext)}{classifier}/>"
 
 
-# Only the named files are wanted: their descriptions, and those of their parents, need not be asked for.
+# Only the named files are fetched: their POMs, and those of their parents, are not needed.
 _SETTINGS = """<ivysettings><settings defaultResolver="public"/>
 <resolvers><ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>"""
 
 
 def _settings(into: Path) -> Path:
-    """The user's own settings of Ivy, else ours."""
+    """Return the user's Ivy settings file, else a generated one."""
     named = os.environ.get(_SETTINGS_VARIABLE)
     if named:
         return Path(named)
@@ -98,7 +98,7 @@ def _settings(into: Path) -> Path:
 def _command(description: Path, *, into: Path) -> list[str]:
     return [
         str(find_java()),
-        # Without this, whatever lies in ~/.ivy2 would be taken before what the lock names.
+        # Without this, jars in ~/.ivy2 would take precedence over those that the lock names.
         f"-Divy.default.ivy.user.dir={into / 'ivy'}",
         "-cp",
         str(_ivy_jar()),
@@ -112,7 +112,7 @@ def _command(description: Path, *, into: Path) -> list[str]:
 
 
 def _ivy_jar() -> Path:
-    """Found beside pyspark without importing it."""
+    """Return pyspark's own Ivy jar, located without importing pyspark; raise RunFailed if there is none."""
     spec = importlib.util.find_spec("pyspark")
     if spec is not None and spec.origin is not None:
         for jar in sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar")):
@@ -121,7 +121,7 @@ def _ivy_jar() -> Path:
 
 
 def _run(command: list[str], *, on_progress: Progress) -> str:
-    """Everything Ivy said; each jar that arrives is told as it does."""
+    """Run the command and return Ivy's output; report each jar when it arrives."""
     said: list[str] = []
     with subprocess.Popen(  # noqa: S603  fixed program and arguments, no shell
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True, errors="replace"
@@ -130,7 +130,7 @@ def _run(command: list[str], *, on_progress: Progress) -> str:
         alarm.daemon = True
         alarm.start()
         try:
-            assert process.stdout is not None  # noqa: S101  a pipe was asked for
+            assert process.stdout is not None  # noqa: S101  stdout is a pipe
             for line in process.stdout:
                 said.append(line)
                 arrived = re.search(r"\[SUCCESSFUL \] .*?#(.+?);(.+?)!", line)
@@ -147,7 +147,7 @@ def _run(command: list[str], *, on_progress: Progress) -> str:
 
 
 def _reason(absent: list[Coordinates], *, said: str) -> FlowError:
-    """The error that fits what Ivy said."""
+    """Return the error that matches Ivy's output."""
     first, others = absent[0], len(absent) - 1
     names = f"{first.artifact} {first.version}" + (f" and {others} more" if others else "")
     if "No space left on device" in said:

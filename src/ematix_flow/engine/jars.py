@@ -1,4 +1,4 @@
-"""Jars: the pinned sets beside pyspark's own, fetched once, checked, and kept in the user's cache."""
+"""The pinned jar sets beside pyspark's own jars: downloaded once, verified, and cached per user."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LOCK = Path(__file__).with_name("jars.lock.toml")
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar and the sum its bytes must have."""
+    """One pinned jar and the SHA-256 checksum of its bytes."""
 
     group: str
     artifact: str
@@ -36,15 +36,15 @@ class Jar:
 
     @property
     def file_name(self) -> str:
-        """The file it is kept in."""
+        """Return its file name in the cache."""
         return ivy.file_name(self)
 
 
 def ensure(sets: Iterable[str], *, lock: Path = LOCK, on_progress: ivy.Progress | None = None) -> list[Path]:
-    """The files of these jar sets, in the order of the lock; what is missing is fetched first.
+    """Return the files of these jar sets, in the order of the lock file; missing ones are downloaded first.
 
-    `ensure(["delta"])` gives the paths for `spark.jars`. A file in the cache is read and checked once, and again when
-    its size or its time of change differs.
+    `ensure(["delta"])` returns the paths for `spark.jars`. A file in the cache is verified once, and again when its
+    size or modification time differs.
     """
     wanted = _chosen(list(sets), among=read_lock(lock))
     folder = cache_folder()
@@ -57,9 +57,9 @@ def ensure(sets: Iterable[str], *, lock: Path = LOCK, on_progress: ivy.Progress 
 
 
 def with_those_at_hand(needed: Iterable[str], *, lock: Path = LOCK) -> list[str]:
-    """These jar sets and every other that is in the cache already, in the order of the lock.
+    """Return these jar sets and all others that are already cached, in the order of the lock file.
 
-    A session that has them serves the next pipeline as well, and one class archive serves all sessions.
+    A session with all of them also serves the next pipeline, and one class archive serves all sessions.
     """
     wanted, folder = set(needed), cache_folder()
     known = read_lock(lock)
@@ -68,13 +68,13 @@ def with_those_at_hand(needed: Iterable[str], *, lock: Path = LOCK) -> list[str]
 
 
 def read_lock(lock: Path = LOCK) -> dict[str, tuple[Jar, ...]]:
-    """The jar sets of a lock file by name."""
+    """Return the jar sets of a lock file by name."""
     sets = _parse(lock)
     return {name: tuple(Jar(**jar) for jar in entry["jars"]) for name, entry in sets.items()}
 
 
 def cache_folder() -> Path:
-    """Where jars are kept: EMATIX_FLOW_CACHE, else the user's cache folder."""
+    """Return the folder of the jar cache: EMATIX_FLOW_CACHE, else the user's cache folder."""
     return cache_home() / "jars"
 
 
@@ -88,7 +88,7 @@ def _parse(lock: Path) -> dict[str, Any]:
 
 
 def _chosen(sets: list[str], *, among: dict[str, tuple[Jar, ...]]) -> list[Jar]:
-    """The jars of the named sets, each once."""
+    """Return the jars of the named sets, each once; raise ConfigError for an unknown set."""
     for name in sets:
         if name not in among:
             raise ConfigError(f"there is no jar set {name!r}", hint=did_you_mean(name, among))
@@ -96,7 +96,7 @@ def _chosen(sets: list[str], *, among: dict[str, tuple[Jar, ...]]) -> list[Jar]:
 
 
 class _Verified:
-    """Which files of the cache were checked, by size and time of change: reading all of them takes longer than a JVM's start."""
+    """The cached files that were verified, by size and time: reading all of them takes longer than starting a JVM."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / ".verified.json"
@@ -121,7 +121,7 @@ class _Verified:
         return True
 
     def keep(self) -> None:
-        """Write what was learned; a cache that cannot be written is checked again next time."""
+        """Write the verified files; if the cache is not writable, they are verified again next time."""
         if not self._is_changed:
             return
         part = self._file.with_suffix(f".{os.getpid()}.part")
@@ -131,7 +131,7 @@ class _Verified:
 
 
 def _is_intact(path: Path, sha256: str) -> bool:
-    """Whether the file is there and its bytes are the locked ones."""
+    """Return whether the file exists with exactly the pinned bytes."""
     digest = hashlib.sha256()
     try:
         with path.open("rb") as file:
@@ -143,7 +143,7 @@ def _is_intact(path: Path, sha256: str) -> bool:
 
 
 def _fetch(jars: list[Jar], *, folder: Path, on_progress: ivy.Progress) -> None:
-    """Fetch into a folder of our own beside the cache, check, then rename: another process never sees half a jar."""
+    """Download into a temporary folder beside the cache, verify, then rename, so that no process sees partial jars."""
     on_progress(f"fetching {len(jars)} {'jar' if len(jars) == 1 else 'jars'}, once")
     workshop: Path | None = None
     try:
@@ -181,7 +181,7 @@ def _storage_error(error: OSError, *, folder: Path) -> FlowError:
 
 
 def main(sets: list[str]) -> int:
-    """`python -m ematix_flow.engine.jars [set …]` fills the cache, with all sets when none is named."""
+    """Run `python -m ematix_flow.engine.jars [set …]`: fill the cache, with all sets if none is named."""
 
     def tell(line: str) -> None:
         sys.stderr.write(f"  {line}\n")

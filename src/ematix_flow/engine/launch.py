@@ -1,4 +1,4 @@
-"""What a JVM of ours is started with besides its settings: the environment, and secrets that no command line shows."""
+"""The environment of a JVM that this package starts, and its secret settings, kept off the command line."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _LOOPBACK = "127.0.0.1"
 
 
 class _Ours:
-    """Variables that we set and may take back; what the user set stays."""
+    """The environment variables that this package set and may remove again; those set by the user stay."""
 
     names: frozenset[str] = frozenset()
 
 
 def set_environment(configuration: Mapping[str, str]) -> None:
-    """Variables that Spark's launcher and Python workers read."""
+    """Set the environment variables that Spark's launcher and Python workers read."""
     for name in _Ours.names:
         os.environ.pop(name, None)
     ours = variables(configuration)
@@ -34,7 +34,7 @@ def set_environment(configuration: Mapping[str, str]) -> None:
 
 
 def variables(configuration: Mapping[str, str]) -> dict[str, str]:
-    """The same for a process that is still to be started; what the user set stays out."""
+    """Return these variables for a process still to be started, without those that the user set."""
     wanted = {
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
@@ -43,18 +43,18 @@ def variables(configuration: Mapping[str, str]) -> dict[str, str]:
     if configuration.get("spark.master", "local").startswith("local"):
         wanted["SPARK_LOCAL_IP"] = _LOOPBACK
     ours = {name: value for name, value in wanted.items() if name not in os.environ}
-    if PYTHON_SETTING in configuration:  # Spark itself reads this one only when it starts the program
+    if PYTHON_SETTING in configuration:  # Spark itself reads this setting only when it starts the program
         ours["PYSPARK_PYTHON"] = configuration[PYTHON_SETTING]
     return ours
 
 
 @contextmanager
 def without_secrets(configuration: Mapping[str, str]) -> Iterator[dict[str, str]]:
-    """The settings that may stand on a command line; the JVM reads the others from a file that is gone afterwards."""
+    """Yield the settings allowed on a command line; the JVM reads the others from a file that is deleted afterwards."""
     from pyspark import SparkContext
 
     hidden = {name: value for name, value in configuration.items() if is_secret_setting(name)}
-    if not hidden or SparkContext._gateway is not None:  # a JVM that runs already has its settings told over a socket
+    if not hidden or SparkContext._gateway is not None:  # a running JVM gets settings over a socket
         yield dict(configuration)
         return
     before = os.environ.get(_ARGUMENTS)
@@ -74,12 +74,12 @@ def without_secrets(configuration: Mapping[str, str]) -> Iterator[dict[str, str]
 
 
 def properties(settings: Mapping[str, str]) -> str:
-    """Settings as a file that Spark reads."""
+    """Return the settings as the text of a properties file."""
     return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
 
 def _escaped(value: str) -> str:
-    r"""A value as Java's properties files have it.
+    r"""Return a value escaped for Java properties files.
 
     >>> print(_escaped("a\\b é"))
     a\\b\u0020\u00e9

@@ -1,4 +1,4 @@
-"""One run of a pipeline at a time: a lease in the run log, kept alive while the run works."""
+"""The lease that allows one run of a pipeline at a time: stored in the run log, and renewed while the run works."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Terms:
-    """How long a lease outlives its last renewal, how often it is renewed, and the token of one that is held already."""
+    """A lease's duration and renewal interval in seconds, and the token if it is already held."""
 
     seconds: float = 120.0
     beat: float = 40.0
@@ -30,12 +30,12 @@ class Terms:
 
 
 def _seconds() -> float:
-    """A clock that also runs while the machine sleeps, which is when leases are lost."""
+    """Return a clock that also advances while the machine is suspended, which is when leases are lost."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 class Held:
-    """A lease in somebody's hands, who may ask whether it still is."""
+    """A held lease that can be renewed and checked; without a run log it is always valid."""
 
     def __init__(self, run_log: RunLog | None = None, token: str | None = None, terms: Terms | None = None) -> None:
         self._run_log, self._token, self._terms = run_log, token, terms or Terms()
@@ -43,7 +43,7 @@ class Held:
         self.is_lost = False
 
     def renew(self) -> bool:
-        """Keep it for longer; False when it is somebody else's by now."""
+        """Renew the lease; return False when another process holds it by now."""
         if self._run_log is None or self._token is None:
             return True
         asked = _seconds()
@@ -53,7 +53,7 @@ class Held:
         return not self.is_lost
 
     def check(self) -> None:
-        """Go on only while the lease is ours: one that was not renewed for a while is asked about first."""
+        """Raise LeaseLost unless the lease is still held; one that was not renewed for a while is renewed first."""
         is_old = _seconds() - self._renewed > 2 * min(self._terms.beat, self._terms.seconds / 3)
         if self.is_lost or (is_old and not self.renew()):
             raise LeaseLost(
@@ -64,7 +64,7 @@ class Held:
 
 @contextmanager
 def held(run_log: RunLog | None, pipeline: str, terms: Terms | None = None) -> Iterator[Held]:
-    """Hold the pipeline's lease while the block runs; a token of somebody who claimed it before is taken over."""
+    """Hold the pipeline's lease while the block runs; a lease claimed in advance is taken over by its token."""
     token, terms = None, terms or Terms()
     if run_log is not None:
         token = (_taken_over if terms.token else _claimed)(run_log, pipeline, terms)
@@ -81,12 +81,12 @@ def held(run_log: RunLog | None, pipeline: str, terms: Terms | None = None) -> I
         beat.join(timeout=5)
         try:
             run_log.release(token)
-        except FlowError as error:  # it runs out by itself
+        except FlowError as error:  # the lease expires by itself
             _log.warning("%s", error.what)
 
 
 def _claimed(run_log: RunLog, pipeline: str, terms: Terms) -> str | None:
-    """The token of the lease; None, with a warning, when the run log is out of order: the work matters more."""
+    """Return the lease's token; None, with a warning, if the run log is unavailable, which must not stop the run."""
     try:
         claim = run_log.claim(pipeline, this_worker(), terms.seconds)
     except (ConnectionFailed, StorageFull) as error:
@@ -110,5 +110,5 @@ def _beat(lease: Held, terms: Terms, ended: threading.Event) -> None:
     while not ended.wait(min(terms.beat, terms.seconds / 3)):
         try:
             lease.renew()
-        except Exception as exc:  # the next beat tries again; the lease outlives two missed ones
+        except Exception as exc:  # the next renewal tries again; two may be missed
             _log.debug("heartbeat: %s", exc)

@@ -1,7 +1,7 @@
-"""A standalone cluster on this machine, to try and to test with: a master and workers of this user, on loopback only.
+"""A standalone cluster on this machine for trials and tests: a master and workers of this user, on loopback only.
 
-`flow cluster start` writes down who its processes are; `flow cluster stop` ends exactly these. Every process of the
-cluster, and every client, must know a secret that only this user can read.
+`flow cluster start` records its processes; `flow cluster stop` ends exactly these. Every process of the cluster, and
+every client, needs a secret that only this user can read.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ _FILE, _SECRET, _LOCK = "cluster.json", "secret", "lock"
 
 @dataclass(frozen=True)
 class Member:
-    """One process of the cluster; `worker` says which, also after its number was given to another."""
+    """One process of the cluster; `worker` identifies it even after its process id was reused."""
 
     worker: str
     log: str
 
     @property
     def pid(self) -> int:
-        """Its process."""
+        """Return the process id."""
         return int(self.worker.split(":")[1])
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs."""
+        """Return whether the process runs."""
         return not is_dead(self.worker)
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A master, its workers, and what every worker offers."""
+    """A master, its workers, and the cores and memory of each worker."""
 
     master: Member
     workers: tuple[Member, ...]
@@ -56,20 +56,20 @@ class Cluster:
 
     @property
     def address(self) -> str:
-        """What `peers=` takes."""
+        """Return the address for `peers=`."""
         return f"spark://{HOST}:{self.port}"
 
     @property
     def is_alive(self) -> bool:
-        """Whether there is a cluster at all."""
+        """Return whether the cluster runs, which means its master does."""
         return self.master.is_alive
 
     def living(self) -> tuple[Member, ...]:
-        """The workers that run."""
+        """Return the running workers."""
         return tuple(member for member in self.workers if member.is_alive)
 
     def to_dict(self) -> dict[str, Any]:
-        """What may be shown, with what the master says about its workers where it answers."""
+        """Return the fields for display, with the master's status of its workers where it answers."""
         told = seen_by_master(self) or {}
         return {
             "address": self.address,
@@ -89,7 +89,7 @@ class Cluster:
 
 
 def folder(*, make: bool = False) -> Path:
-    """Where the cluster of this user is written down."""
+    """Return the folder with this user's cluster record."""
     own = os.environ.get(FOLDER_VARIABLE)
     found = Path(own).absolute() if own else Path.home() / ".ematix-flow" / "cluster"
     if make:
@@ -98,12 +98,12 @@ def folder(*, make: bool = False) -> Path:
 
 
 def secret_file() -> Path:
-    """The secret, for this user's eyes only."""
+    """Return the file of the secret, readable by this user only."""
     return folder() / _SECRET
 
 
 def secret_of(address: str) -> str | None:
-    """The secret of a cluster that was started here, None for any other address."""
+    """Return the secret of a cluster that was started here, None for any other address."""
     if not address.startswith(f"spark://{HOST}:"):
         return None
     found = known()
@@ -118,7 +118,7 @@ def secret_of(address: str) -> str | None:
 
 
 def known() -> Cluster | None:
-    """The cluster that is written down, dead or alive."""
+    """Return the recorded cluster, running or not; None without a readable record."""
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         kept = json.loads((folder() / _FILE).read_text(encoding="utf-8"))
         workers = tuple(Member(**member) for member in kept["workers"])
@@ -127,20 +127,20 @@ def known() -> Cluster | None:
 
 
 def write(cluster: Cluster) -> None:
-    """Write it down; a dead worker is forgotten."""
+    """Record the cluster; workers that ended are left out."""
     alive = replace(cluster, workers=cluster.living())
     private(folder() / _FILE, json.dumps(asdict(alive)))
 
 
 def forget() -> None:
-    """Nothing is left of it but the logs."""
+    """Remove all files of the cluster except its logs."""
     for name in (_FILE, _SECRET, "spark.conf"):
         (folder() / name).unlink(missing_ok=True)
     shutil.rmtree(folder() / "work", ignore_errors=True)
 
 
 def private(file: Path, text: str) -> None:
-    """A file that only this user can read, whole or not at all."""
+    """Write a file that only this user can read, atomically."""
     part = file.with_name(f".{file.name}.part")
     part.unlink(missing_ok=True)
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
@@ -150,7 +150,7 @@ def private(file: Path, text: str) -> None:
 
 @contextlib.contextmanager
 def locked() -> Iterator[None]:
-    """One start or stop at a time."""
+    """Hold the lock that serialises starts and stops."""
     import fcntl
 
     with (folder(make=True) / _LOCK).open("w") as file:
@@ -159,7 +159,7 @@ def locked() -> Iterator[None]:
 
 
 def seen_by_master(cluster: Cluster) -> dict[str, Any] | None:
-    """What the master's own page says, None when it does not answer."""
+    """Return the status on the master's own page, None when it does not answer."""
     import urllib.request
 
     try:

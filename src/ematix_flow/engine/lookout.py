@@ -1,4 +1,4 @@
-"""What a task sees on its own machine: which Python, which packages, and whether it sees this machine's folders."""
+"""The executor probe: reports a worker's Python and packages, and whether it shares this machine's folders."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLOT_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class Mark:
-    """A folder, and how to tell that another machine sees the very same one."""
+    """A folder with a mark that shows whether another machine accesses the same folder."""
 
     folder: str
     file: str
@@ -23,7 +23,7 @@ class Mark:
 
 @contextmanager
 def marked(folders: Sequence[Path]) -> Iterator[list[Mark]]:
-    """A file that was not there before is the best sign; where none can be written, the folder's own number and time."""
+    """Yield marks: a new file in each folder, or where none can be written, the folder's inode number and time."""
     name = f".ematix-flow-seen-{secrets.token_hex(8)}"
     made: list[Path] = []
     try:
@@ -46,7 +46,7 @@ def _mark(folder: Path, name: str, made: list[Path]) -> Mark:
 
 
 def looker(packages: Sequence[str], marks: Sequence[Mark]) -> Callable[[int], str]:
-    """A function for a task; free of this package's names, because workers may not have it."""
+    """Return the probe for a task; it uses no names of this package, because workers may not have it installed."""
     wanted, pause = list(packages), SLOT_SECONDS
     looked = [(mark.folder, mark.file, mark.number, mark.changed) for mark in marks]
 
@@ -61,7 +61,7 @@ def looker(packages: Sequence[str], marks: Sequence[Mark]) -> Callable[[int], st
         def is_there(name: str) -> bool:
             try:
                 importlib.import_module(name)
-            except Exception:  # whatever it is, a task that needs it would fail alike
+            except Exception:  # a task that needs the package would fail in the same way
                 return False
             return True
 
@@ -72,7 +72,7 @@ def looker(packages: Sequence[str], marks: Sequence[Mark]) -> Callable[[int], st
                 return False
             return not number or (about.st_ino, about.st_mtime_ns) == (number, changed)
 
-        time.sleep(pause)  # so that every free slot gets one of these
+        time.sleep(pause)  # so that every free slot gets one probe
         return json.dumps(
             {
                 "host": socket.gethostname(),

@@ -1,4 +1,4 @@
-"""Rows on the native engine: what its own functions would bend is done on Arrow batches, or refused."""
+"""Preparation of rows on Sail: what its functions would compute differently runs on Arrow batches, or is refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXTS = ("text", "string")
 
 
 def normalized_frame(frame: DataFrame, table: TableSpec, kinds: Mapping[str, str]) -> DataFrame:
-    """Exactly the table's columns: normalizers as in the Arrow lane, letter case and SQL by the engine."""
+    """Return exactly the table's columns: exact normalizers on Arrow batches, letter case and SQL by the engine."""
     able = {f"__flow_{place}": column for place, column in enumerate(table.columns) if _runs_on_arrow(column)}
     for column in table.columns:
         if column.normalizers and not _runs_on_arrow(column):
@@ -40,7 +40,7 @@ def normalized_frame(frame: DataFrame, table: TableSpec, kinds: Mapping[str, str
 
 
 def refuse_casts(table: TableSpec, given: Mapping[str, str]) -> None:
-    """Stop at casts whose text is another one than Spark's."""
+    """Raise Unsupported for casts to text whose result differs from Spark's."""
     for column in table.columns:
         kind = given.get(column.name, "")
         if kind in ("double", "float") and column.type.kind in _TEXTS:
@@ -65,7 +65,7 @@ def _expression(column: Column, ready: str | None, kinds: Mapping[str, str]) -> 
 
 
 def _given(frame: DataFrame, table: TableSpec) -> Carried:
-    """The columns that Arrow batches carry: all that are plain, because SQL of the user may name any of them."""
+    """Return the columns of the Arrow batches: all that are not nested, because the user's SQL may name any of them."""
     found = [(field.name, type_of(field.dataType)) for field in frame.schema.fields]
     nested = [name for name, kind in found if kind is None or kind.kind == "json"]
     asks = any(isinstance(marker, (Sql, Derive)) for column in table.columns for marker in column.normalizers)
@@ -82,7 +82,11 @@ def _refuse_bent(column: Column) -> None:
 
 
 def _is_bent(marker: object) -> bool:
-    """Long digits become NULL, 1.005 is rounded down, a double beside 0.5 a decimal; not every \\ and $ is kept."""
+    """Return whether Sail's result differs from Spark's.
+
+    Long digit strings become NULL, 1.005 is rounded down, a double beside 0.5 becomes a decimal, and not every \\ and
+    $ of a replacement is kept.
+    """
     if isinstance(marker, (ParseNumeric, Round)):
         return True
     if isinstance(marker, RegexReplace):

@@ -1,4 +1,4 @@
-"""What the tasks of a run need on the machines they run on, as the manifests of its backends say."""
+"""Requirements of a run's tasks on their machines, from the manifests of its backends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ALWAYS = ("pyarrow",)
 
 
 def task_needs(read: Iterable[Any], written: Iterable[Any]) -> TaskNeeds:
-    """For these connections."""
+    """Return the requirements for reading and writing these connections."""
     uses = [(backend_for(connection).tasks_reading, connection) for connection in read]
     uses += [(backend_for(connection).tasks_writing, connection) for connection in written]
     packages = {*_ALWAYS, *(name for use, _ in uses for name in use.packages)}

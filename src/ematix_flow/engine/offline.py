@@ -1,4 +1,4 @@
-"""The plan of a run as far as the declarations tell it, where a system cannot be asked."""
+"""The plan of a run from its declarations alone, where a system cannot be queried."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _NOT_ASKED = "by the names of the connections: nobody was asked"
 
 
 class _Unasked:
-    """Stands for a connection in the hands of the user's function; whoever uses it learns that it cannot be asked."""
+    """A placeholder for the connection passed to the user's function; every access raises Unreachable."""
 
     def __init__(self, name: str) -> None:
         object.__setattr__(self, "_name", name)
@@ -42,7 +42,7 @@ class _Unasked:
 
 
 def preview_offline(spec: PipelineSpec, error: FlowError) -> Preview:
-    """The plan that the declarations give, with notes about everything that could not be looked up."""
+    """Return the plan derived from the declarations, with notes about everything that could not be looked up."""
     notes = [f"not asked: {mask(error.what)}"]
     source = several(spec.source_connection)[0] if spec.source_connection else spec.loads[0].connection
     query = _query(spec, source, notes)
@@ -94,7 +94,7 @@ def _target(load: LoadSpec, source: Any) -> TargetPlan:
     inside = _name(source) == _name(load.connection)
     statements: list[str] = []
     if backend is not None and backend.ddl is not None:
-        with suppress(Exception), ExitStack():  # some have to ask the server even for this
+        with suppress(Exception), ExitStack():  # some backends query the server even for this
             statements = backend.ddl(resolve(load.connection).connection).statements(shape, (CreateTable(shape.table),))
     keyed = isinstance(strategy, (Merge, Scd2))
     return TargetPlan(

@@ -1,4 +1,4 @@
-"""From the peers that a person names to the one address that Spark takes, and whether somebody answers there."""
+"""Conversion of the user's peers to the one address that Spark takes, and the test whether it is reachable."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NEXT = {
 
 
 def address(peers: Sequence[str]) -> str:
-    """A Spark master (several are standby masters of one cluster), or one Spark Connect server.
+    """Return the address of a Spark master (several are standby masters of one cluster) or of one Spark Connect server.
 
     >>> address(["spark://a:7077", "spark://b:7077"])
     'spark://a:7077,b:7077'
@@ -42,7 +42,7 @@ def address(peers: Sequence[str]) -> str:
 
 
 def filled(peer: str) -> str:
-    """The address with its references filled in; a token inside it is remembered as a secret."""
+    """Return the address with its references resolved; a token inside it is registered as a secret."""
     found = expand(peer, secret=False)
     redact.remember_url(found)
     try:
@@ -53,7 +53,7 @@ def filled(peer: str) -> str:
 
 
 def shown(where: str) -> str:
-    """An address for people: parameters of a Spark Connect address may be secrets.
+    """Return an address for display, without the parameters of a Spark Connect address, which may be secrets.
 
     >>> shown("sc://head:15002/;use_ssl=true;token=abc")
     'sc://head:15002'
@@ -62,7 +62,7 @@ def shown(where: str) -> str:
 
 
 def require_answer(where: str) -> None:
-    """Knock at every door of an address; an error that names it when nobody opens, after seconds, not minutes."""
+    """Try each host and port of an address; raise Unreachable if none answers, after seconds instead of minutes."""
     doors = list(doors_of(where))
     said: list[str] = []
     for host, port in doors:
@@ -80,7 +80,7 @@ def require_answer(where: str) -> None:
 
 
 def doors_of(where: str) -> Iterator[tuple[str, int]]:
-    """Hosts and ports behind an address; nothing for one that Spark finds in its own ways.
+    """Yield the hosts and ports of an address; none for one that Spark resolves by other means.
 
     >>> list(doors_of("spark://a:7077,b:7078")), list(doors_of("sc://c/;use_ssl=true"))
     ([('a', 7077), ('b', 7078)], [('c', 15002)])
@@ -97,12 +97,12 @@ def doors_of(where: str) -> Iterator[tuple[str, int]]:
 
 
 def own_address(where: str) -> str | None:
-    """The address by which the machines behind `where` can reach this one; None when nothing can be said."""
+    """Return the address by which the machines behind `where` can reach this one; None when it is unknown."""
     for host, port in doors_of(where):
         with contextlib.suppress(OSError):
             family, kind, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind) as probe:
-                probe.connect(place)  # of a datagram socket: only a route is chosen, nothing is sent
+                probe.connect(place)  # a datagram socket only chooses a route and sends nothing
                 return str(probe.getsockname()[0])
     return None
 
@@ -129,7 +129,7 @@ def _masters(peer: str) -> Iterator[str]:
 
 @lru_cache(maxsize=8)
 def _addresses(host: str, port: int) -> tuple[str, ...]:
-    """Asked once: a cluster whose name answers otherwise a minute later is still the one we talk to."""
+    """Resolve a name once: the process keeps using the same cluster even if the name's addresses change later."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except OSError as error:

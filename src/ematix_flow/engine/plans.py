@@ -1,4 +1,4 @@
-"""Plans of a run as values: what `flow preview` shows."""
+"""The plan of a run as values, as shown by `flow preview`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class TransformPlan:
-    """What follows the load: `sql`, a `callable` or a `transform_ref`, and a line about it."""
+    """A transform after the load: `sql`, a `callable` or a `transform_ref`, with a one-line summary."""
 
     kind: str
     summary: str
@@ -29,7 +29,7 @@ class TargetPlan:
     target_connection_name: str
     target_kind: str
     exists: bool | None
-    """None where it could not be looked up."""
+    """Whether the table exists; None where it could not be looked up."""
     rows: int | None
     declared_columns: tuple[str, ...]
     augmented_columns: tuple[str, ...]
@@ -49,7 +49,7 @@ class TargetPlan:
 
 @dataclass(frozen=True)
 class Preview:
-    """The whole plan; `to_text()` for people, `to_dict()` for programs."""
+    """The complete plan; `to_text()` for people, `to_dict()` for programs."""
 
     pipeline_name: str
     schedule: str | None
@@ -64,26 +64,26 @@ class Preview:
     transforms_post: list[TransformPlan] = field(default_factory=list)
     settings: tuple[str, ...] = ()
     joins: tuple[str, ...] = ()
-    """The order of joins where it is not the one that is written, and why."""
+    """The join order where it differs from the written one, with its reason."""
     sample_columns: tuple[str, ...] = ()
     sample: tuple[tuple[Any, ...], ...] = field(default=())
     mode: str | None = None
     source_connection_info: Mapping[str, str] | None = None
     notes: list[str] = field(default_factory=list)
-    """What could not be asked."""
+    """Facts that could not be looked up, and the reasons."""
     is_dry_run: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, serializable as JSON."""
         plain: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str))
         return plain
 
     def to_json(self) -> str:
-        """The same as text."""
+        """Return all fields as JSON text."""
         return json.dumps(self.to_dict(), indent=2)
 
     def to_text(self) -> str:
-        """A few aligned lines."""
+        """Return the plan as aligned lines of text."""
         rows = f"~{self.estimated_rows:,} rows" if self.estimated_rows is not None else "rows unknown"
         where = f"{self.source_kind} {self.source_connection_name or ''}".strip()
         lines = [

@@ -1,4 +1,4 @@
-"""Post-load transforms: SQL, callables and references, each in its own transaction, each in the history."""
+"""Post-load transforms: SQL, callables and references, each in its own transaction and recorded in the history."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ematix_flow.foundation.redact import mask
 
 @dataclass(frozen=True)
 class ParentContext:
-    """The load a transform follows."""
+    """The load that precedes a transform."""
 
     pipeline_name: str
     run_id: str
@@ -45,7 +45,7 @@ def run_transforms(
     *,
     first: int = 0,
 ) -> list[dict[str, Any]]:
-    """Run them in order; the first failure ends the run unless the pipeline says otherwise. The load stays."""
+    """Run the transforms and return their outcomes; a failure raises unless the pipeline continues. The load stays."""
     outcomes: list[dict[str, Any]] = []
     spec = context.spec
     target = context.loads[0]
@@ -63,7 +63,7 @@ def run_transforms(
         except Exception as exc:
             error = exc if isinstance(exc, FlowError) else TransformRaised(step, exc)
             error.at(spec.where)
-            # What a pipeline named here failed with says where it stood itself, which its own record keeps.
+            # The error of a pipeline named here has that pipeline's own step and run id, which its own record keeps.
             error.facts["step"] = step
             error.facts.pop("run_id", None)
         _record(target, about, step, error, metrics, started)
@@ -77,7 +77,7 @@ def run_transforms(
 
 
 class TransformRaised(UserError):
-    """A transform raised; callers in Python get its own exception (`own_exceptions`)."""
+    """Raised when a transform raised; Python callers get its own exception (`own_exceptions`)."""
 
     def __init__(self, step: str, raised: Exception, *, where: Location | None = None) -> None:
         super().__init__(f"{step} raised {type(raised).__name__}: {raised}", raised=raised, where=where)
@@ -85,7 +85,7 @@ class TransformRaised(UserError):
 
 @contextmanager
 def own_exceptions() -> Iterator[None]:
-    """Give a caller in Python the exception that a transform raised; the history names the step."""
+    """Raise the transform's own exception to a Python caller; the history contains the step."""
     try:
         yield
     except TransformRaised as error:
@@ -93,7 +93,7 @@ def own_exceptions() -> Iterator[None]:
 
 
 def label(transform: Any) -> str:
-    """What a transform is called in the history."""
+    """Return the name of a transform in the history."""
     if isinstance(transform, str):
         return "sql"
     if isinstance(transform, TransformRef):
@@ -102,7 +102,7 @@ def label(transform: Any) -> str:
 
 
 def plan_of(transform: Any) -> TransformPlan:
-    """What a transform is, in a line, before it runs."""
+    """Return the kind and a one-line summary of a transform for previews."""
     if isinstance(transform, str):
         lines = transform.strip().splitlines() or [""]
         return TransformPlan("sql", lines[0][:200])
@@ -129,7 +129,7 @@ def _run_one(target: LoadContext, transform: Any, about: ParentContext, run_name
 
 
 def call_transform(known: TransformSpec, about: ParentContext | None, *, default: Any = None) -> Any:
-    """Run a named transform on its own connection, else on the load's."""
+    """Run a named transform on its own connection, else on the load's, and return its result."""
     return _call(known.function, known.target_connection or default or "default", about)
 
 

@@ -1,4 +1,4 @@
-"""From what the source gives to exactly the declared columns: normalizers, pre-transforms, strict casts."""
+"""Conversion of source rows to exactly the declared columns: normalizers, pre-transforms, strict casts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _numbers = itertools.count(1)
 
 
 def prepare(frame: DataFrame, table: TableSpec, pre_transforms: Sequence[Any], open_until: ExitStack) -> DataFrame:
-    """The declared columns, in order, in the types the target's frame has."""
+    """Return the declared columns in order, with the types of the target's frame."""
     normalizes, native = any(column.normalizers for column in table.columns), is_sail(frame.sparkSession)
     if normalizes and native:
         frame, normalizes = native_prepare.normalized_frame(frame, table, _kinds(frame)), False
@@ -64,20 +64,20 @@ def _quote(name: str) -> str:
 
 @dataclass(frozen=True)
 class Cast:
-    """How a value becomes the declared type; `valid` is None where every value can."""
+    """An SQL cast to the declared type; `valid` is the condition for valid values, None if all values are valid."""
 
     value: str
     valid: str | None = None
 
 
 def strict_cast(column: Column, given: str) -> str:
-    """A cast that fails with the column's name and the value instead of bending it."""
+    """Return a cast that fails with the column's name and the value instead of changing the value."""
     cast = cast_of(column, given)
     return cast.value if cast.valid is None else raising(column, cast.valid, cast.value)
 
 
 def cast_of(column: Column, given: str) -> Cast:
-    """The cast of a column from the type that a frame has."""
+    """Return the cast of a column from its type in a frame; raise PlanError where no cast is allowed."""
     name = _quote(column.name)
     wanted = spark_type(column.type)
     kind = column.type.kind
@@ -119,8 +119,8 @@ def _text(name: str, given: str) -> str:
 
 
 def _document(name: str, given: str) -> str:
-    """A nested value as JSON: nothing of it is left out, neither fields that are NULL nor the last digits of an instant."""
-    if on_sail() or given.startswith("variant"):  # which say it in their own way, and take no options
+    """Return a nested value as complete JSON, including NULL fields and all digits of timestamps."""
+    if on_sail() or given.startswith("variant"):  # these have their own JSON format and take no options
         return f"to_json({name})"
     said = ", ".join(f"{text(option)}, {text(value)}" for option, value in JSON_AS_IT_IS.items())
     return f"to_json({name}, map({said}))"

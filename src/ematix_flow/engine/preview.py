@@ -1,4 +1,4 @@
-"""What a run would do, told before it is done."""
+"""Preview and validation of a run before it is executed."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _EXPLAINED = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|MERGE|REPLACE)\b"
 
 
 def preview(spec: PipelineSpec, *, rows: int = 0) -> Preview:
-    """Plan a run; `rows` asks for a sample of prepared rows too.
+    """Plan a run and return the plan; `rows` is the size of a sample of prepared rows.
 
-    Where a connection is not configured or does not answer, the plan is what the declarations tell, with notes about
-    what could not be asked.
+    Where a connection is not configured or does not answer, the plan is derived from the declarations, with notes about
+    what could not be looked up.
     """
     try:
         return _asked(spec, rows)
@@ -83,7 +83,7 @@ def _asked(spec: PipelineSpec, rows: int) -> Preview:
 
 
 def _normalized(context: RunContext, reading: Reading) -> str:
-    """The source's SQL with normalizers and pre-transforms, as the database would run it; as it is where Spark does that."""
+    """Return the source's SQL with normalizers and pre-transforms if the database runs them, else unchanged."""
     if reading.backend is None or reading.plan is None or context.spec.fan_out or context.spec.transform_sql:
         return reading.query
     kinds = {column.name: column.type.kind for column in reading.plan.columns if column.type is not None}
@@ -99,7 +99,7 @@ def _info(backend: Backend | None, connection: Any) -> dict[str, str] | None:
 
 
 def _settings(context: RunContext, targets: Sequence[TargetPlan]) -> tuple[str, ...]:
-    """What this run alone tells Spark; the settings of every session are in `flow doctor spark`."""
+    """Return the Spark settings of this run alone; those of every session are shown by `flow doctor spark`."""
     if all(target.lane == INSIDE for target in targets):
         return ()
     own = choose_engine(context.spec.engine).settings
@@ -150,7 +150,7 @@ def _target_plan(context: RunContext, target: LoadContext, reading: Reading) -> 
 
 @dataclass(frozen=True)
 class ValidateResult:
-    """Whether source, target and declaration fit together."""
+    """The result of a validation: whether source, target and declaration fit together."""
 
     pipeline_name: str
     ok: bool
@@ -160,12 +160,12 @@ class ValidateResult:
     notes: list[str] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, serializable as JSON."""
         return asdict(self)
 
 
 def validate(spec: PipelineSpec) -> ValidateResult:
-    """Plan against the real systems and collect what is wrong; nothing is changed."""
+    """Plan against the real systems and return all errors found; nothing is changed."""
     if not spec.loads:
         return ValidateResult(spec.name, ok=True, source_sql="", notes=["a plain function: nothing to check"])
     errors: list[str] = []
@@ -198,7 +198,7 @@ def _validate_target(
 
 
 def _validate_transforms(context: RunContext, errors: list[str], notes: list[str]) -> None:
-    """Let the target explain the SQL that follows the load; what cannot be explained is noted, and so are functions."""
+    """Run EXPLAIN in the target for the post-load SQL; functions and SQL that cannot be explained are noted."""
     target = context.loads[0]
     for number, transform in enumerate(context.spec.transforms_post):
         name = f"transforms_post[{number}]"

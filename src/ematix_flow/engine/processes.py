@@ -1,4 +1,4 @@
-"""Processor seconds of whole process trees, as Linux keeps them in /proc; None on other systems."""
+"""Processor seconds, memory and state of process trees, read from Linux's /proc; unknown on other systems."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterable
 
 _PROC = "/proc"
-_PARENT, _TIMES = 1, slice(11, 15)  # counted behind the program's name, which may itself contain blanks and brackets
+_PARENT, _TIMES = 1, slice(11, 15)  # counted after the program's name, which may contain blanks and brackets
 
 
 def cpu_seconds(roots: Iterable[int]) -> dict[int, float] | None:
-    """For each of these processes what it, its living descendants and the dead ones they waited for have used."""
+    """Return the CPU seconds of each process tree, including ended children that were waited for; None if unknown."""
     found = _all_processes()
     if not found:
         return None
@@ -22,7 +22,7 @@ def cpu_seconds(roots: Iterable[int]) -> dict[int, float] | None:
 
 
 def descendants(roots: Iterable[int]) -> list[int]:
-    """The living children of these processes, their children, and so on; nothing where that cannot be seen."""
+    """Return the children of these processes, their children, and so on; empty where /proc is missing."""
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in _all_processes().items():
         children.setdefault(parent, []).append(pid)
@@ -30,7 +30,7 @@ def descendants(roots: Iterable[int]) -> list[int]:
 
 
 def memory_bytes(root: int) -> int | None:
-    """Return the resident memory of a process and its descendants; None where that cannot be seen."""
+    """Return the resident memory in bytes of a process and its descendants; None where it is unknown."""
     page, total = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0, 0
     for pid in (root, *descendants([root])):
         try:
@@ -58,13 +58,13 @@ def is_running(pid: int, module: str) -> bool:
 
 def _tree(root: int, children: dict[int, list[int]]) -> list[int]:
     members = [root]
-    for pid in members:  # grows while it is walked
+    for pid in members:  # the list grows during the iteration
         members += children.get(pid, ())
     return members
 
 
 def _all_processes() -> dict[int, tuple[int, int]]:
-    """Parent and clock ticks of every process that can be seen."""
+    """Return the parent and the clock ticks of every visible process."""
     found = {}
     try:
         names = os.listdir(_PROC)
@@ -75,13 +75,13 @@ def _all_processes() -> dict[int, tuple[int, int]]:
             try:
                 fields = _read(f"{_PROC}/{name}/stat").rpartition(b")")[2].split(None, _TIMES.stop)
                 found[int(name)] = (int(fields[_PARENT]), sum(map(int, fields[_TIMES])))
-            except (OSError, ValueError, IndexError):  # it has just ended, or this is no Linux
+            except (OSError, ValueError, IndexError):  # it has just ended, or this is not Linux
                 continue
     return found
 
 
 def _read(path: str) -> bytes:
-    """A short file, without the buffers that `open` makes: there may be hundreds of them."""
+    """Return the content of a short file, without the buffers of `open`: there may be hundreds of files."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         return os.read(descriptor, 4096)

@@ -1,4 +1,4 @@
-"""The settings of our own Spark sessions: each with its reason, and the user's own always on top."""
+"""The settings of Spark sessions that this package starts: each with its reason, overridden by the user's settings."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _BRIEF = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One setting that is not Spark's default, and why."""
+    """One setting that differs from Spark's default, with its reason."""
 
     name: str
     value: str
@@ -55,7 +55,7 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """The value as people may see it."""
+        """Return the value for display, with secrets masked."""
         return MASK if is_secret_setting(self.name) else mask(self.value)
 
 
@@ -99,7 +99,7 @@ _DELTA = {
 
 
 def join_order(choice: Choice) -> Setting:
-    """Return whether joins over lakes are put in another order, and who says so."""
+    """Return whether joins over lake tables are reordered, with the origin of that decision."""
     if choice.engine == SAIL:
         return Setting(_JOIN_ORDER, "as written", "the native engine orders joins itself")
     config = engine_config()
@@ -114,7 +114,7 @@ def settings(
     records_classes_in: Path | None = None,
     is_brief: bool = False,
 ) -> list[Setting]:
-    """Every setting of a session that has these jar sets; a brief one ends after one small load."""
+    """Return all settings of a session with these jar sets; a brief session ends after one small load."""
     needed = sorted(wanted)
     choice = choice or choose()
     is_local = choice.is_local
@@ -143,7 +143,7 @@ def settings(
 
 
 def accelerator(choice: Choice) -> accelerators.Found | None:
-    """Return the accelerator on the class path of a session; None where the user names plugins of their own."""
+    """Return the accelerator on the class path of a session; None where the user configures plugins."""
     if choice.is_remote or choice.engine == SAIL or "spark.plugins" in choice.settings:
         return None
     from importlib.metadata import version
@@ -160,7 +160,7 @@ def _accelerated(choice: Choice) -> list[Setting]:
 
 
 def with_the_users(made: Sequence[Setting], choice: Choice) -> list[Setting]:
-    """The user's own settings on top of ours; of lists that both have words in, both are kept."""
+    """Return the settings overridden by the user's; settings that are lists are concatenated."""
     ours = {item.name: item for item in made}
     for name, value in choice.settings.items():
         separator = _LISTS.get(name)
@@ -173,7 +173,7 @@ def with_the_users(made: Sequence[Setting], choice: Choice) -> list[Setting]:
 
 
 def is_the_users(name: str, own: Mapping[str, str]) -> bool:
-    """Return whether the user decides this setting; who sets the number of partitions sets the first one too."""
+    """Return whether the user sets this; a user's number of partitions also counts as the initial number."""
     return name in own or (name == INITIAL_PARTITIONS and _PARTITIONS in own)
 
 
@@ -184,7 +184,7 @@ def configuration(
     records_classes_in: Path | None = None,
     is_brief: bool = False,
 ) -> dict[str, str]:
-    """The same as Spark takes it."""
+    """Return the settings as a mapping of names to values for Spark."""
     made = settings(wanted, choice=choice, records_classes_in=records_classes_in, is_brief=is_brief)
     return {item.name: item.value for item in made}
 
@@ -199,7 +199,7 @@ def _reachable(choice: Choice) -> list[Setting]:
 
 
 def _secured(choice: Choice) -> list[Setting]:
-    """What a secret is good for: who does not know it gets no word in, and nobody on the way reads along."""
+    """Return the settings for a secret: it authenticates processes and encrypts their traffic."""
     if choice.secret is None:
         return []
     why = f"{choice.origin or 'flow cluster start'} names a secret"
@@ -221,7 +221,7 @@ def _heap_gigabytes(memory: int | None) -> int:
 
 
 def _collector(choice: Choice, *, is_brief: bool) -> list[str]:
-    """A garbage collector that stops the work for a moment instead of working beside it; the user's own, if they named one."""
+    """Return the option of a stop-the-world garbage collector, empty where the user chose a collector."""
     said = [
         choice.settings.get("spark.driver.extraJavaOptions", ""),
         *(os.environ.get(it, "") for it in _JAVA_VARIABLES),
@@ -232,7 +232,7 @@ def _collector(choice: Choice, *, is_brief: bool) -> list[str]:
 
 
 def _broadcast(memory: int | None) -> list[Setting]:
-    """A heap that the user chose says nothing about how much of it is free."""
+    """Return the broadcast limit for the default heap; none for a user's heap, whose free part is unknown."""
     size = _heap_gigabytes(memory) * _GIGABYTE // _HEAP_PER_BROADCAST
     if os.environ.get(MEMORY_VARIABLE) or size <= _USUAL_BROADCAST:
         return []
@@ -241,7 +241,7 @@ def _broadcast(memory: int | None) -> list[Setting]:
 
 
 def _joins(cores: int, memory: int | None) -> list[Setting]:
-    """How large joins go, by sizes that Spark has measured when it decides."""
+    """Return the settings of large joins, which Spark decides by measured sizes."""
     made = [
         Setting(
             "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold", "10MB",

@@ -1,7 +1,7 @@
-"""What a database can leave out of a table before Spark joins it: columns nobody asks for, rows a condition excludes.
+"""Pushdown into the tables of a federated statement: unused columns, and rows that conditions exclude.
 
-Spark still applies every condition itself, so a database may give too many rows, but never too few: collations,
-time zones and affinities differ, and only comparisons that cannot lose a row are handed over.
+Spark still applies every condition itself, so a database may return too many rows, but never too few: collations,
+time zones and affinities differ, and only comparisons that cannot lose a row are pushed down.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TURNED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def reduced(tree: Any, table: Any, columns: Sequence[SourceColumn], relation: str, dialect: str) -> tuple[str, str]:
-    """Two queries of the table: with the columns the statement needs, and the same with the conditions it can take."""
+    """Return two queries of the table: with the columns the statement needs, and also with its pushable conditions."""
     names = ", ".join(quote(name, dialect) for name in needed_columns(tree, table, [item.name for item in columns]))
     query = f"SELECT {names} FROM {relation}"
     conditions = list(_conditions(table, {item.name.lower(): item for item in columns}, dialect))
@@ -33,7 +33,7 @@ def reduced(tree: Any, table: Any, columns: Sequence[SourceColumn], relation: st
 
 
 def needed_columns(tree: Any, table: Any, available: Sequence[str]) -> list[str]:
-    """Columns of this table that the statement mentions; all of them where it says * or joins by equal names."""
+    """Return the columns of this table that the statement mentions; all for SELECT * and NATURAL joins."""
     from sqlglot import exp
 
     select = _select_of(table)
@@ -53,7 +53,7 @@ def needed_columns(tree: Any, table: Any, available: Sequence[str]) -> list[str]
 
 
 def _select_of(table: Any) -> Any:
-    """The SELECT whose FROM or JOIN names the table itself."""
+    """Return the SELECT whose FROM or JOIN contains the table itself, else None."""
     from sqlglot import exp
 
     holder = table.parent
@@ -66,7 +66,7 @@ def _joins(select: Any) -> list[Any]:
 
 
 def _conditions(table: Any, columns: dict[str, SourceColumn], dialect: str) -> Iterator[str]:
-    """Conditions of the table's own WHERE that no row with NULL passes: these may be tested before a join of any kind."""
+    """Yield conditions of the table's own WHERE that reject rows with NULL: they are valid before any kind of join."""
     select = _select_of(table)
     if select is None or select.args.get("where") is None:
         return
@@ -96,7 +96,7 @@ def _conjuncts(condition: Any) -> Iterator[Any]:
 
 
 def _comparison(node: Any) -> Iterator[tuple[Any, str, list[Any]]]:
-    """Column, sign and literals of a comparison; two for a BETWEEN, none for anything else."""
+    """Yield column, sign and literals of a comparison; two for a BETWEEN, none for anything else."""
     from sqlglot import exp
 
     sign = _SIGNS.get(type(node).__name__)
@@ -112,13 +112,13 @@ def _comparison(node: Any) -> Iterator[tuple[Any, str, list[Any]]]:
 
 
 def _literal(node: Any, column: SourceColumn, sign: str, dialect: str) -> str | None:
-    """The value in the database's words, None where it might compare in another way than Spark does."""
+    """Return the value in the database's SQL, None where its comparison might differ from Spark's."""
     from sqlglot import exp
 
     kind = column.type.kind if column.type else ""
     if kind in (*_INTEGERS, "numeric"):
         return _number(node, kind, dialect)
-    if dialect == "sqlite":  # which keeps everything else as text, in whatever form it came
+    if dialect == "sqlite":  # SQLite stores everything else as text in its original form
         return None
     value = node.this if isinstance(node, exp.Cast) and kind in _CAST_TO and node.to.is_type(*_CAST_TO[kind]) else node
     if not isinstance(value, exp.Literal) or not value.is_string:
@@ -129,7 +129,7 @@ def _literal(node: Any, column: SourceColumn, sign: str, dialect: str) -> str | 
     if kind in ("timestamp", "timestamp_tz"):
         return _moment(text, kind, dialect) if _MOMENT.fullmatch(text) else None
     safe = text.isprintable() and "\\" not in text
-    if kind in _TEXTS and safe and sign in ("=", "IN"):  # a collation that ignores case only gives more rows
+    if kind in _TEXTS and safe and sign in ("=", "IN"):  # a case-insensitive collation only returns more rows
         return "'" + text.replace("'", "''") + "'"
     return None
 
@@ -145,7 +145,7 @@ def _number(node: Any, kind: str, dialect: str) -> str | None:
 
 
 def _moment(text: str, kind: str, dialect: str) -> str:
-    """Every session is in UTC; MySQL has no other zone to write."""
+    """Return a timestamp literal in UTC, the zone of every session; MySQL literals have no zone."""
     whole = text if " " in text else f"{text} 00:00:00"
     if kind == "timestamp" or dialect == "mysql":
         return f"TIMESTAMP '{whole}'"

@@ -1,4 +1,4 @@
-"""The checks of a load between its stage and its publish: asked, told, and obeyed where the pipeline says so."""
+"""Quality checks of a load between stage and publish: executed, reported, and enforced if the policy requires it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _CORRECT = "correct the source and load again, or correct the rows in the table"
 
 @dataclass(frozen=True)
 class QualityAssertion:
-    """What came of one check: pass, fail or error; keys of some rows that fail it, and how many do."""
+    """The result of one check: pass, fail or error, the number of failing rows, and keys of some of them."""
 
     name: str
     verdict: str
@@ -48,7 +48,7 @@ class QualityAssertion:
     samples: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, serializable as JSON."""
         return {**asdict(self), "samples": list(self.samples)}
 
     def __str__(self) -> str:
@@ -58,9 +58,9 @@ class QualityAssertion:
 
 @dataclass(frozen=True)
 class QualityOutcome:
-    """What came of the checks of one load.
+    """The result of all checks of one load.
 
-    The verdict is `pass`, `fail` when rows break a check, `warn` when a check could not be asked, `skipped` or `empty`.
+    The verdict is `pass`, `fail` if rows violate a check, `warn` if a check could not be run, `skipped` or `empty`.
     """
 
     pipeline: str
@@ -73,37 +73,37 @@ class QualityOutcome:
     finished_at: datetime | None = None
     policy: str = "warn"
     alert: bool = False
-    """Whether somebody is told although the load went on."""
+    """Whether alerters are notified although the load continued."""
     is_loaded: bool = False
-    """Whether the rows were in their table when they were checked."""
+    """Whether the rows were already in their table when they were checked."""
 
     @property
     def qualified_table(self) -> str:
-        """`schema.table`."""
+        """Return `schema.table`."""
         return f"{self.schema}.{self.table}" if self.schema else self.table
 
     @property
     def checks_total(self) -> int:
-        """All checks."""
+        """Return the number of checks."""
         return len(self.assertions)
 
     @property
     def checks_failed(self) -> int:
-        """Those that rows break."""
+        """Return the number of checks that rows violate."""
         return sum(item.verdict == FAILED for item in self.assertions)
 
     @property
     def checks_errored(self) -> int:
-        """Those that could not be asked."""
+        """Return the number of checks that could not be run."""
         return sum(item.verdict == ERRED for item in self.assertions)
 
     @property
     def wrong(self) -> tuple[QualityAssertion, ...]:
-        """Everything that did not pass."""
+        """Return the checks that failed or could not be run."""
         return tuple(item for item in self.assertions if item.verdict in (FAILED, ERRED))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, serializable as JSON."""
         return {
             "verdict": self.verdict,
             "pipeline": self.pipeline,
@@ -130,7 +130,7 @@ class QualityOutcome:
 
 
 def examine(pipeline: str, quality: QualitySpec, target: LoadContext, job: WriteJob, stage: Stage) -> QualityOutcome:
-    """Ask the stage about the checks of its load."""
+    """Run the checks of a load on its stage, and return their outcome."""
     checks, began = target.load.checks, now()
     if is_skipped():
         assertions: tuple[QualityAssertion, ...] = ()
@@ -145,14 +145,14 @@ def examine(pipeline: str, quality: QualitySpec, target: LoadContext, job: Write
 def outcome_of(
     pipeline: str, table: TableSpec, verdict: str, assertions: tuple[QualityAssertion, ...], began: datetime
 ) -> QualityOutcome:
-    """The outcome of checks that end now."""
+    """Return the outcome of checks that began at `began` and end now."""
     ended = now()
     took = round((ended - began).total_seconds(), 3)
     return QualityOutcome(pipeline, table.name, table.schema or None, verdict, assertions, took, began, ended)
 
 
 def obey(outcome: QualityOutcome, checks: Sequence[Check]) -> None:
-    """Stop the load when its pipeline does not want such rows."""
+    """Raise QualityCheckFailed or QualityUnrunnable if the policy is "fail" and a check failed or could not run."""
     if outcome.policy != FAIL:
         return
     names = {item.name for item in outcome.wrong}
@@ -171,19 +171,19 @@ def obey(outcome: QualityOutcome, checks: Sequence[Check]) -> None:
 
 
 def notes(outcome: QualityOutcome) -> tuple[str, ...]:
-    """What a run says about checks that did not pass."""
+    """Return the notes of a run about checks that did not pass."""
     if outcome.verdict == SKIPPED:
         return (f"quality: the checks were skipped, because {SKIP_VARIABLE} is set",)
     return tuple(f"quality: {item}" for item in outcome.wrong)
 
 
 def is_skipped() -> bool:
-    """Whether the environment says that no checks are asked."""
+    """Return whether EMATIX_SKIP_QUALITY switches the checks off."""
     return os.environ.get(SKIP_VARIABLE, "").strip().lower() not in _OFF
 
 
 def verdict_of(assertions: Sequence[QualityAssertion]) -> str:
-    """The verdict over several checks."""
+    """Return the overall verdict of several checks."""
     found = {item.verdict for item in assertions}
     if not found:
         return EMPTY
@@ -197,14 +197,14 @@ def _asked(target: LoadContext, job: WriteJob, stage: Stage, checks: Sequence[Ch
             raise QualityUnrunnable(f"{target.backend.title} cannot check the rows of a load")
         findings: Sequence[Finding] = sink.check(job, stage, checks)
     except FlowError as exc:
-        if exc.retryable:  # the load itself would meet the same trouble
+        if exc.retryable:  # the load itself would fail for the same reason
             raise
         return tuple(unasked(check, exc) for check in checks)
     return tuple(assertion_of(finding, job.started_at) for finding in findings)
 
 
 def assertion_of(finding: Finding, at: datetime, of: str = "load") -> QualityAssertion:
-    """Return what came of a check that was asked at that moment, of a load or of a table."""
+    """Return the result of a check run at time `at`, on a load or a table."""
     name = finding.check.name
     if finding.passed:
         return QualityAssertion(name, PASSED)
@@ -212,12 +212,12 @@ def assertion_of(finding: Finding, at: datetime, of: str = "load") -> QualityAss
 
 
 def unasked(check: Check, error: FlowError) -> QualityAssertion:
-    """Return what is said of a check that could not be asked."""
+    """Return the result of a check that could not be run."""
     return QualityAssertion(check.name, ERRED, f"it could not be asked: {mask(error.what.splitlines()[0])}")
 
 
 def _refusal(finding: Finding, at: datetime, of: str) -> str:
-    """What is wrong, in words."""
+    """Return the message of a failed check."""
     rows = "1 row" if finding.failing == 1 else f"{finding.failing:,} rows"
     match finding.check:
         case NotNull():

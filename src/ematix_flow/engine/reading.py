@@ -1,4 +1,4 @@
-"""The source side of a run: the query with its plan, restricted by the watermark, as a query or as a frame."""
+"""The source side of a run: the planned query, restricted by the watermark, as a query or as a dataframe."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Reading:
-    """Where the rows come from: a planned query on one system or over several, or a dataframe."""
+    """The planned source: a query on one system or over several, or a dataframe."""
 
     backend: Backend | None
     connection: Any
@@ -46,18 +46,18 @@ class Reading:
 
     @property
     def query(self) -> str:
-        """The source's SQL, empty for a dataframe."""
+        """Return the source's SQL, empty for a dataframe."""
         return self.plan.query if self.plan else ""
 
     @property
     def kind(self) -> str:
-        """What the source is, in one word."""
+        """Return the kind of the source: the backend's name, `federation` or `dataframe`."""
         if self.backend is None:
             return "dataframe" if self.plan is None else "federation"
         return self.backend.name
 
     def columns(self) -> tuple[SourceColumn, ...]:
-        """What the source gives."""
+        """Return the columns of the source."""
         if self.plan is not None:
             return self.plan.columns
         frame = self.frame
@@ -65,7 +65,7 @@ class Reading:
 
 
 def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Reading:
-    """Understand the source without reading it."""
+    """Return the planned source, without reading rows."""
     if isinstance(asked, FrameSource):
         return Reading(None, None, None, None, transformed_frame(context, asked.frame))
     if not isinstance(asked, QuerySource):
@@ -85,7 +85,7 @@ def plan_reading(context: RunContext, asked: Asked, *, parallelism: int) -> Read
 
 
 def _located(asked: QuerySource, hosts: Hosts) -> tuple[QuerySource, list[Any]]:
-    """Where the query runs, with the edges of its window as literals of the system that compares them."""
+    """Return the located query, with the bounds of its window as literals of the dialect that compares them."""
     own = backend_for(asked.connection).dialect
     found, joined = located(_bound(asked, own), hosts)
     dialect = "spark" if joined else backend_for(found.connection).dialect
@@ -120,7 +120,7 @@ def _planned(context: RunContext, asked: QuerySource, hosts: Hosts, *, paralleli
 
 
 def _casts_alone(spec: PipelineSpec) -> bool:
-    """Whether nothing looks at the source's columns before they are cast to those of the one table."""
+    """Return whether the source's columns are used only after they are cast to those of the one table."""
     compared = spec.transforms_pre or spec.transform_sql is not None or spec.incremental is not None
     return len(spec.loads) == 1 and not compared and not spec.column_map
 
@@ -147,7 +147,7 @@ def _federated(context: RunContext, asked: QuerySource, joined: Sequence[Any], *
 
 
 def _transformed(context: RunContext, reading: Reading) -> Reading:
-    """The same read with the pipeline's own SQL behind it, which Spark runs."""
+    """Return the read followed by the pipeline's `transform_sql`, which Spark runs."""
     statement = statement_of(context)
     if statement is None or reading.source is None or reading.plan is None:
         return reading
@@ -156,7 +156,7 @@ def _transformed(context: RunContext, reading: Reading) -> Reading:
 
 
 def sql_location(context: RunContext) -> Any:
-    """The place to show for an error in the source's SQL: the function."""
+    """Return the location to show for an error in the source's SQL: the function."""
     from ematix_flow.foundation.location import Location, is_ours
 
     code = getattr(context.spec.function, "__code__", None)
@@ -167,7 +167,7 @@ def sql_location(context: RunContext) -> Any:
 
 
 def _renamed(context: RunContext, query: str, dialect: str) -> str:
-    """The query with the columns that column_map names; where the source is a table, they are in it already."""
+    """Return the query with the renames of column_map; a query of a source table already contains them."""
     if not context.spec.column_map or context.spec.source_table:
         return query
     table = context.spec.loads[0].table
@@ -179,7 +179,7 @@ def _renamed(context: RunContext, query: str, dialect: str) -> str:
 
 @dataclass(frozen=True)
 class LoadReading:
-    """How one target gets its rows."""
+    """The way in which one target gets its rows: the chosen path, and the query inside the database."""
 
     choice: PathChoice
     query: str | None = None
@@ -187,7 +187,7 @@ class LoadReading:
 
 
 def choose(context: RunContext, target: LoadContext, reading: Reading) -> LoadReading:
-    """Inside the database when source and target share it and nothing needs Spark."""
+    """Return the path: inside the database if source and target share it and nothing needs Spark."""
     spec, table = context.spec, target.load.table
     derived = {column.name for column in table.columns if is_derived(column)}
     names = [column.name for column in reading.columns()]
@@ -210,7 +210,7 @@ def _same_system(reading: Reading, target: LoadContext) -> bool:
 def _inside(
     context: RunContext, target: LoadContext, reading: Reading
 ) -> tuple[str | None, str | None, tuple[SourceColumn, ...]]:
-    """An obstacle, or the query the database would run with the columns it gives."""
+    """Return the obstacle to a load inside the database, or the query it would run and its columns."""
     if context.spec.fan_out and (context.read_once or not context.is_one_database):
         return "the source is read once for several targets", None, ()
     if reading.plan is None or reading.source is None:
@@ -236,7 +236,7 @@ def _inside(
 
 
 def normalized_query(table: TableSpec, query: str, pre_transforms: Any, dialect: str, kinds: Mapping[str, str]) -> str:
-    """The source's query with the table's normalizers and the pre-transforms in the database's own words."""
+    """Return the source's query with the table's normalizers and the pre-transforms in the database's SQL."""
     if not pre_transforms and not any(column.normalizers for column in table.columns):
         return query
     columns = [(column.name, column.normalizers) for column in table.columns]
@@ -244,7 +244,7 @@ def normalized_query(table: TableSpec, query: str, pre_transforms: Any, dialect:
 
 
 def threshold(incremental: Incremental, watermark: str, kind: str) -> str:
-    """Where an incremental read begins: the watermark, less the lookback."""
+    """Return the start of an incremental read: the watermark minus the lookback."""
     if incremental.lookback is None:
         return watermark
     if kind == "date":
@@ -256,7 +256,7 @@ def threshold(incremental: Incremental, watermark: str, kind: str) -> str:
 
 
 def earliest(marks: Sequence[str | None], spec: PipelineSpec) -> str | None:
-    """Where a read that serves several targets begins; None when one of them needs everything."""
+    """Return the earliest watermark for a read that serves several targets; None if one of them needs all rows."""
     known = [mark for mark in marks if mark is not None]
     if spec.incremental is None or not known or len(known) < len(marks):
         return None
@@ -268,7 +268,7 @@ def earliest(marks: Sequence[str | None], spec: PipelineSpec) -> str | None:
 def restricted_query(
     target: LoadContext, reading: Reading, inside: LoadReading, incremental: Incremental, mark: str | None
 ) -> str:
-    """The same-database query from the watermark on."""
+    """Return the same-database query restricted to rows from the watermark on."""
     query = inside.query or ""
     if mark is None or reading.source is None:
         return query
@@ -280,13 +280,13 @@ def restricted_query(
 
 
 def compares_alike(context: RunContext, reading: Reading, incremental: Incremental) -> bool:
-    """Whether the source itself can leave out exactly the rows before a watermark."""
+    """Return whether the source itself can filter out exactly the rows before a watermark."""
     declared = context.spec.loads[0].table.column(incremental.column)
     found = next((item for item in reading.columns() if item.name == incremental.column), None)
     if found is None or found.type is None or declared.normalizers:
         return False
     if isinstance(declared.type, Numeric) and isinstance(found.type, Numeric):
-        return declared.type.scale >= found.type.scale  # else rounding would move a value across the mark
+        return declared.type.scale >= found.type.scale  # otherwise rounding could move a value past the watermark
     return _same_order(declared.type.kind, found.type.kind)
 
 
@@ -296,12 +296,12 @@ def _same_order(kind: str, given: str) -> bool:
 
 
 def as_source_value(value: str, kind: str, column: SourceColumn) -> str | None:
-    """A watermark of the declared type as a value of the source's column; None when they do not compare alike."""
+    """Return a watermark as a value of the source column's type; None if the two types compare differently."""
     given = column.type.kind if column.type else ""
     integers = ("small_int", "integer", "big_int")
     if given == kind or (given in integers and kind in integers):
         return value
-    if (kind, given) == ("timestamp_tz", "timestamp"):  # without a zone it is UTC, here as in the cast that follows
+    if (kind, given) == ("timestamp_tz", "timestamp"):  # a value without a zone is UTC, here and in the later cast
         return (
             datetime.fromisoformat(value)
             .astimezone(timezone.utc)
@@ -314,7 +314,7 @@ def as_source_value(value: str, kind: str, column: SourceColumn) -> str | None:
 
 
 def source_frame(context: RunContext, reading: Reading, mark: str | None) -> DataFrame:
-    """The rows of the source as a lazy frame, restricted in the source where that is exact."""
+    """Return the source's rows as a lazy dataframe, restricted in the source where that is exact."""
     spark = context.spark()
     if reading.plan is None or reading.source is None:
         if reading.frame is None:
@@ -324,7 +324,7 @@ def source_frame(context: RunContext, reading: Reading, mark: str | None) -> Dat
 
 
 def restricted_plan(context: RunContext, reading: Reading, mark: str | None) -> ReadPlan:
-    """The read from a watermark on, where the source can tell."""
+    """Return the read restricted to rows from a watermark on, where the source can filter exactly."""
     plan, incremental = reading.plan, context.spec.incremental
     if plan is None or reading.source is None:
         raise AssertionError("a dataframe has no plan")
@@ -345,7 +345,7 @@ def _pushed(context: RunContext, reading: Reading, incremental: Incremental, mar
 
 
 def prepared_frame(context: RunContext, target: LoadContext, frame: DataFrame, mark: str | None) -> DataFrame:
-    """Exactly the declared columns of one target; what lies before the watermark is left out."""
+    """Return exactly the declared columns of one target, without rows before the watermark."""
     ready = prepare(frame, target.load.table, context.spec.transforms_pre, context.open_until)
     incremental = context.spec.incremental
     if mark is None or incremental is None:

@@ -1,4 +1,4 @@
-"""A run that was asked for: it is taken once, remembers who asked, and may begin at a later step."""
+"""A requested run: it is claimed once, records its request, and may begin at a later step."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ _MESSAGE = "message"
 
 
 class AlreadyTaken(LeaseHeld):
-    """Somebody else carries out this run."""
+    """Raised when another process has claimed the run, or it was cancelled."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a run comes from."""
+    """The origin of a run: its request, the run it repeats, and its triggering message."""
 
     told: Mapping[str, Any] = field(default_factory=dict)
-    """What its record keeps: the slot, who asked, the run it repeats."""
+    """The extras of its record: the slot, the requester, the run it repeats."""
     parent: str = ""
-    """The run whose load its transforms follow, when it begins with a transform."""
+    """The run whose load precedes the transforms, if the run begins with a transform."""
     first_transform: int | None = None
     message: Message | None = None
-    """The message that asked for it."""
+    """The message that triggered the run."""
 
 
 def transform_number(step: object) -> int | None:
-    """Return the number of the transform that a step of a run names; None for a step of the load."""
+    """Return the index of the transform in the name of a step; None for a step of the load."""
     found = _TRANSFORM.match(str(step))
     return int(found[1]) if found else None
 
 
 def origin_of(requested: RunRecord | None, spec: PipelineSpec, run_log: RunLog | None = None) -> Origin:
-    """What a requested run asks for; a load begins anew at whichever step it failed, because its stage is gone.
+    """Return the origin of a requested run; a failed load restarts from its beginning, because its stage is gone.
 
-    A run that repeats one which a message asked for is about the same message.
+    A run that repeats a message-triggered run has the same message.
     """
     if requested is None:
         return Origin()
@@ -72,7 +72,7 @@ def origin_of(requested: RunRecord | None, spec: PipelineSpec, run_log: RunLog |
 
 
 def take(run_log: RunLog | None, requested: RunRecord | None) -> None:
-    """From here on the run is this process's; whoever comes second is told so."""
+    """Claim the requested run for this process; raise AlreadyTaken if another process has it or it was cancelled."""
     if run_log is None or requested is None or run_log.take_action(requested.run_id, this_worker()):
         return
     raise AlreadyTaken(

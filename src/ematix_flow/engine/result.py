@@ -1,4 +1,4 @@
-"""What a run tells: events while it works, a result when it is done."""
+"""The output of a run: events while it works, and its result at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _VERDICTS = ("empty", "pass", "skipped", "warn", "fail")  # the worst last
 
 @dataclass(frozen=True)
 class Event:
-    """One sign of life."""
+    """One progress event of a run."""
 
     pipeline: str
     step: str
@@ -35,7 +35,7 @@ Listener = Callable[[Event], None]
 
 @dataclass(frozen=True)
 class Step:
-    """A step of the run and the seconds it took in all."""
+    """A step of the run and its total seconds."""
 
     step: str
     seconds: float
@@ -43,14 +43,14 @@ class Step:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a run cost: seconds by step, the Spark session it had, processor seconds; None where nobody can know."""
+    """The cost of a run: seconds by step, its Spark session, and processor seconds (None where unknown)."""
 
     steps: tuple[Step, ...] = ()
     session: Mapping[str, Any] | None = None
     cpu_seconds: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, serializable as JSON."""
         return {
             "steps": [asdict(step) for step in self.steps],
             "session": dict(self.session) if self.session is not None else None,
@@ -60,7 +60,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class TargetResult:
-    """What happened to one target."""
+    """The result of the run for one target."""
 
     table: str
     connection: str
@@ -84,28 +84,28 @@ class TargetResult:
     path_reason: str = ""
     lane_reason: str = ""
     bytes_staged: int | None = None
-    """What went into the stage; None where the rows never passed through here, or not all of them were seen."""
+    """Bytes written to the stage; None if the rows did not pass through this package, or were not all counted."""
     bytes_of: str = ""
-    """What was measured: `arrow` (batches in memory) or `files` (on disk, compressed)."""
+    """The kind of measurement: `arrow` (batches in memory) or `files` (on disk, compressed)."""
     load_seconds: float | None = None
-    """Reading and staging; without the start of Spark."""
+    """Seconds of reading and staging, without the start of Spark."""
     quality: Mapping[str, Any] | None = None
-    """What came of the checks; None when there are none."""
+    """The outcome of the quality checks; None when there are none."""
 
     @property
     def dry_run_rows_affected(self) -> dict[str, int]:
-        """What a rehearsal counted, by the names of the result."""
+        """Return the row counts of a dry run, by the field names of the result."""
         return {name: getattr(self, name) for name in _AFFECTED.get(self.mode, ())}
 
     @property
     def dry_run_error(self) -> str | None:
-        """Why a rehearsal failed."""
+        """Return the error of a dry run, None if it succeeded."""
         return self.error
 
 
 @dataclass(frozen=True)
 class Result(dict[str, Any]):
-    """The outcome of a run; also a dict, `result["rows_inserted"]`, which is by table for a fan-out."""
+    """The outcome of a run, which is also a dict: `result["rows_inserted"]`, keyed by table for a fan-out."""
 
     pipeline: str
     run_id: str
@@ -114,22 +114,22 @@ class Result(dict[str, Any]):
     seconds: float = 0.0
     fan_out: bool = False
     value: Any = None
-    """What the function returned that did the work itself."""
+    """The return value of a function that did the work itself."""
     transforms: tuple[Mapping[str, Any], ...] = ()
     cost: Cost | None = None
     window: str | None = None
-    """What was loaded, for a pipeline that reads by windows: `start/end`."""
+    """The loaded window as `start/end`, for a pipeline that reads by windows."""
 
     def __post_init__(self) -> None:
         self.update(self._flat())
 
     @property
     def is_dry_run(self) -> bool:
-        """Whether everything was rolled back."""
+        """Return whether everything was rolled back."""
         return self.status == "dry_run"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON; the counts of a single target stand at the top as well."""
+        """Return all fields, serializable as JSON; the counts of a single target are repeated at the top level."""
         return {
             "pipeline": self.pipeline,
             "run_id": self.run_id,
@@ -156,7 +156,7 @@ class Result(dict[str, Any]):
         }
 
     def _quality(self) -> dict[str, Any] | None:
-        """The outcome of the checks; for a fan-out those of all targets, under the worst of their verdicts."""
+        """Return the outcome of the checks; for a fan-out those of all targets, with the worst of their verdicts."""
         known = {target.table: dict(target.quality) for target in self.targets if target.quality is not None}
         if not known or not self.fan_out:
             return next(iter(known.values()), None)
@@ -179,5 +179,5 @@ class Result(dict[str, Any]):
 
 
 def _plain(value: Any) -> Any:
-    """A function's answer as JSON has it: mappings as objects, whatever JSON has no word for as text."""
+    """Return a function's result as JSON data: mappings as objects, values without a JSON type as text."""
     return json.loads(json.dumps(dict(value) if isinstance(value, Mapping) else value, default=str))

@@ -1,4 +1,4 @@
-"""The native engine: a Spark-compatible server in this process, on loopback, without a JVM."""
+"""The Sail engine: a Spark Connect-compatible server in this process, on loopback, without a JVM."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _NOT_TAKEN = ("spark.master", "spark.app.", "spark.driver.", "spark.executor.", 
 
 @dataclass
 class _Server:
-    """The server of this process, once there is one."""
+    """The Sail server of this process, None before it is started."""
 
     inner: Any = None
 
@@ -38,7 +38,7 @@ _others: WeakSet[SparkSession] = WeakSet()
 
 
 def refuse(backend: Backend, connection: Any, load: LoadSpec | None = None) -> None:
-    """Stop, before anything runs, what the native engine cannot do."""
+    """Raise Unsupported for a read or load that Sail cannot do, before anything runs."""
     lacking = backend.lacks_on_sail(connection, load) if backend.lacks_on_sail else None
     if lacking is not None:
         doing = "read" if load is None else f"load {load.table.qualified} into"
@@ -46,7 +46,7 @@ def refuse(backend: Backend, connection: Any, load: LoadSpec | None = None) -> N
 
 
 def refuse_transforms(spec: PipelineSpec, target: Backend) -> None:
-    """SQL after a load would run when the load is there already; what its system takes is known before."""
+    """Raise Unsupported for SQL that Sail cannot run; post-load SQL would otherwise fail after the load's commit."""
     if spec.transform_sql is not None:
         raise Unsupported('engine="sail" runs no transform_sql', hint='use engine="local"')
     if target.dialect == "spark" and any(isinstance(item, str) for item in spec.transforms_post):
@@ -56,7 +56,7 @@ def refuse_transforms(spec: PipelineSpec, target: Backend) -> None:
 
 
 def start(choice: Choice) -> SparkSession:
-    """A session on the server of this process, which is started first."""
+    """Return a session on the server of this process, which is started if necessary."""
     _prepare_environment()
     address = _address(_running())
     wanted: dict[str, Any] = own_settings(profile.configuration((), choice=choice))
@@ -71,10 +71,10 @@ def start(choice: Choice) -> SparkSession:
 
 
 def recognised(session: SparkSession) -> bool:
-    """Whether a session that the user made is on this engine; it is then treated as one, whoever named it."""
+    """Return whether a session that the user created is on Sail; if so, it is registered and configured as one."""
     if is_sail(session) or session in _others or not type(session).__module__.startswith("pyspark.sql.connect"):
         return is_sail(session)
-    version = str(session.sql("SELECT version()").collect()[0][0])  # Spark's own begins with 3 or 4
+    version = str(session.sql("SELECT version()").collect()[0][0])  # Spark's versions begin with 3 or 4
     if not version.startswith("0."):
         _others.add(session)
         return False
@@ -85,7 +85,7 @@ def recognised(session: SparkSession) -> bool:
 
 
 def stop() -> None:
-    """End the server; sessions on it must be over."""
+    """Stop the server; its sessions must have ended."""
     if _server.inner is not None:
         _server.inner.stop()
         _server.inner = None
@@ -114,17 +114,17 @@ def _address(server: Any) -> str:
 
 
 def _prepare_environment() -> None:
-    """What the server reads when it is made; whoever set one of these knows better."""
+    """Set variables that the server reads when it is created; the user's own values are kept."""
     os.environ.setdefault("RUST_LOG", "error")
-    # The footers of Parquet files leave NaN out of their bounds: whoever trusts them loses such rows, or keeps too many.
+    # Bounds in Parquet footers do not include NaN: pruning by them drops such rows, or keeps too many.
     os.environ.setdefault("SAIL_EXECUTION__COLLECT_STATISTICS", "false")
     os.environ.setdefault("SAIL_PARQUET__PRUNING", "false")
-    # A session that waits, for a long write of somebody else or for a person, is not forgotten meanwhile.
+    # A session that waits for a long write of another process or for a user must not time out.
     os.environ.setdefault("SAIL_SPARK__SESSION_TIMEOUT_SECS", str(_WEEK))
 
 
 def own_settings(settings: Mapping[str, str]) -> dict[str, str]:
-    """All settings except those of a JVM."""
+    """Return all settings except those of a JVM."""
     return {name: value for name, value in settings.items() if not name.startswith(_NOT_TAKEN)}
 
 

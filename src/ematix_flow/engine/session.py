@@ -1,4 +1,4 @@
-"""One Spark session per process, quick to start and quiet; whatever session the user has is used as it is."""
+"""The one Spark session of a process, quick to start and quiet; an existing session of the user's takes its place."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class _Own:
-    """The session this process started."""
+    """The session that this process started, and its state."""
 
     session: SparkSession | None = None
     choice: Choice | None = None
@@ -44,13 +44,13 @@ class _Own:
     serves_one_pipeline: bool = False
     tuned: dict[str, str] = field(default_factory=dict)
     shipped: SparkSession | None = None
-    """A session of the user's own that this package was sent to."""
+    """The user's own session to which this package was sent."""
     watch: Watch | None = None
-    """Over a session on a cluster."""
+    """The monitor of a session on a cluster."""
 
 
 _own = _Own()
-_starting = threading.RLock()  # runs side by side share one session
+_starting = threading.RLock()  # parallel runs share one session
 
 
 def spark_session(
@@ -62,11 +62,11 @@ def spark_session(
     tell: Tell = lambda _: None,
     is_in_use: bool = False,
 ) -> SparkSession:
-    """The session to use: the user's own, else ours with the jars that are needed, on the engine that is asked for.
+    """Return the session to use: the user's own, else one of this package with these jars on the requested engine.
 
-    `is_small` says that the work at hand is: a JVM that serves nothing else is then started for a short life. On a
-    cluster, executors are asked for what `tasks` need; `tell` hears about the wait for them. Raises EngineLost where the
-    session `is_in_use`, so that its frames could not go on in another one, and its engine has ended.
+    `is_small` means little work: a JVM used for nothing else is then configured for a short run. On a cluster the
+    executors are probed for the requirements `tasks`; `tell` is called while the run waits for them. Raise EngineLost
+    if the engine has ended while the session `is_in_use`, because its dataframes cannot continue in another one.
     """
     with _starting:
         session = _found_or_started(needed, is_small=is_small, engine=engine, tell=tell, is_in_use=is_in_use)
@@ -80,14 +80,14 @@ def spark_session(
 
 
 def cluster_cores(engine: EngineWish | None = None) -> int | None:
-    """Cores of the cluster, where our session is on the one that is asked for."""
+    """Return the cores of the cluster if this package's session is on the requested engine, else None."""
     if _own.session is None or _own.choice is None or not choose(engine).same_place(_own.choice):
         return None
     return executors.cores_of(_own.session)
 
 
 def reason_of(error: FlowError) -> FlowError:
-    """What ended a run: an error of its own, or that its cluster left it."""
+    """Return the error that ended a run: its own, or the loss of its cluster's executors."""
     return instead_of(error, _own.watch)
 
 
@@ -99,7 +99,7 @@ def _found_or_started(
     wanted = set(needed)
     active = SparkSession.getActiveSession()
     if active is None and threading.current_thread() is not threading.main_thread():
-        active = _own.session  # Spark knows an active session by its thread
+        active = _own.session  # Spark's active session is per thread
     if active is not None and active is not _own.session:
         return _checked(active, wanted)
     if active is not None and not warm.is_usable(active):  # killed or hung
@@ -110,11 +110,11 @@ def _found_or_started(
         active = None
     choice = choose(engine) if _own.records_classes_in is None else Choice()
     stays = _own.choice is not None and choice.same_place(_own.choice)
-    if stays and not choice.may_join and warm.is_joined(active):  # a stream needs a driver in this process
+    if stays and not choice.may_join and warm.is_joined(active):  # a stream needs its driver in this process
         stays = False
     if active is not None and stays and wanted <= _own.jars:
         return active
-    if active is not None:  # ours, but started without these jars, or elsewhere
+    if active is not None:  # this package's session, but without these jars or on another engine
         wanted |= _own.jars if stays else set()
         _end(active)
     wanted |= _own.expected
@@ -128,13 +128,13 @@ def _found_or_started(
 
 
 def expect(needed: Iterable[str], *, one_pipeline: bool = False) -> None:
-    """Jars that pipelines of this process will want, and whether there is just one: the session starts once."""
+    """Announce jars that later pipelines need, and whether there is only one pipeline, so that one session suffices."""
     _own.expected |= set(needed)
     _own.serves_one_pipeline = one_pipeline
 
 
 def tune(settings: Iterable[profile.Setting]) -> None:
-    """Give our session the settings of a run; a session of the user's, and the user's own settings, stay as they are."""
+    """Apply a run's settings to this package's session, except those set by the user; never to a user's session."""
     if _own.session is None or _own.choice is None:
         return
     for item in settings:
@@ -144,12 +144,12 @@ def tune(settings: Iterable[profile.Setting]) -> None:
 
 
 def start_seconds() -> float | None:
-    """How long our session took to start, None when there is none."""
+    """Return the seconds that the session took to start, None when there is none."""
     return _own.seconds
 
 
 def stop() -> None:
-    """End our session, if we started one."""
+    """Stop the session, if this process started one."""
     if _own.session is not None:
         warm.leave()
         _own.session.stop()
@@ -158,14 +158,14 @@ def stop() -> None:
 
 
 def end() -> None:
-    """End our session and wait for its JVM."""
+    """Stop the session and wait until its JVM has ended."""
     if _own.session is not None:
         _end(_own.session)
         _forget()
 
 
 def leave_lost_engine() -> bool:
-    """Forget the session on a warm engine that has ended; return False where the session is not on one."""
+    """Discard the session on a warm engine that has ended; return False where the session is not on one."""
     if not warm.is_joined(_own.session):
         return False
     warm.leave()
@@ -178,13 +178,13 @@ def _greet(session: SparkSession, choice: Choice, tell: Tell) -> None:
         executors.greet(session, choice, tell)
         if not choice.is_remote:
             _own.watch = Watch(session.sparkContext, choice)
-    except BaseException:  # an application that nobody works for must not stay in the cluster's queue
+    except BaseException:  # an unused application must not stay in the cluster's queue
         end()
         raise
 
 
 def _is_on_a_cluster(session: SparkSession) -> bool:
-    """Ours where we chose one, or the user's own session whose tasks run elsewhere."""
+    """Return whether tasks run on a cluster, by this package's choice or in the user's session."""
     if session is _own.session:
         return _own.choice is not None and _own.choice.engine == DISTRIBUTED
     if sail.recognised(session):
@@ -203,7 +203,7 @@ def _forget() -> None:
 
 @contextmanager
 def recording_classes(file: Path) -> Iterator[None]:
-    """A session started meanwhile writes the classes it loads into this archive when its JVM ends."""
+    """Make a session that is started inside the block write its loaded classes to this archive when its JVM ends."""
     _own.records_classes_in = file
     try:
         yield
@@ -212,7 +212,7 @@ def recording_classes(file: Path) -> Iterator[None]:
 
 
 def _end(session: SparkSession) -> None:
-    """Stop a session and its JVM: jars are read when a JVM starts, not when a session does."""
+    """Stop a session and its JVM, because jars are read when a JVM starts, not when a session does."""
     warm.leave()
     session.stop()
     cluster.leave(session)
@@ -227,7 +227,7 @@ def _end_jvm() -> None:
         return
     gateway.shutdown()
     process = getattr(gateway, "proc", None)
-    if process is not None:  # it ends when its standard input does
+    if process is not None:  # the JVM ends when its standard input is closed
         process.stdin.close()
         process.wait(timeout=120)
     SparkContext._gateway = SparkContext._jvm = None
@@ -245,7 +245,7 @@ def _checked(session: SparkSession, wanted: set[str]) -> SparkSession:
 
 
 def _keep_quiet() -> None:
-    """Spark prints a mistake in SQL with the stack of its JVM, before anybody can say it in a sentence."""
+    """Silence loggers that print SQL errors with the JVM's stack, before this package reports them in one sentence."""
     from pyspark.logger import PySparkLogger
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
@@ -259,13 +259,13 @@ def _start(wanted: set[str], choice: Choice, *, is_brief: bool, tell: Tell) -> t
     if choice.submitted_with is not None:
         return submitted.open_session(wanted, choice), set(choice.submitted_with)
     if choice.engine == SAIL:
-        return sail.start(choice), set(jars.read_lock())  # it needs none
+        return sail.start(choice), set(jars.read_lock())  # Sail needs no jars
     if os.environ.get("SPARK_REMOTE"):
         return SparkSession.builder.getOrCreate(), wanted
     if choice.engine == DISTRIBUTED:
         try:
             return cluster.open_session(wanted, choice, start_jvm=start_jvm, log=log_file()), wanted
-        except BaseException:  # the next try starts from nothing, as this one did
+        except BaseException:  # a retry needs a new JVM
             _end_jvm()
             raise
     recorded = _own.records_classes_in
@@ -279,17 +279,17 @@ def _start(wanted: set[str], choice: Choice, *, is_brief: bool, tell: Tell) -> t
         return session, wanted
     brought = jars.with_those_at_hand(wanted)
     if recorded is None:
-        # After the work of this process, so that it does not compete with it.
+        # At exit, so that it does not compete with the work of this process.
         atexit.register(archive.train_in_background, brought)
-    return session, wanted | (set(brought) - {"delta"})  # Delta is more than its jars: a session is started with it
+    return session, wanted | (set(brought) - {"delta"})  # Delta also needs settings at start
 
 
 def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
-    """A session in a JVM of this process, with its chatter in a file."""
+    """Return a session in a JVM of this process, whose output goes to a file."""
     from pyspark.sql import SparkSession
 
     set_environment(configuration)
-    # Spark asks for pandas before its first Arrow task; the JVM takes longer to start than pandas to be imported.
+    # Spark imports pandas before its first Arrow task; the JVM takes longer to start than the import.
     threading.Thread(target=importlib.import_module, args=("pandas",), daemon=True).start()
     with without_secrets(configuration) as shown, _chatter_in_a_file(), gateway.started(shown):
         builder = SparkSession.builder.appName("ematix-flow")
@@ -300,7 +300,7 @@ def start_jvm(configuration: Mapping[str, str]) -> SparkSession:
 
 @contextmanager
 def _chatter_in_a_file() -> Iterator[None]:
-    """The JVM inherits its output when it starts: from then on it writes to the log file, we keep the terminal."""
+    """Redirect stdout and stderr to the log file for the block: a JVM started in it inherits them and keeps them."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept = [os.dup(descriptor) for descriptor in (1, 2)]

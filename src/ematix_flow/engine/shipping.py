@@ -1,4 +1,4 @@
-"""Brings the Python code that tasks need to executors: this package as a zip, the user's own modules by value."""
+"""Transfer of Python code that tasks need to executors: this package as a zip, the user's own modules by value."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _OURS = Path(__file__).resolve().parents[1]
 _KEPT_SECONDS = 7 * 86400
-_EARLIEST = (1980, 1, 1, 0, 0, 0)  # a zip knows no earlier time, and the same files make the same zip
+_EARLIEST = (1980, 1, 1, 0, 0, 0)  # the earliest time of a zip; a fixed time makes zips reproducible
 
 
 def ship(session: SparkSession) -> None:
-    """This very package comes first on the path of every task, whatever a worker has installed."""
+    """Send this package to the session's tasks, where it precedes any version installed on a worker."""
     archive = str(package_zip())
     if is_connect(session):
         session.addArtifacts(archive, pyfile=True)
@@ -34,12 +34,12 @@ def ship(session: SparkSession) -> None:
 
 
 def is_connect(session: SparkSession) -> bool:
-    """Whether the session lives in a Spark Connect server."""
+    """Return whether the session runs in a Spark Connect server."""
     return type(session).__module__.startswith("pyspark.sql.connect")
 
 
 def package_zip() -> Path:
-    """The package with its compiled files, in a file that is named after what it holds."""
+    """Return a zip of the package with its compiled files; its name contains a hash of the files' sizes and times."""
     files = sorted(path for path in _OURS.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     digest = hashlib.sha256(repr(sys.version_info[:3]).encode())
     for path in files:
@@ -66,7 +66,7 @@ def _write(files: list[Path], made: Path) -> None:
         for path in files:
             inside = f"{_OURS.name}/{path.relative_to(_OURS)}"
             _add(out, inside, path.read_bytes())
-            if path.suffix == ".py":  # an interpreter of another version takes the source
+            if path.suffix == ".py":  # an interpreter of another version uses the source
                 target = Path(compiled) / "one.pyc"
                 mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
                 py_compile.compile(str(path), str(target), inside, doraise=True, invalidation_mode=mode)
@@ -79,13 +79,13 @@ def _add(out: zipfile.ZipFile, name: str, content: bytes) -> None:
 
 
 class _Sent:
-    """How many modules there were when they were last looked through."""
+    """The number of loaded modules at the last scan."""
 
     modules = 0
 
 
 def send_own_modules() -> None:
-    """Functions of the user's project travel by value: executors were started elsewhere and cannot import them."""
+    """Pickle the user's modules by value, because executors cannot import them."""
     if len(sys.modules) == _Sent.modules:
         return
     _Sent.modules = len(sys.modules)

@@ -1,4 +1,4 @@
-"""Spark's errors in the product's words."""
+"""Translation of Spark's exceptions into this package's errors."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _NAME = re.compile(r"`([^`]+(?:`\.`[^`]+)*)`")
 _DATA_STATE = re.compile(
     r"SQLSTATE: (?:22\w{3}|P0001)"
-)  # the standard's class for values, and raise_error of a statement
+)  # the SQL standard's class 22 (data exceptions), and raise_error of a statement
 
 
 def translate(exc: BaseException) -> FlowError:
-    """Any exception of a Spark call as one of ours."""
+    """Return any exception of a Spark call as a FlowError."""
     if isinstance(exc, FlowError):
         return exc
     text = str(exc)
@@ -74,7 +74,7 @@ def _condition(exc: BaseException) -> str:
         if ask is not None:
             try:
                 return str(ask() or "")
-            except Exception:  # some captured exceptions have no JVM side any more
+            except Exception:  # some captured exceptions have lost their JVM object
                 return ""
     return ""
 
@@ -125,6 +125,6 @@ _BY_CONDITION = {
 
 
 def first_line(text: str) -> str:
-    """The sentence in a long exception."""
+    """Return the first non-empty line of a long message, masked and at most 500 characters long."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return mask(lines[0])[:500] if lines else "Spark failed without a word"

@@ -1,4 +1,4 @@
-"""A statement of the user's over `source`: in Spark SQL, with the user's functions, over views that only it knows."""
+"""A user's statement over `source`: Spark SQL with the user's functions, over views with unique names."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ _MOST_PLANS = 32
 
 @dataclass(frozen=True)
 class Relation:
-    """A table beside the source that a statement may name."""
+    """A table besides the source that a statement may name."""
 
     text: str
-    """How Spark finds it."""
+    """The text by which Spark resolves it."""
     types: tuple[tuple[str, str], ...]
-    """Its columns."""
+    """The names and types of its columns."""
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The statement for rows of one schema, ready to be run again and again."""
+    """The statement prepared for rows of one schema, ready for repeated runs."""
 
     text: str
     names: tuple[str, ...]
@@ -56,43 +56,43 @@ class Prepared:
 
 @dataclass
 class Statement:
-    """One `transform_sql`."""
+    """One `transform_sql` and its prepared forms."""
 
     sql: str
     dialect: str = "spark"
     functions: Functions = field(default_factory=Functions)
     where: Location | None = None
     aggregates_in_parts: bool = True
-    """Whether aggregates may be told by states of partitions, where the statement allows it."""
+    """Whether aggregates may be computed from partial states of partitions, where the statement allows it."""
     _plans: dict[Any, Prepared] = field(default_factory=dict)
 
     @cached_property
     def registered(self) -> Registered:
-        """The functions under their names in sessions."""
+        """Return the functions with their names in sessions."""
         return Registered(self.functions)
 
     @cached_property
     def view(self) -> str:
-        """The view that stands for the source; no other statement has one of that name."""
+        """Return the name of the source's view, unique to this statement."""
         return f"flow_source_{uuid.uuid4().hex}"
 
     def frame(self, source: DataFrame, relations: Mapping[str, Relation], open_until: ExitStack, *,
               hidden: Sequence[str] = ()) -> DataFrame:  # fmt: skip
-        """The result as a lazy frame; `hidden` columns of the source travel along where each row comes from one row."""
+        """Return the result as a lazy frame, with the `hidden` source columns if each row comes from one source row."""
         spark = source.sparkSession
         with self.told(source, relations), exactly(spark):
             self.show(source, open_until)
             return self._run(spark, self.prepared(source, relations, hidden), open_until)
 
     def show(self, source: DataFrame, open_until: ExitStack) -> None:
-        """Let the session know the source's rows and the functions."""
+        """Register the source's rows and the functions in the session."""
         spark = source.sparkSession
         source.createOrReplaceTempView(self.view)
         open_until.callback(spark.catalog.dropTempView, self.view)
         self.registered.ensure(spark)
 
     def prepared(self, source: DataFrame, relations: Mapping[str, Relation], hidden: Sequence[str] = ()) -> Prepared:
-        """The statement for rows like these; what is wrong with it is said here."""
+        """Return the statement prepared for rows of this schema; raise its errors."""
         key = (source.schema.simpleString(), tuple(sorted(relations.items())), tuple(hidden))
         found = self._plans.get(key)
         if found is None:
@@ -102,7 +102,7 @@ class Statement:
         return found
 
     def calls(self, source: DataFrame, relations: Mapping[str, Relation]) -> Calls:
-        """The statement in Spark SQL over its views, with the calls in it."""
+        """Return the statement in Spark SQL over its views, with the calls in it."""
         text, by_name = clean(self.sql), self.functions.by_name
         if self.dialect != "spark":
             text, by_name = marked(text, self.dialect, self.functions)
@@ -112,11 +112,11 @@ class Statement:
     def _analysis(
         self, spark: SparkSession, relations: Mapping[str, Relation], by_name: Mapping[str, Handle]
     ) -> Analysed:
-        """Spark's opinion of translations; the source's rows are shown to the session before."""
+        """Return Spark's analysis for translations; the source's rows must be registered before."""
         return Analysed(spark, lambda query: Calls(self._placed(query, relations), by_name).written(self._write))
 
     def _placed(self, text: str, relations: Mapping[str, Relation]) -> str:
-        """The text with views for the tables that it names."""
+        """Return the text with views in place of the tables that it names; raise MissingTable for others."""
         try:
             tree = parsed(text)
         except SqlError as exc:
@@ -156,7 +156,7 @@ class Statement:
         return Prepared(text, names, row_wise, self._proven(spark, plan, text))
 
     def _write(self, call: Call, args: list[str], tail: str) -> str:
-        """A call in Spark's words: for an aggregate, the rows of a group as a list."""
+        """Return a call in Spark SQL; an aggregate receives the rows of a group as a list."""
         name = self.registered.name(call.handle)
         if not call.is_aggregate:
             return f"{name}({', '.join(args)})"
@@ -164,10 +164,10 @@ class Statement:
         return f"{name}(collect_list({distinct}{arguments.packed(args)}){tail})"
 
     def _types(self, spark: SparkSession, calls: Calls) -> dict[int, list[str] | None]:
-        """The types at every call; wrong ones are refused."""
+        """Return the argument types of every call; raise PlanError for wrong ones."""
         if not calls.found:
             return {}
-        spark.sql(calls.written(self._write)).schema  # noqa: B018  what else is wrong is said first
+        spark.sql(calls.written(self._write)).schema  # noqa: B018  other errors are raised first
         found: dict[int, list[str] | None] = {}
         for number, call in calls.found.items():
             types = arguments.types_at(spark, calls, call, self._write)
@@ -177,7 +177,7 @@ class Statement:
         return found
 
     def _names(self, columns: Sequence[str], tree: Any) -> tuple[str, ...]:
-        """The result's columns; one that is named after our words for a call gets the user's words."""
+        """Return the result's column names; one with a generated function name gets the user's text instead."""
         from sqlglot import exp
 
         said = iter([
@@ -194,7 +194,7 @@ class Statement:
     def _with_hidden(
         self, spark: SparkSession, text: str, names: tuple[str, ...], hidden: Sequence[str]
     ) -> tuple[str, tuple[str, ...], bool]:
-        """The statement with columns of its source; one that turns out to look at many rows stays as it is."""
+        """Return the statement with hidden source columns; unchanged, if it turns out not to be row by row."""
         from pyspark.errors import AnalysisException
 
         plain = Calls(text, {})
@@ -212,7 +212,7 @@ class Statement:
         return longer, (*names, *hidden), True
 
     def _proven(self, spark: SparkSession, plan: PartialPlan | None, text: str) -> PartialPlan | None:
-        """The plan in two steps, if Spark gives it the same types as the statement itself."""
+        """Return the two-step plan if Spark gives it the same types as the statement itself, else None."""
         from pyspark.errors import AnalysisException
 
         if plan is None:
@@ -243,7 +243,7 @@ class Statement:
 
     @contextmanager
     def told(self, source: DataFrame, relations: Mapping[str, Relation]) -> Iterator[None]:
-        """What is wrong with the statement, in words and with the nearest name."""
+        """Raise errors of the statement as a FlowError with the nearest name."""
         try:
             yield
         except FlowError as exc:
@@ -256,7 +256,7 @@ class Statement:
 
 
 def _tables(tree: Any) -> list[Any]:
-    """Tables that are no name of a WITH query in scope."""
+    """Return the tables that are not names of WITH queries in scope."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
@@ -265,7 +265,7 @@ def _tables(tree: Any) -> list[Any]:
 
 
 def is_row_wise(tree: Any, view: str) -> bool:
-    """Whether every row of the result comes from one row of the source, and from nothing else of it."""
+    """Return whether every row of the result depends on exactly one row of the source."""
     from sqlglot import exp
 
     across = ("group", "having", "distinct", "limit", "offset", "qualify", "windows", "with", "with_", "sample")
@@ -285,14 +285,14 @@ def is_row_wise(tree: Any, view: str) -> bool:
 
 
 def alias_of(tree: Any, view: str) -> str:
-    """What the statement calls its source."""
+    """Return the alias or name of the source in the statement."""
     from sqlglot import exp
 
     return str(next(table for table in tree.find_all(exp.Table) if table.name == view).alias_or_name)
 
 
 def _columns_of(tree: Any, source: DataFrame, relations: Mapping[str, Relation]) -> frozenset[str] | None:
-    """The columns that FROM gives, where they can be told from the tables' own."""
+    """Return the columns that FROM provides, None where they cannot be derived from the tables' own."""
     from sqlglot import exp
 
     if tree.find(exp.CTE, exp.Subquery) is not None:

@@ -1,4 +1,4 @@
-"""What Spark finds wrong with a statement of the user's, in the product's words."""
+"""Translation of Spark's errors about a user's statement into this package's errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROUTINE = re.compile(r"routine `([^`]+)`")
 
 
 def explained(exc: Exception, columns: Sequence[str], functions: Sequence[str]) -> FlowError:
-    """The error with the nearest of the names that the statement could have meant."""
+    """Return the error with the nearest name that the statement could have meant."""
     text = str(exc)
     routine = _ROUTINE.search(text)
     if "UNRESOLVED_ROUTINE" in text and routine is not None:
@@ -34,7 +34,7 @@ def explained(exc: Exception, columns: Sequence[str], functions: Sequence[str]) 
 
 
 def bad_row(exc: BaseException) -> FlowError | None:
-    """The error when a value of some row is its reason, None for every other one."""
+    """Return the error if a value of some row caused it, None for every other error."""
     if isinstance(exc, FlowError):
         return exc if isinstance(exc, DataError) else None
     known = spark_errors.translate(exc)
@@ -44,7 +44,7 @@ def bad_row(exc: BaseException) -> FlowError | None:
 
 
 def sentence(text: str) -> str:
-    """Spark's own sentence, without its code and its number."""
+    """Return Spark's message without its error class and SQLSTATE."""
     said = re.sub(r"^\[[A-Z0-9_.]+\]\s*", "", text.strip())
     return mask(re.sub(r"\s*SQLSTATE: \w+.*$", "", said).strip())
 

@@ -1,4 +1,4 @@
-"""Where the time of a run goes: every second of it belongs to one step."""
+"""The distribution of a run's time over its steps: every second belongs to one step."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _WORTH_TELLING = 0.0005
 
 
 def silent(_: Event) -> None:
-    """A listener that does not listen."""
+    """Ignore an event."""
 
 
 class StepClock:
-    """A listener that adds up the seconds of each step, and passes events on with the time since the run began."""
+    """A listener that sums the seconds of each step, and forwards events with the time since the run began."""
 
     def __init__(self, pipeline: str = "", emit: Listener = silent, *, first: str = "plan") -> None:
         self._pipeline = pipeline
@@ -36,21 +36,21 @@ class StepClock:
         self._is_starting = False
         self._lock = threading.Lock()
         self.session: SparkSession | None = None
-        """What the run got when it asked for Spark, None while it has not."""
+        """The run's Spark session, None until the run has requested one."""
         self.session_came = ""
-        """How: started (by this run, or joined), reused (of this process), given (by the user)."""
+        """The session's origin: started (by this run, or joined), reused (of this process), given (by the user)."""
 
     def __call__(self, event: Event) -> None:
         with self._lock:
             self._event = event
-            if self._is_starting:  # a tick of the step that waits for Spark
+            if self._is_starting:  # a progress event of the step that waits for Spark
                 return
             self._switch(event.step)
         self._pass_on(event)
 
     @contextmanager
     def starting(self) -> Iterator[None]:
-        """Spark is asked for inside this block; its time belongs to no other step."""
+        """Count the time inside this block as the start of Spark, and as no other step."""
         if self._is_starting:
             yield
             return
@@ -72,24 +72,24 @@ class StepClock:
         self._note(known, session.start_seconds())
 
     def tell_start(self, text: str) -> None:
-        """What the start of Spark waits for."""
+        """Emit an event with the reason why the start of Spark waits."""
         self._pass_on(Event(self._pipeline, START, text))
 
     def seconds(self, step: str) -> float:
-        """Spent in one step so far."""
+        """Return the seconds spent in one step so far."""
         with self._lock:
             running = time.monotonic() - self._since if step == self._step else 0.0
             return self._seconds.get(step, 0.0) + running
 
     def steps(self) -> tuple[Step, ...]:
-        """All steps so far, in the order in which they were first entered."""
+        """Return all steps so far, in the order in which they were first entered."""
         with self._lock:
             self._switch(self._step)
             told = [Step(step, round(seconds, 3)) for step, seconds in self._seconds.items()]
         return tuple(item for item in told if item.seconds >= _WORTH_TELLING)
 
     def elapsed(self) -> float:
-        """Since the run began."""
+        """Return the seconds since the run began."""
         return time.monotonic() - self._began
 
     def _switch(self, step: str) -> None:

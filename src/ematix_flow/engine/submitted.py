@@ -1,4 +1,4 @@
-"""A process that spark-submit started: its session is that application's, with the settings it was submitted with."""
+"""The session of a process started by spark-submit: that of its application, with the submitted settings."""
 
 from __future__ import annotations
 
@@ -18,8 +18,7 @@ REASON = "spark-submit"
 
 
 def describe(choice: Choice, shown: Mapping[str, str]) -> dict[str, Any]:
-    """What the driver of an application has to know of its own submission; no secret, because it stands on its
-    command line: `shown` are the user's settings without their values where these are secret."""
+    """Return the submission for the driver's command line, without secrets; `shown` are the settings, masked."""
     return {
         "engine": choice.engine,
         "master": choice.address,
@@ -30,7 +29,7 @@ def describe(choice: Choice, shown: Mapping[str, str]) -> dict[str, Any]:
 
 
 def enter(described: Mapping[str, Any]) -> None:
-    """This process is the driver of the application that is described; all its runs happen there."""
+    """Make this process the driver of the described application, which executes all its runs."""
     stay_in(
         Choice(
             engine=DISTRIBUTED if described["engine"] == DISTRIBUTED else LOCAL,
@@ -46,7 +45,7 @@ def enter(described: Mapping[str, Any]) -> None:
 
 
 def open_session(wanted: set[str], choice: Choice) -> SparkSession:
-    """The application's session; its JVM is there already."""
+    """Return the application's session, whose JVM already runs; raise RunFailed without the needed jars."""
     from pyspark.sql import SparkSession
 
     missing = sorted(wanted - (choice.submitted_with or frozenset()))

@@ -1,4 +1,4 @@
-"""The name a person most likely meant, for systems that only say that there is none of that name."""
+"""Suggestions of the most likely intended name, for systems that only report a missing one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def suggest_column(error: MissingColumn, source: BatchSource, query: str, dialec
             for table in sorted(tables - set(named))
             for column in source.plan(f"SELECT * FROM {table}", parallelism=1).columns
         ]
-    except (SqlglotError, FlowError):  # the first error is the one to tell
+    except (SqlglotError, FlowError):  # the original error matters more
         return
     for column in tree.find_all(exp.Column):
         near = nearest(column.name, known)
@@ -35,7 +35,7 @@ def suggest_column(error: MissingColumn, source: BatchSource, query: str, dialec
 
 
 def suggest_connection(error: FlowError, query: str, dialect: str, known: Iterable[str]) -> None:
-    """Put the nearest connection into the hint, where a table is written connection.schema.table with a wrong one."""
+    """Put the nearest connection into the hint if a table written connection.schema.table names an unknown one."""
     found = parsed(query, (dialect, "spark"))
     names = sorted(set(known))
     for table in tables_of(found[0]) if found else ():

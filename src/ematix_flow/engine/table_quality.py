@@ -1,4 +1,4 @@
-"""Checks of a table as it stands, after a load or at any other time: `quality.run_expectations`."""
+"""Checks of an existing table, after a load or at any other time: `quality.run_expectations`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ from ematix_flow.observe.alerts.settings import wanted_alerters
 
 _log = logging.getLogger(__name__)
 _VERSIONS = frozenset({VALID_FROM, IS_CURRENT, ROW_HASH})
-"""The columns by which a table with a history of its rows is known."""
+"""The columns that identify a table with a history of its rows."""
 
 Length = str | int | float | timedelta
 Ask = Callable[[str], Sequence[Sequence[Any]]]
@@ -66,7 +66,7 @@ Ask = Callable[[str], Sequence[Sequence[Any]]]
 
 @dataclass(frozen=True)
 class _Table:
-    """A table that is there, in the SQL of its system."""
+    """An existing table that can be queried in the SQL of its system."""
 
     ask: Ask
     dialect: str
@@ -76,15 +76,14 @@ class _Table:
 def run_expectations(*, target_connection: Any, pipeline_name: str, target_cls: Any | None = None,
                      expectations: Callable[[Any], None] | None = None, freshness_column: str | None = None,
                      freshness_sla: Length | None = None) -> QualityOutcome | None:  # fmt: skip
-    """Check a table as it stands, and return what came of it.
+    """Check an existing table and return the outcome; None if EMATIX_SKIP_QUALITY is set or nothing is to be checked.
 
-    The checks are what the declaration promises (columns without NULL, keys that come once), those of `expectations`, and
-    the freshness of `freshness_column`. Of a table that keeps versions the current rows are checked. Without `target_cls`
-    the target of the pipeline of that name is meant. Returns None where EMATIX_SKIP_QUALITY is set or where there is
-    nothing to check.
+    The checks are those that the declaration implies (columns without NULL, unique keys), those of `expectations`, and
+    the freshness of `freshness_column`. Of a table that keeps versions the current rows are checked. Without
+    `target_cls` the table is the target of the pipeline with that name.
 
-    Raises QualityUnrunnable when the table cannot be asked, QualityDependencyMissing when a package for it is not
-    installed, and DeclarationError for checks that do not fit the table. Rows that break a check raise nothing.
+    Raise QualityUnrunnable when the table cannot be queried, QualityDependencyMissing when a package for it is not
+    installed, and DeclarationError for checks that do not fit the table. Rows that violate a check raise nothing.
     """
     if freshness_column is not None and freshness_sla is None:
         raise DeclarationError("freshness_column needs freshness_sla", hint='for example freshness_sla="24h"')
@@ -108,12 +107,12 @@ def run_quality_stage(*, target_connection: Any, pipeline_name: str, target_cls:
                       freshness_column: str | None = None, freshness_sla: Length | None = None,
                       sync_result: MutableMapping[str, Any] | None = None,
                       alert_on_warn: bool = False) -> QualityOutcome | None:  # fmt: skip
-    """Check a table as `run_expectations` does, and do what the policy says; return what came of it.
+    """Check a table as `run_expectations` does, apply the policy, and return the outcome.
 
-    Under "fail" rows that break a check raise QualityCheckFailed, and checks that could not be asked raise
-    QualityUnrunnable. Under "warn" alerters hear of rows that break a check (`quality_failed`), and with `alert_on_warn`
-    also of checks that could not be asked; a table that cannot be asked at all is a warning, and the answer is None.
-    The outcome is put into `sync_result["quality"]`, before anything is raised.
+    Under "fail" rows that violate a check raise QualityCheckFailed, and checks that cannot be run raise
+    QualityUnrunnable. Under "warn" alerters are notified of rows that violate a check (`quality_failed`), and with
+    `alert_on_warn` also of checks that cannot be run; a table that cannot be queried at all causes a warning, and the
+    result is None. The outcome is put into `sync_result["quality"]` before anything is raised.
     """
     if on_quality_failure not in POLICIES:
         raise DeclarationError(f"on_quality_failure={on_quality_failure!r} is not known", hint='use "warn" or "fail"')
@@ -140,7 +139,7 @@ def run_quality_stage(*, target_connection: Any, pipeline_name: str, target_cls:
 
 
 def _table_of(pipeline: str, given: Any) -> TableSpec | None:
-    """The table that is meant; None where neither an argument nor a declaration names one."""
+    """Return the table to check; None where neither an argument nor a declaration names one."""
     if given is not None:
         return as_table(given)
     declared = registry.pipelines().get(pipeline)
@@ -150,7 +149,7 @@ def _table_of(pipeline: str, given: Any) -> TableSpec | None:
 
 @contextmanager
 def _asking() -> Iterator[None]:
-    """Whatever is in the way of the checks as an error of quality."""
+    """Raise every FlowError of the block as a QualityError."""
     try:
         yield
     except QualityError:
@@ -163,7 +162,7 @@ def _asking() -> Iterator[None]:
 
 @contextmanager
 def _opened(given: Any, table: TableSpec) -> Iterator[_Table]:
-    """The table by a session of its own; one of a lake is asked in Spark."""
+    """Yield the table in a session of its own; a table of a lake is queried through Spark."""
     connection = given.declared if isinstance(given, Connection) else resolve(given).connection
     backend = backend_for(connection)
     if backend.batch_sink is None or backend.client is None or backend.ddl is None:
@@ -183,7 +182,7 @@ def _opened(given: Any, table: TableSpec) -> Iterator[_Table]:
 
 
 def _rows_of(backend: Backend, connection: Any, table: TableSpec, relation: str, current: str) -> str:
-    """What stands behind FROM: the table, or its current rows where it keeps versions of them."""
+    """Return the SQL for FROM: the table, or its current rows if it keeps versions of them."""
     if backend.ddl is None:
         raise AssertionError("asked before")
     state = backend.ddl(connection).inspect(TargetShape(table, table))
@@ -199,7 +198,7 @@ def _asked(opened: _Table, pipeline: str, table: TableSpec, checks: Sequence[Che
     at = now()
     job = WriteJob(str(uuid.uuid4()), pipeline, pipeline, TargetShape(table, table), Truncate(), at)
     rows = StagedRows(job, opened.ask, opened.dialect, opened.relation, lambda _: None)
-    opened.ask(f"SELECT COUNT(*) FROM {opened.relation} AS s")  # whoever cannot answer this is not there
+    opened.ask(f"SELECT COUNT(*) FROM {opened.relation} AS s")  # fails if the table or its system cannot be queried
     try:
         return tuple(assertion_of(finding, at, "table") for finding in examine(rows, checks))
     except FlowError as exc:
@@ -208,7 +207,7 @@ def _asked(opened: _Table, pipeline: str, table: TableSpec, checks: Sequence[Che
 
 
 def _one(rows: StagedRows, check: Check) -> QualityAssertion:
-    """A check by itself: one whose column is gone does not keep the others from being asked."""
+    """Return the result of a single check: separate queries let the others run if one check's column is missing."""
     try:
         return assertion_of(examine(rows, [check])[0], rows.job.started_at, "table")
     except FlowError as exc:

@@ -1,8 +1,8 @@
-"""The process that Spark's Python tasks on this machine are forked from.
+"""The daemon process from which Spark's Python tasks on this machine are forked.
 
-Spark puts a jar and two zips on the path of its Python processes and reads their tables of contents anew before every
-task, which takes longer than a small task; pyspark is installed here, and nobody looks into them. What every task
-imports is imported once, before the fork, and is nothing that a task's garbage collection has to walk through.
+Spark puts a jar and two zips on the path of its Python processes and reads their tables of contents again before every
+task, which takes longer than a small task; pyspark is installed here, so they are not needed. Modules that every task
+imports are imported once, before the fork, and frozen, so that a task's garbage collection does not scan them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _NEEDED = ("pyarrow", "pyspark.sql.pandas.serializers", "ematix_flow.families.ca
 
 
 def without_archives(path: list[str]) -> list[str]:
-    """The path without jars and zips, where pyspark is found without them."""
+    """Return the path without jars and zips, unchanged if pyspark is not found without them."""
     before, plain = list(sys.path), [entry for entry in path if not entry.endswith((".jar", ".zip"))]
     sys.path[:] = plain
     try:
@@ -27,7 +27,7 @@ def without_archives(path: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Serve the JVM as pyspark's own daemon does."""
+    """Serve the JVM in the same way as pyspark's own daemon."""
     sys.path[:] = without_archives(sys.path)
     for entry in set(sys.path_importer_cache) - set(sys.path):
         del sys.path_importer_cache[entry]

@@ -1,4 +1,4 @@
-"""Signs of life while a stage fills: rows and bytes so far, once a second."""
+"""Progress reports while a stage is filled: rows and bytes so far, once a second."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SECONDS = 1.0
 
 @contextmanager
 def ticking(folder: Path | None, tell: Callable[[Counted], None]) -> Iterator[None]:
-    """Call `tell` with what was counted since the block began, until it ends."""
+    """Call `tell` once a second, on a separate thread, with the rows and bytes counted since the block began."""
     if folder is None:
         yield
         return
@@ -25,7 +25,7 @@ def ticking(folder: Path | None, tell: Callable[[Counted], None]) -> Iterator[No
     def tick() -> None:
         while not ended.wait(SECONDS):
             read, staged = (progress.counted(folder, kind).since(earlier) for kind, earlier in before.items())
-            tell(read if read.rows else staged)  # a system that Spark reads itself counts nothing
+            tell(read if read.rows else staged)  # nothing is counted for systems that Spark itself reads
 
     thread = threading.Thread(target=tick, daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""What a source gives, after the pipeline's own SQL over it: `transform_sql` of a batch pipeline, run by Spark."""
+"""Sources with the pipeline's `transform_sql` applied to their rows, which Spark runs in batch pipelines."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TransformedPlan(ReadPlan):
-    """The plan of the source's own query, with the columns that are made of it."""
+    """The plan of the source's own query, with the columns of the statement's result."""
 
     inner: ReadPlan | None = None
 
 
 class TransformedSource:
-    """A source with a statement behind it; no part of a read can be left out before all of it was seen."""
+    """A source with a statement applied; reads cannot be restricted, because the statement may need all rows."""
 
     def __init__(self, inner: BatchSource, statement: Statement, spark: Callable[[], SparkSession]) -> None:
         self._inner = inner
@@ -36,11 +36,11 @@ class TransformedSource:
         self._spark = spark
 
     def plan(self, query: str, *, parallelism: int) -> TransformedPlan:
-        """The source's plan, with the statement's columns."""
+        """Return the source's plan with the statement's columns."""
         return self.around(self._inner.plan(query, parallelism=parallelism))
 
     def around(self, inner: ReadPlan) -> TransformedPlan:
-        """The same for a plan that is there; what is wrong with the statement is said here."""
+        """Return an existing plan with the statement's columns; raise the statement's errors."""
         spark = self._spark()
         with ExitStack() as open_until:
             empty = spark.createDataFrame([], spark_schema([(item.name, _carrier(item)) for item in inner.columns]))
@@ -65,11 +65,11 @@ class TransformedSource:
         )
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """Nothing: a column of the result is not one of the source."""
+        """Return None, because a column of the result is not one of the source."""
         return None
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """The source's rows through the statement."""
+        """Return the result of the statement over the source's rows."""
         own = plan if isinstance(plan, TransformedPlan) else self.plan(plan.query, parallelism=plan.splits)
         if own.inner is None:
             raise AssertionError("a transformed plan has an inner one")
@@ -77,7 +77,7 @@ class TransformedSource:
 
 
 def statement_of(context: RunContext) -> Statement | None:
-    """The pipeline's own SQL, where there is any; its functions leave the session when the run ends."""
+    """Return the pipeline's statement, None if it has none; its functions are dropped when the run ends."""
     spec = context.spec
     if spec.transform_sql is None:
         return None
@@ -87,7 +87,7 @@ def statement_of(context: RunContext) -> Statement | None:
 
 
 def transformed_frame(context: RunContext, frame: DataFrame) -> DataFrame:
-    """A dataframe of the user's through the pipeline's SQL, where there is any."""
+    """Return the user's dataframe with the pipeline's statement applied, if it has one."""
     statement = statement_of(context)
     return statement.frame(frame, {}, context.open_until) if statement is not None else frame
 

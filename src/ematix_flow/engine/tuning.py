@@ -1,4 +1,4 @@
-"""Settings of one run, from the size of its input: what a person would otherwise turn knobs for."""
+"""Spark settings of one run, derived from the size of its input instead of tuned by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _MOST_PER_CORE = 100
 
 
 def settings_for(rows: int | None, *, cores: int) -> list[Setting]:
-    """Return what Spark is configured with for a run of so many rows; None where their number is not known.
+    """Return the Spark settings for a run with this number of rows, None where it is unknown.
 
     >>> [item.value for item in settings_for(5_000_000, cores=2)]
     ['10', '10']

@@ -1,4 +1,4 @@
-"""The walk of a batch run: ensure, open, read, stage, publish, settle; one call down, a result up."""
+"""The execution of a batch run: ensure, open, read, stage, publish, settle."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ if TYPE_CHECKING:
 
 @dataclass
 class Loading:
-    """One target on its way."""
+    """The state of one target during the run."""
 
     target: LoadContext
     job: WriteJob
     inside: LoadReading
     lane: LaneChoice
     plan: ReadPlan | None = None
-    """The read from the watermark on, where the Arrow lane does it."""
+    """The read restricted by the watermark, for the Arrow lane."""
     opening: Opening | None = None
     notes: tuple[str, ...] = ()
     started: float = 0.0
@@ -65,13 +65,13 @@ class Loading:
     error: FlowError | None = None
     result: WriteResult | None = None
     staged: tuple[int | None, str] = (None, "")
-    """Bytes that went into the stage, and what of them was measured."""
+    """Bytes written to the stage, and the kind of measurement."""
     load_seconds: float | None = None
     quality: QualityOutcome | None = None
 
 
 class Walk:
-    """Carries one run out, target by target."""
+    """The execution of one run, target by target."""
 
     def __init__(self, context: RunContext, *, run_id: str, started_at: datetime, clock: StepClock,
                  accept_deletes: int | None = None, rehearsal: bool = False) -> None:  # fmt: skip
@@ -85,7 +85,7 @@ class Walk:
         self._progress: Path | None = None
 
     def load(self, reading: Reading) -> list[Loading]:
-        """Every target of the run; a failing one stops the run unless the pipeline says otherwise."""
+        """Load every target of the run; a failing one stops the run unless the pipeline continues on failure."""
         loadings = self._planned(reading)
         for loading in loadings:
             if loading.error is None:
@@ -125,7 +125,7 @@ class Walk:
         self.clock(Event(self.context.spec.name, step, text, **more))
 
     def _planned(self, reading: Reading) -> list[Loading]:
-        """Every target with its path; the rows stay in the database for all targets of a fan-out, or for none."""
+        """Return every target with its path; the rows stay in the database for all targets of a fan-out or for none."""
         loadings = [self._unplanned(target) for target in self.context.loads]
         for loading in loadings:
             self._attempt(loading, lambda item: self._plan(item, reading))
@@ -141,7 +141,7 @@ class Walk:
         inside = LoadReading(PathChoice(CROSS_DB, "not planned yet"))
         planned = job_of(self.context.spec, target, inside, run_id=run_id, started_at=self.started_at)
         job = replace(planned, accept_deletes=self.accept_deletes, rehearsal=self.rehearsal)
-        if self.context.stream:  # a window has a token of its own: it is loaded once, whenever and by whomever
+        if self.context.stream:  # a window has its own commit token: any process loads it only once
             table = target.load.table.qualified
             job = replace(job, writer=f"{job.pipeline}::{table}@{self.context.stream}", once=True)
         return Loading(target, job, inside, LaneChoice(SPARK, "not planned yet"), started=time.monotonic())
@@ -153,7 +153,7 @@ class Walk:
         self.context.in_arrow = loading.lane.lane == ARROW
 
     def _open(self, loading: Loading, reading: Reading) -> None:
-        """Bring the table to its shape, then take the token and the watermark."""
+        """Bring the table to its shape, then get the commit token and the watermark."""
         target, spec = loading.target, self.context.spec
         self._say("ensure", target.load.table.qualified)
         if target.backend.dialect == "spark" and loading.lane.lane != INSIDE:
@@ -175,7 +175,7 @@ class Walk:
             loading.lane = lane_of(self.context, target, loading.job, reading, loading.inside, plan=loading.plan)
 
     def _shared_frame(self, reading: Reading, loadings: list[Loading]) -> DataFrame | None:
-        """The source as one frame, when any target takes its rows from Spark; read once for all of them."""
+        """Return the source as one dataframe that is read once for all targets, None if no target needs Spark rows."""
         if not any(self._needs_rows(item) and item.lane.lane == SPARK for item in loadings):
             return None
         marks = [item.opening.watermark if item.opening else None for item in loadings if self._needs_rows(item)]
@@ -201,9 +201,9 @@ class Walk:
         return not self._is_recovered(loading)
 
     def _is_recovered(self, loading: Loading) -> bool:
-        """A plain append or a window that a dead run already published is not loaded again."""
+        """Return whether a crashed run already published this plain append or window; it is not loaded again."""
         opening, job = loading.opening, loading.job
-        if job.once and loading.creates:  # somebody dropped the table, and the window with it
+        if job.once and loading.creates:  # the table was dropped, and the window with it
             return False
         plain = job.once or (isinstance(job.strategy, Append) and job.incremental is None)
         return opening is not None and opening.recovered is not None and plain
@@ -225,7 +225,7 @@ class Walk:
         self._check(loading, stage)
         self._say("publish", str(opening.commit), rows=stage.rows)
         fault.point("before_publish")
-        if self.rehearsal and loading.creates:  # there is no table yet: every row would be new
+        if self.rehearsal and loading.creates:  # the table does not exist yet: every row would be new
             counts = Counts(read=stage.rows, inserted=stage.rows)
             loading.result = WriteResult(loading.job.run_id, opening.commit, counts)
         else:
@@ -237,7 +237,7 @@ class Walk:
         loading.target.sink.settle(loading.job, opening, loading.result, None)
 
     def _check(self, loading: Loading, stage: Stage) -> None:
-        """Ask the stage about the declared checks; nothing is published that the pipeline refuses."""
+        """Run the declared checks on the stage; raise if the policy forbids publishing it."""
         checks = loading.target.load.checks
         if not checks:
             return
@@ -249,14 +249,14 @@ class Walk:
         quality.obey(loading.quality, checks)
 
     def _measured(self, loading: Loading, fill: Callable[[], Stage]) -> Stage:
-        """Fill the stage, and note how long it took and what went in."""
+        """Fill the stage, and record its seconds and bytes."""
         began, before = self.clock.seconds("stage"), self._staged_so_far()
         stage = fill()
         loading.load_seconds = self.clock.seconds("stage") - began + self.clock.seconds("read")
         seen = self._staged_so_far().since(before)
         if loading.inside.query is not None:
             return stage
-        if seen.rows == stage.rows:  # else some tasks ran where their counts are not seen
+        if seen.rows == stage.rows:  # otherwise some tasks ran where their counts are not visible
             loading.staged = (seen.size, "arrow")
         elif stage.location is not None and (size := file_bytes(Path(stage.location))) is not None:
             loading.staged = (size, "files")
@@ -291,7 +291,7 @@ class Walk:
 
 
 def refuse(context: RunContext, run_id: str, started_at: datetime, error: FlowError) -> None:
-    """Keep in the history of every target that the run failed before it could be planned."""
+    """Record in the history of every target that the run failed before it could be planned."""
     inside = LoadReading(PathChoice(CROSS_DB, "not planned"))
     for target in context.loads:
         own = str(uuid.uuid4()) if context.spec.fan_out else run_id
@@ -301,7 +301,7 @@ def refuse(context: RunContext, run_id: str, started_at: datetime, error: FlowEr
 def job_of(
     spec: PipelineSpec, target: LoadContext, inside: LoadReading, *, run_id: str, started_at: datetime
 ) -> WriteJob:
-    """What a sink is told about one load."""
+    """Return the parameters of one load for its sink."""
     return WriteJob(
         run_id=run_id,
         pipeline=spec.name,
@@ -318,7 +318,7 @@ def job_of(
 
 
 def outcome(loading: Loading, reading: Reading) -> TargetResult:
-    """What to tell about one target."""
+    """Return the result of the run for one target."""
     target = loading.target
     counts = loading.result.counts if loading.result else Counts()
     notes = loading.notes
@@ -358,10 +358,10 @@ def outcome(loading: Loading, reading: Reading) -> TargetResult:
 
 
 def close(stack: ExitStack) -> None:
-    """Close what the run held open; what cannot be closed any more does not matter."""
+    """Close the run's resources; errors are only logged, because the run's outcome is already known."""
     try:
         stack.close()
-    except Exception as exc:  # a lost server, a stopped session: the run's own outcome is already known
+    except Exception as exc:  # for example a lost server or a stopped session
         import logging
 
         logging.getLogger(__name__).debug("closing: %s", mask(str(exc)))

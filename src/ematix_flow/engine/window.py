@@ -1,4 +1,4 @@
-"""Which window a run loads: one that it is given, or the next one of the ledger; decided when the pipeline asks for it."""
+"""The window that a run loads: a given one, or the next one of the interval ledger, claimed when first needed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _CRON_SLOT = re.compile(r"cron:(\S+?Z)")
 
 
 class WindowChoice:
-    """A window for a look at the plan: the last whole one; nothing is taken in the ledger."""
+    """The window of a preview: the last complete one, which is not claimed in the interval ledger."""
 
     is_backfill = False
-    """Whether somebody else holds what is needed, so that the run claims nothing."""
+    """Whether a backfill already holds the lease, so that the run claims nothing."""
     _at: datetime | None = None
     is_behind = False
-    """Whether the window was left open by an earlier run, so that a later one follows it."""
+    """Whether an earlier run left the window unfinished, so that a later window follows it."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.spec = spec
@@ -40,13 +40,13 @@ class WindowChoice:
         self._told: dict[str, Any] = {}
 
     def tell_in(self, told: dict[str, Any]) -> None:
-        """What the run's record keeps: its window, as soon as one is taken."""
+        """Write the window into the extras of the run's record, as soon as one is claimed."""
         self._told = told
         if self._hold is not None:
             told["window"] = str(self._hold.window)
 
     def take(self) -> Window | None:
-        """The window to load; None when everything until now is loaded."""
+        """Return the window to load; None when everything until now is loaded."""
         check_windowed(self.spec)
         end = live_end(self.spec, now())
         size = self.spec.window_size
@@ -55,33 +55,33 @@ class WindowChoice:
 
     @property
     def window(self) -> Window | None:
-        """The window that was taken, if any was."""
+        """Return the claimed window, None if there is none."""
         return self._hold.window if self._hold is not None else None
 
     @property
     def text(self) -> str | None:
-        """The same for people and programs."""
+        """Return the claimed window as text, None if there is none."""
         return str(self._hold.window) if self._hold is not None else None
 
     @property
     def stream(self) -> str:
-        """The taken window as commit tokens know it."""
+        """Return the claimed window as written in commit tokens, empty if there is none."""
         if self._hold is None:
             return ""
         return f"{self._hold.window}#{self._hold.again}" if self._hold.again else str(self._hold.window)
 
     def marked(self, target: TargetResult) -> TargetResult:
-        """The target's outcome with the watermark that the ledger gives, where there is one."""
+        """Return the target's result with the watermark from the interval ledger, if there is one."""
         return target
 
     def nothing_new(self) -> dict[str, Any]:
-        """What a run tells that has nothing to load."""
+        """Return the result value of a run that has nothing to load."""
         until = said(live_end(self.spec, self._at or now()), zone=self.spec.timezone)
         return {"note": f"nothing new: loaded until {until}", "loaded_until": until}
 
     @contextmanager
     def settled(self, run_id: str) -> Iterator[None]:
-        """The ledger learns how the block ended, if a window was taken inside."""
+        """Record in the interval ledger how the block ended, if a window was claimed inside."""
         try:
             yield
         except BaseException as error:
@@ -94,14 +94,14 @@ class WindowChoice:
         self.done(run_id)
 
     def done(self, run_id: str) -> None:
-        """The window is loaded; another one may be taken after it."""
+        """Record the window as loaded; another one may be claimed after it."""
         if self._hold is not None:
             self._hold.done(run_id)
             self._hold, self.is_behind = None, False
 
 
 class GivenWindow(WindowChoice):
-    """A window that a backfill has taken."""
+    """A window that a backfill has claimed."""
 
     is_backfill = True
 
@@ -114,7 +114,7 @@ class GivenWindow(WindowChoice):
 
 
 class LiveWindow(WindowChoice):
-    """The window from where the ledger ends until now."""
+    """The window from the end of the interval ledger until now."""
 
     def __init__(self, spec: PipelineSpec, run_log: RunLog | None, *, at: datetime | None = None) -> None:
         super().__init__(spec)
@@ -153,13 +153,13 @@ class LiveWindow(WindowChoice):
 
 
 def fired_at(requested: RunRecord | None) -> datetime | None:
-    """The time that a requested run stands for: that of its cron slot, whenever a worker gets to it."""
+    """Return the time of a requested run's cron slot, regardless of when a worker starts it; None without one."""
     found = _CRON_SLOT.search(str(requested.extras.get("slot", ""))) if requested is not None else None
     return moment(found[1]) if found is not None else None
 
 
 def live_end(spec: PipelineSpec, at: datetime) -> datetime:
-    """Where the window of a live run ends: at the last multiple of `window_size`, else at this second."""
+    """Return the end of a live run's window: the last multiple of `window_size`, else the current second."""
     if spec.window_size is not None:
         return spec.window_size.floor(at, zone=spec.timezone)
     return at.replace(microsecond=0)
@@ -168,10 +168,10 @@ def live_end(spec: PipelineSpec, at: datetime) -> datetime:
 def next_live(
     known: Sequence[Interval], *, begin: datetime | None, end: datetime, moment: datetime
 ) -> tuple[Window | None, bool]:
-    """The next window of a live run, and whether it is one that an earlier run left open.
+    """Return the next window of a live run, and whether an earlier run left it unfinished.
 
-    Whatever the ledger holds is loaded or a backfill's business, so it goes on where the ledger ends. Only the last
-    window is taken up again when its run has failed or died: it must keep its edges, because the target may have it.
+    Intervals in the ledger are loaded or handled by a backfill, so the window begins at the ledger's end. Only the last
+    window is repeated when its run failed or crashed: it must keep its bounds, because the target may already have it.
     """
     last = max(known, key=lambda interval: interval.end, default=None)
     if last is not None:
@@ -188,7 +188,7 @@ def next_live(
 
 
 def check_windowed(spec: PipelineSpec) -> None:
-    """Keywords that mean the whole source, where only a window of it is read."""
+    """Raise PlanError for options that need the whole source, where only a window of it is read."""
     if spec.incremental is not None:
         raise PlanError(
             f"{spec.name} reads by windows and from a watermark",
@@ -204,7 +204,7 @@ def check_windowed(spec: PipelineSpec) -> None:
 
 
 def not_windowed(spec: PipelineSpec) -> PlanError:
-    """The error for a pipeline that would read everything for each window."""
+    """Return the error for a pipeline that would read everything for each window."""
     return PlanError(
         f"{spec.name} does not read by windows: every window would be the whole source",
         where=spec.where,

@@ -1,4 +1,4 @@
-"""Executors: where the runs that a scheduler hands out are carried out."""
+"""Executors, which start the workers for the runs that a scheduler dispatches."""
 
 from ematix_flow.executors.heartbeat import HeartbeatThread
 from ematix_flow.executors.kubernetes import KubernetesJobExecutor, PodOptions

@@ -1,4 +1,4 @@
-"""Keeps a claim alive while its worker works."""
+"""A thread that renews the claim of a worker."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _log = logging.getLogger(__name__)
 
 
 class KeepsClaims(Protocol):
-    """The part of a run log that this needs."""
+    """The part of a run log that renews claims."""
 
     def heartbeat(self, claim_token: str, lease_seconds: float) -> bool:
-        """Renew a claim; False when the token no longer holds it."""
+        """Renew a claim for `lease_seconds`; return False when the token no longer holds it."""
 
 
 class HeartbeatThread(threading.Thread):
-    """Renews a claim every few seconds; `lost` says that somebody else has it now."""
+    """A daemon thread that renews a claim periodically; `lost` is True once the claim has expired or moved on."""
 
     def __init__(
         self, run_log: KeepsClaims, claim_token: str, *, lease_seconds: float, interval_seconds: float
@@ -33,24 +33,24 @@ class HeartbeatThread(threading.Thread):
         self.lost = False
 
     def start(self) -> None:
-        """Begin to beat; once is enough."""
+        """Start the thread; do nothing if it was started before."""
         if self.ident is None:
             super().start()
 
     def run(self) -> None:
-        """Beat until somebody says stop, or the claim is somebody else's."""
+        """Renew the claim until `stop` is called or the claim is lost."""
         while not self._ended.wait(self._interval):
             try:
-                # A run log of the user's own may answer with nothing at all.
+                # A run log that a user wrote may return None, which is not a loss.
                 self.lost = self._run_log.heartbeat(self._token, self._lease) is False
-            except Exception as error:  # the next beat tries again; the lease outlives two missed ones
+            except Exception as error:  # the next heartbeat tries again; the lease survives two missed ones
                 _log.debug("heartbeat: %s", mask(str(error)))
             if self.lost:
                 _log.warning("the claim %s… was lost to somebody else, or ran out", self._token[:8])
                 return
 
     def stop(self, *, timeout: float = 2.0) -> None:
-        """No further beat; wait a moment for one that is on its way."""
+        """Stop renewing; wait up to `timeout` seconds for a renewal in progress."""
         self._ended.set()
         if self.is_alive() and threading.current_thread() is not self:
             self.join(timeout)

@@ -1,4 +1,4 @@
-"""Workers as threads of the scheduler: one warm Spark session serves many runs."""
+"""Workers as threads of the scheduler: one Spark session serves many runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import cast
 from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchSpec
 
 Carry = Callable[[DispatchSpec, Callable[[], bool]], None]
-"""Carries out one run; the second argument says whether it shall stop."""
+"""A function that executes one run; its second argument returns whether the run should stop."""
 
 
 @dataclass
@@ -21,18 +21,18 @@ class _Worker:
 
 
 class InprocessExecutor:
-    """Runs in threads of this process; they end with it, and whoever leads next finds them lost."""
+    """Workers in threads of this process; they end with it, and the next leader marks their runs as lost."""
 
     def __init__(self, *, threads: int = 64) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="run")
         self._carry: Carry | None = None
 
     def carry_with(self, carry: Carry) -> None:
-        """What a thread does with a run; the scheduler says so before it hands out the first one."""
+        """Set the function that executes runs; the scheduler command calls this before the first dispatch."""
         self._carry = carry
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Begin it in a thread."""
+        """Start the run in a thread."""
         if self._carry is None:
             raise DispatchError("inprocess:// runs inside a scheduler only", hint="start it with flow scheduler")
         worker = _Worker()
@@ -40,14 +40,14 @@ class InprocessExecutor:
         return DispatchHandle(spec.pipeline_name, "inprocess", worker, spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """It stops before its next step."""
+        """Make the run stop before its next step."""
         cast(_Worker, handle.ref).stopped.set()
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
-        """Whether the thread is through."""
+        """Return whether the thread has finished the run."""
         future = cast(_Worker, handle.ref).future
         return future is None or future.done()
 
     def close(self, *, wait: bool) -> None:
-        """Runs end with the process, so they are waited for."""
+        """Stop the threads: with `wait`, return after all runs; without, drop the runs that have not started."""
         self._pool.shutdown(wait=wait, cancel_futures=not wait)

@@ -1,4 +1,4 @@
-"""Workers as jobs of Kubernetes: one pod for each run."""
+"""Workers as Kubernetes jobs: one pod for each run."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _QUANTITY = re.compile(r"\d+(?:\.\d+)?(?:m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 
 @dataclass(frozen=True)
 class PodOptions:
-    """What a worker's pod has besides its image."""
+    """The settings of a worker's pod besides its image."""
 
     env_from_secrets: tuple[str, ...] = ()
-    """Secrets of the namespace whose entries become variables."""
+    """Secrets of the namespace whose entries become environment variables."""
     image_pull_policy: str | None = None
     image_pull_secret: str | None = None
     cpu: str | None = None
     memory: str | None = None
-    """Asked for, and not exceeded."""
+    """`cpu` and `memory` are both the request and the limit."""
 
     def __post_init__(self) -> None:
         policy = self.image_pull_policy
@@ -53,7 +53,7 @@ class PodOptions:
 
 
 class KubernetesJobExecutor:
-    """One job per run: dispatched twice, it is still one, because its name follows from the run."""
+    """One job per run; its name follows from the run, so that a second dispatch does not create a second job."""
 
     def __init__(
         self,
@@ -78,26 +78,26 @@ class KubernetesJobExecutor:
         self._jobs = Jobs(namespace, api_client)
 
     def check(self, spec: DispatchSpec) -> None:
-        """Whatever every run like this one would stumble over, before the first one does."""
+        """Build the manifest and connect, so that errors of the configuration are raised before the first run."""
         self._manifest(spec)
         self._jobs.connect()
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Create the run's job, unless it is there."""
+        """Create the run's job, unless it exists."""
         manifest = self._manifest(spec)
         self._jobs.create(manifest)
         return DispatchHandle(spec.pipeline_name, "kubernetes", manifest["metadata"]["name"], spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """Delete the job; its pod gets SIGTERM, rolls back and leaves its record."""
+        """Delete the job; its pod receives SIGTERM, rolls back and records the run."""
         self._jobs.delete(str(handle.ref))
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
-        """Whether the job is complete, has failed or is gone; None while the API server does not answer."""
+        """Return whether the job is complete, has failed or is gone; None while the API server does not answer."""
         return self._jobs.has_ended(str(handle.ref))
 
     def close(self, *, wait: bool) -> None:
-        """Jobs live on: whoever leads next finds their runs in the run log."""
+        """Do nothing: jobs continue, and the next leader finds their runs in the run log."""
 
     def _manifest(self, spec: DispatchSpec) -> dict[str, Any]:
         return self.build_job_manifest(
@@ -125,7 +125,7 @@ class KubernetesJobExecutor:
         ttl_seconds_after_finished: int | None,
         pod: PodOptions | None = None,
     ) -> dict[str, Any]:
-        """The job of `batch/v1` as the API server takes it; refused when it would show a password."""
+        """Return the `batch/v1` job for the API server; raise DispatchRefused if it would contain a plain secret."""
         options = pod or PodOptions()
         metadata = _metadata(spec, labels)
         pod_spec = {
@@ -144,7 +144,7 @@ class KubernetesJobExecutor:
 
 
 def job_name(spec: DispatchSpec) -> str:
-    """A name for people, unique by run: the same run, asked for twice, has one.
+    """Return a readable job name that is unique per run, and the same for each dispatch of a run.
 
     >>> job_name(DispatchSpec("Load Orders!", "pipelines", run_id="r1"))
     'flow-load-orders-81b6b14d730e'
@@ -157,7 +157,7 @@ def job_name(spec: DispatchSpec) -> str:
 
 
 def _metadata(spec: DispatchSpec, labels: Mapping[str, str]) -> dict[str, Any]:
-    """Labels to select by, which cannot hold every name; annotations, which can."""
+    """Return labels, for selection, with shortened names, and annotations with the full names."""
     word = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.pipeline_name)[:_LONGEST].strip("-._")
     told = {"ematix-flow/pipeline": spec.pipeline_name, "ematix-flow/run-id": spec.run_id}
     own = {"ematix-flow/pipeline": word, "ematix-flow/claim-token-short": spec.claim_token[:8].strip("-._")}
@@ -189,7 +189,7 @@ def _container(spec: DispatchSpec, image: str, options: PodOptions) -> dict[str,
 
 
 def _literal(text: str) -> str:
-    """Kubernetes itself would fill in `$(VAR)`; `${VAR}` is ours and passes as it is."""
+    """Escape `$(VAR)`, which Kubernetes would expand; `${VAR}` is expanded by the worker."""
     return text.replace("$(", "$$(")
 
 

@@ -1,4 +1,4 @@
-"""Jobs of a Kubernetes API server, by the official client, with its refusals in words."""
+"""Jobs of a Kubernetes API server, through the official client, with readable errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.observe.packages import need
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 30
 LOOK_SECONDS = 3.0
-"""A scheduler asks several times a second how its workers are; the API server is asked less often."""
+"""Seconds for which a state is cached: a scheduler checks its workers several times a second."""
 _TIMEOUT = (CONNECT_SECONDS, ANSWER_SECONDS)
 _ENDED = ("Complete", "Failed")
 _CONFLICT, _MISSING = 409, 404
@@ -31,12 +31,12 @@ _NO_CONTACT = "check the address and the network: kubectl cluster-info"
 
 
 def need_client() -> Any:
-    """The client's module; a sentence with the extra that brings it when it is not installed."""
+    """Return the client's module; raise an error that names the extra to install if it is missing."""
     return need("kubernetes.client", what="k8s://", extra="executor-k8s")
 
 
 class Jobs:
-    """The jobs of one namespace; the API server is found when it is first asked."""
+    """The jobs of one namespace; the API server is located at the first request."""
 
     def __init__(self, namespace: str, api_client: Any = None) -> None:
         self._namespace = namespace
@@ -46,11 +46,11 @@ class Jobs:
         self._silent_until = 0.0
 
     def connect(self) -> None:
-        """Find the API server's address and the login; nothing is asked there."""
+        """Find the API server's address and the login, without a request."""
         _ = self._api
 
     def create(self, manifest: dict[str, Any]) -> None:
-        """Let the job be: one of that name that still runs will do, one that has ended makes room."""
+        """Create the job; a running job of that name is kept, an ended one is replaced."""
         name = manifest["metadata"]["name"]
         if self._created(manifest) or not self._has_ended_now(name):
             return
@@ -62,7 +62,7 @@ class Jobs:
             )
 
     def has_ended(self, name: str) -> bool | None:
-        """Whether the job is complete, has failed or is gone, as it was a moment ago; None when nobody answers."""
+        """Return whether the job is complete, has failed or is gone, at most `LOOK_SECONDS` ago; None if unknown."""
         now = time.monotonic()
         asked, answer = self._looked.get(name, (-LOOK_SECONDS, None))
         if now - asked < LOOK_SECONDS:
@@ -70,7 +70,7 @@ class Jobs:
         if now < self._silent_until:
             return None
         answer = self._has_ended_now(name)
-        if answer is None:  # others would have to wait for the same silence
+        if answer is None:  # other jobs would wait for the same timeout
             self._silent_until = time.monotonic() + LOOK_SECONDS
         elif answer:
             self._looked.pop(name, None)
@@ -89,7 +89,7 @@ class Jobs:
         return any(condition.type in _ENDED and condition.status == "True" for condition in conditions)
 
     def delete(self, name: str) -> None:
-        """End the job and its pod; the pod is asked first, with SIGTERM."""
+        """Delete the job and its pod, which receives SIGTERM first."""
         self._looked.pop(name, None)
         try:
             self._api.delete_namespaced_job(
@@ -132,13 +132,13 @@ class Jobs:
 
 
 def _status(error: Exception) -> int | None:
-    """What the API server answered with; None when it did not."""
+    """Return the HTTP status of the API server's answer; None when there was none."""
     status = getattr(error, "status", None)
     return status if isinstance(status, int) and status else None
 
 
 def _said(error: Exception) -> str:
-    """The server's own sentence, which is inside a JSON document."""
+    """Return the server's own message, which is inside a JSON document."""
     try:
         message = json.loads(getattr(error, "body", None) or "{}")["message"]
     except (ValueError, KeyError, TypeError):
@@ -147,7 +147,7 @@ def _said(error: Exception) -> str:
 
 
 def _client() -> Any:
-    """A client for the cluster this process is a pod of, else for the one that the kubeconfig names."""
+    """Return a client for the cluster that this pod belongs to, or else for that of the kubeconfig."""
     client = need_client()
     config = need("kubernetes.config", what="k8s://", extra="executor-k8s")
     found = client.Configuration()
@@ -155,12 +155,12 @@ def _client() -> Any:
         if os.environ.get("KUBERNETES_SERVICE_HOST"):
             config.load_incluster_config(client_configuration=found)
         else:
-            # Named here, because the client reads the variable once, when it is imported.
+            # Passed explicitly, because the client reads the variable only once, when it is imported.
             config.load_kube_config(config_file=os.environ.get("KUBECONFIG") or None, client_configuration=found)
     except (config.ConfigException, OSError) as error:
         raise DispatchRefused(
             f"no Kubernetes cluster is known here: {mask(str(error))}",
             hint="set KUBECONFIG, or run the scheduler in the cluster (deploy/kubernetes/scheduler.yaml)",
         ) from None
-    found.retries = 1  # the next round of the scheduler is the retry
+    found.retries = 1  # the scheduler's next polling cycle is the retry
     return client.ApiClient(found)

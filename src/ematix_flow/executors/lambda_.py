@@ -31,7 +31,7 @@ _TRY_AGAIN = "the next round of the scheduler tries again"
 
 
 def need_client() -> Any:
-    """AWS's own package; a sentence with the extra that brings it when it is not installed."""
+    """Return boto3; raise an error that names the extra to install if it is missing."""
     return need("boto3", what="lambda://", extra="executor-lambda")
 
 
@@ -55,12 +55,12 @@ class LambdaExecutor:
         self._region, self._endpoint = region, endpoint
 
     def check(self, spec: DispatchSpec) -> None:
-        """Whatever every run like this one would stumble over, before the first one does."""
+        """Build an event and the client, so that errors of the configuration are raised before the first run."""
         self.build_event_payload(spec)
         self._connected()
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Hand the event over; Lambda says that it has it, and nothing more."""
+        """Send the event; Lambda only confirms that it received it."""
         event = json.dumps(self.build_event_payload(spec)).encode()
         asked = {"FunctionName": self._function, "InvocationType": "Event", "Payload": event}
         if self._qualifier:
@@ -76,18 +76,18 @@ class LambdaExecutor:
         return DispatchHandle(spec.pipeline_name, "lambda", request, spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """Nothing: an invocation cannot be ended from outside, and goes on until it is through or its time is up."""
+        """Do nothing: an invocation cannot be ended from outside, and runs until it is done or its time is up."""
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
-        """None: Lambda tells nobody; the run log does."""
+        """Return None: Lambda does not report the end of an invocation; the run log does."""
         return None
 
     def close(self, *, wait: bool) -> None:
-        """Invocations live on: whoever leads next finds their runs in the run log."""
+        """Do nothing: invocations continue, and the next leader finds their runs in the run log."""
 
     @staticmethod
     def build_event_payload(spec: DispatchSpec) -> dict[str, Any]:
-        """What the function gets: the run to carry out, the words behind `flow`, and the variables to set."""
+        """Return the event: the run to execute, the arguments of `flow`, and the environment variables to set."""
         told = worker_environment(spec)
         refuse_plain_secrets(told, seen_in="the event", give="give the function that variable")
         return {
@@ -112,7 +112,7 @@ class LambdaExecutor:
         return answer
 
     def _connected(self) -> Any:
-        """A client of our own, made when it is first needed."""
+        """Return the client; create it at the first call unless one was given."""
         if self._client is None:
             boto3 = need_client()
             from botocore.config import Config

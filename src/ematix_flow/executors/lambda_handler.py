@@ -1,4 +1,4 @@
-"""What runs inside AWS Lambda: `handler` carries out the run that a LambdaExecutor's event names."""
+"""The handler of an AWS Lambda function that executes the run of a LambdaExecutor's event."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from ematix_flow.foundation.errors import ConfigError
 
 _log = logging.getLogger(__name__)
 GRACE_SECONDS = 20.0
-"""So long before Lambda ends the invocation, the worker is asked to end by itself."""
+"""Seconds before the end of the invocation at which the worker receives SIGTERM."""
 _LAST_SECONDS = 3.0
 
 
 def handler(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
-    """Run the event's words behind `flow`, in a process of its own; its exit code.
+    """Run `flow` with the event's arguments in a separate process; return its exit code.
 
-    A run that failed is no error of the function: the run log has it, and the pipeline's own retries decide.
+    A failed run is no error of the function: it is in the run log, and the pipeline's own retries apply.
     """
     words, told = _read(event)
-    process = subprocess.Popen(  # noqa: S603  this very interpreter, no shell
+    process = subprocess.Popen(  # noqa: S603  this interpreter, no shell
         [sys.executable, "-m", "ematix_flow.cli", *words],
         env={**_environment(), **told},
         stdin=subprocess.DEVNULL,
@@ -46,7 +46,7 @@ def _read(event: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
 
 
 def _environment() -> dict[str, str]:
-    """This process's own, with a home that can be written to, and what Lambda put on the Python path."""
+    """Return this process's environment, with a writable HOME, and the Python path that Lambda set up."""
     found = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     if not os.access(os.path.expanduser("~"), os.W_OK):
         found["HOME"] = tempfile.gettempdir()
@@ -54,7 +54,7 @@ def _environment() -> dict[str, str]:
 
 
 def _awaited(process: subprocess.Popen[bytes], context: Any) -> int:
-    """Wait; shortly before time is up the worker rolls back and leaves its record, instead of vanishing."""
+    """Wait for the worker; send SIGTERM shortly before the time limit, so that it rolls back and records the run."""
     left = _seconds_left(context)
     try:
         return process.wait(None if left is None else max(0.0, left - GRACE_SECONDS))

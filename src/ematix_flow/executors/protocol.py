@@ -1,4 +1,4 @@
-"""What a scheduler hands out, and what carries it out: one run, in a process that is not the scheduler's."""
+"""The interface of executors: they start each run that a scheduler dispatches, outside the scheduler's own work."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from ematix_flow.foundation.errors import FlowError
 
 
 class DispatchError(FlowError, RuntimeError):
-    """A worker could not be started."""
+    """Raised when a worker could not be started."""
 
     retryable = True
 
 
 @dataclass(frozen=True)
 class DispatchSpec:
-    """One run to carry out. The worker takes the run out of the run log: a second worker finds it taken."""
+    """One run to execute. The worker takes it from the run log, so that a second worker cannot execute it as well."""
 
     pipeline_name: str
     module: str
     claim_token: str = ""
-    """A lease that is already held; without one the worker claims its own."""
+    """The token of a lease that is held already; without one the worker claims its own."""
     lease_seconds: int = 300
     run_log_url: str = ""
     alerter_urls: Sequence[str] = field(default_factory=list)
     metrics_url: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     run_id: str = ""
-    """The requested run in the run log; without one the worker begins a run of its own."""
+    """The requested run in the run log; without one the worker starts a new run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "alerter_urls", list(self.alerter_urls))
@@ -37,7 +37,7 @@ class DispatchSpec:
 
 @dataclass(frozen=True)
 class DispatchHandle:
-    """A worker on its way; `ref` is what its executor knows it by."""
+    """A started worker; `ref` is the executor's own reference to it."""
 
     pipeline_name: str
     backend: str
@@ -47,23 +47,23 @@ class DispatchHandle:
 
 @runtime_checkable
 class Executor(Protocol):
-    """Starts workers and ends them."""
+    """Starts and stops workers."""
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Start a worker and come back at once; a DispatchError when it cannot be started."""
+        """Start a worker and return at once; raise DispatchError when it cannot be started."""
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """Ask a worker to end; one that has ended is left alone."""
+        """Request the end of a worker; do nothing if it has ended."""
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
-        """Whether the worker is over; None when the executor cannot know."""
+        """Return whether the worker has ended; None when the executor cannot find out."""
 
     def close(self, *, wait: bool) -> None:
-        """The scheduler stops: wait for workers that would die with it; others live on."""
+        """Release the executor when the scheduler stops; with `wait`, wait for workers that would end with it."""
 
 
 def worker_arguments(spec: DispatchSpec) -> list[str]:
-    """What follows `flow` on a worker's command line: never a secret, because everybody can read it."""
+    """Return the arguments of `flow` for a worker; they contain no secret, because any user can read a command line."""
     arguments = ["run", "--module", spec.module, "--lease-seconds", str(spec.lease_seconds)]
     if spec.claim_token:
         beat = max(1, spec.lease_seconds // 3)
@@ -74,7 +74,7 @@ def worker_arguments(spec: DispatchSpec) -> list[str]:
 
 
 def worker_environment(spec: DispatchSpec) -> dict[str, str]:
-    """Where the worker's run log, alerters and metrics are, and what else it is told."""
+    """Return the worker's environment variables: run log, alerters, metrics, and those of the dispatch."""
     told = dict(spec.env)
     if spec.run_log_url:
         told["EMATIX_FLOW_RUN_LOG_URL"] = spec.run_log_url

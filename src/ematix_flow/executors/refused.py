@@ -1,4 +1,4 @@
-"""The answer of an executor that no second try would change."""
+"""The error of an executor that no retry would resolve."""
 
 from __future__ import annotations
 
@@ -6,6 +6,6 @@ from ematix_flow.executors.protocol import DispatchError
 
 
 class DispatchRefused(DispatchError):
-    """A worker could not be started, and somebody must change something first."""
+    """Raised when a worker could not be started and a retry cannot help without a change by the user."""
 
     retryable = False

@@ -1,4 +1,4 @@
-"""Keeps passwords out of what others can read: a job's manifest, an event, the settings of an application."""
+"""Checks that keep secrets out of what others can read: a job's manifest, an event, an application's settings."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from ematix_flow.executors.refused import DispatchRefused
 from ematix_flow.foundation.redact import is_secret_name, mask
 
 _REFERENCES_ONLY = re.compile(r"(?:\$\{[^{}]*\})+")
-# Addresses that are a secret by themselves: whoever knows them can write there.
+# URLs that are secrets themselves: knowing one is enough to write there.
 _BEARER = re.compile(r"(?:slack|pagerduty)://(?!\s*$)|https://hooks\.slack\.com/", re.IGNORECASE)
 
 
 def refuse_plain_secrets(told: Mapping[str, str], *, seen_in: str, give: str) -> None:
-    """An error when a variable tells a secret; `${VAR}` tells none, it is filled in by the worker.
+    """Raise DispatchRefused if a variable contains a secret; `${VAR}` is allowed, because the worker expands it.
 
     >>> refuse_plain_secrets({"RUN_LOG": "postgres://flow:${PW}@db/flow"}, seen_in="the job", give="give it to the pod")
     """

@@ -1,4 +1,4 @@
-"""Workers as applications of Spark, started by its own spark-submit."""
+"""Workers as Spark applications, started by spark-submit."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ematix_flow.foundation.errors import FlowError
 
 @dataclass(frozen=True)
 class _Submitted:
-    """spark-submit's process, and the folder that it shares with its driver."""
+    """The process of spark-submit, and the folder that it shares with its driver."""
 
     process: subprocess.Popen[bytes]
     folder: Path
 
     def driver(self) -> int | None:
-        """The driver's process, once it runs on this machine."""
+        """Return the driver's process id; None unless it runs on this machine."""
         with suppress(OSError, ValueError):
             return int((self.folder / PID_FILE).read_text(encoding="ascii"))
         return None
@@ -57,11 +57,11 @@ class SparkSubmitExecutor:
         self._inherits = inherit_stdio
 
     def check(self, spec: DispatchSpec) -> None:
-        """Whatever every run like this one would stumble over, before the first one does."""
+        """Raise the configuration errors that are visible from here, before the first run."""
         self._application.check(spec)
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Start spark-submit in a session of its own, so that what ends the scheduler does not end the run."""
+        """Start spark-submit in its own session, so that a signal that ends the scheduler does not end the run."""
         folder = Path(tempfile.mkdtemp(prefix="ematix-flow-submission-"))  # readable by this user only
         try:
             process = self._started(spec, folder)
@@ -71,7 +71,7 @@ class SparkSubmitExecutor:
         return DispatchHandle(spec.pipeline_name, "spark-submit", _Submitted(process, folder), spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """SIGTERM to the driver: it rolls back and leaves its record, and the application ends with it.
+        """Send SIGTERM to the driver: it rolls back and records the run, and the application ends with it.
 
         A driver inside the cluster is out of reach: only the spark-submit that waits for it ends.
         """
@@ -86,11 +86,11 @@ class SparkSubmitExecutor:
                 os.killpg(submitted.process.pid, signal.SIGTERM)
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
-        """Whether spark-submit has ended, which waits for its application."""
+        """Return whether spark-submit has ended, which waits for its application."""
         return cast("_Submitted", handle.ref).has_ended()
 
     def close(self, *, wait: bool) -> None:
-        """Applications live on: whoever leads next finds their runs in the run log."""
+        """Do nothing: applications continue, and the next leader finds their runs in the run log."""
 
     def _started(self, spec: DispatchSpec, folder: Path) -> subprocess.Popen[bytes]:
         try:
@@ -104,7 +104,7 @@ class SparkSubmitExecutor:
         try:
             (folder / SETTINGS_FILE).write_text(submission.settings, encoding="ascii")
             return subprocess.Popen(  # noqa: S603  Spark's own launcher, no shell
-                ["bash", self._program, *submission.words],  # noqa: S607  as its own first line says
+                ["bash", self._program, *submission.words],  # noqa: S607  the interpreter of its shebang
                 env=dict(submission.environment),
                 stdin=subprocess.DEVNULL,
                 stdout=quiet,

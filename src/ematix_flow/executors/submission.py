@@ -1,4 +1,4 @@
-"""What is handed to spark-submit: its words, the settings it reads from a file, and the variables of its process."""
+"""The call of spark-submit: its arguments, the settings file, and the environment of its process."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ CLIENT, CLUSTER = "client", "cluster"
 DEPLOY_MODES = (CLIENT, CLUSTER)
 _MAIN = Path(__file__).with_name("application") / "main.py"
 _DRIVER_PYTHON, _JAVA_OPTIONS = "spark.pyspark.driver.python", "spark.driver.extraJavaOptions"
-# Where a driver is told its variables, when it runs inside the cluster.
+# The settings that set environment variables of a driver inside the cluster.
 _VARIABLE_OF = {"yarn": "spark.yarn.appMasterEnv.{}", "k8s": "spark.kubernetes.driverEnv.{}"}
-# True of this machine only.
+# Valid on this machine only.
 _OF_THIS_MACHINE = ("spark.driver.", "spark.sql.warehouse.dir")
-# Left by a Spark that this process may itself be part of.
+# Set by Spark where this process is itself part of an application.
 _NOT_FOR_IT = (
     "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET",
 )  # fmt: skip
@@ -41,7 +41,7 @@ _NOT_FOR_IT = (
 
 @dataclass(frozen=True)
 class Submission:
-    """One application, ready to be started; its settings may hold secrets, so only a file of this user gets them."""
+    """One application, ready to start. Its settings may contain secrets, so their file is private to this user."""
 
     words: tuple[str, ...]
     settings: str = field(repr=False)
@@ -50,7 +50,7 @@ class Submission:
 
 @dataclass(frozen=True)
 class Application:
-    """How runs become applications: at which master, where their driver is, and with which settings over ours."""
+    """The settings of submitted applications: master, deploy mode, and the user's settings, which override ours."""
 
     master: str
     deploy_mode: str = CLIENT
@@ -75,12 +75,12 @@ class Application:
             )
 
     def check(self, spec: DispatchSpec) -> None:
-        """Refuse what can be seen to be wrong from here."""
+        """Raise the configuration errors that are visible from here."""
         if self.deploy_mode == CLUSTER:
             self._for_the_driver(spec)
 
     def submission(self, spec: DispatchSpec, folder: Path) -> Submission:
-        """The run as an application whose file of settings is in this folder."""
+        """Return the application of a run; its settings file will be in `folder`."""
         from ematix_flow.engine import jars, peers, profile
         from ematix_flow.engine.launch import properties
 
@@ -114,7 +114,7 @@ class Application:
         return replace(found, submitted_with=frozenset(jar_sets(spec.pipeline_name)))
 
     def _described(self, choice: Choice) -> str:
-        """For the driver; everybody can read it."""
+        """Return the settings for the driver as JSON, without secrets, because any user can read a command line."""
         from ematix_flow.engine.submitted import describe
 
         shown = {name: "" if is_secret_setting(name) else value for name, value in choice.settings.items()}
@@ -128,14 +128,14 @@ class Application:
         return {pattern.format(name): value for name, value in told.items()}
 
     def _package(self) -> list[str]:
-        """This very package, where the driver is on another machine; what it stands on must be there."""
+        """Return the zip of this package for a driver in the cluster, which must have the package's dependencies."""
         from ematix_flow.engine.shipping import package_zip
 
         return [str(package_zip())] if self.deploy_mode == CLUSTER else []
 
 
 def spark_home() -> Path:
-    """SPARK_HOME, else the Spark inside the installed pyspark."""
+    """Return SPARK_HOME, else the Spark of the installed pyspark; raise DispatchRefused if it has no spark-submit."""
     own = os.environ.get("SPARK_HOME")
     found = importlib.util.find_spec("pyspark") if not own else None
     home = Path(own) if own else Path(found.origin).parent if found and found.origin else None
@@ -148,7 +148,7 @@ def spark_home() -> Path:
 
 
 def jar_sets(pipeline: str) -> set[str]:
-    """What a pipeline that is declared here needs beside Spark's own jars; for one that is not known, what any may need."""
+    """Return the jar sets of a pipeline; if it cannot be resolved here, those of all backends with a batch sink."""
     from ematix_flow.backends.catalog import all_backends, backend_for
     from ematix_flow.config.resolve import resolve
     from ematix_flow.declare import registry
@@ -180,7 +180,7 @@ def _environment(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def _portable(settings: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
-    """What is right on any machine, and what the user says of the driver's."""
+    """Return the settings that are valid on any machine, and the user's settings of the driver."""
     from ematix_flow.engine.profile import IN_UTC
 
     kept = {name: value for name, value in settings.items() if not name.startswith(_OF_THIS_MACHINE)}

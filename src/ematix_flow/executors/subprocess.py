@@ -1,4 +1,4 @@
-"""Workers as processes of this machine."""
+"""Workers as processes on this machine."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ematix_flow.executors.protocol import (
 
 
 class SubprocessExecutor:
-    """One `flow run` per run; a worker outlives the scheduler that started it."""
+    """One `flow run` process per run; a worker outlives the scheduler that started it."""
 
     def __init__(
         self, *, flow_binary: str | None = None, python: str | None = None, inherit_stdio: bool = True
@@ -28,10 +28,10 @@ class SubprocessExecutor:
         self._inherits = inherit_stdio
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
-        """Start `flow run` in a session of its own, so that what ends the scheduler does not end the run."""
+        """Start `flow run` in its own session, so that a signal that ends the scheduler does not end the run."""
         quiet = None if self._inherits else subprocess.DEVNULL
         try:
-            process = subprocess.Popen(  # noqa: S603  our own program, no shell
+            process = subprocess.Popen(  # noqa: S603  this package's program, no shell
                 [*self._command, *worker_arguments(spec)],
                 env={**os.environ, **worker_environment(spec)},
                 stdin=subprocess.DEVNULL,
@@ -47,21 +47,21 @@ class SubprocessExecutor:
         return DispatchHandle(spec.pipeline_name, "subprocess", process, spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
-        """SIGTERM: the worker rolls back and leaves its record."""
+        """Send SIGTERM: the worker rolls back and records the run."""
         process = cast("subprocess.Popen[bytes]", handle.ref)
         if process.poll() is None:
             process.send_signal(signal.SIGTERM)
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
-        """Whether the process has ended; that also lets the system forget it."""
+        """Return whether the process has ended, and reap it if so."""
         return cast("subprocess.Popen[bytes]", handle.ref).poll() is not None
 
     def close(self, *, wait: bool) -> None:
-        """Workers live on: whoever leads next finds them in the run log."""
+        """Do nothing: workers continue, and the next leader finds their runs in the run log."""
 
 
 def python_subprocess_executor() -> SubprocessExecutor:
-    """Workers by this Python's `-m ematix_flow.cli`, where no `flow` is on the PATH."""
+    """Return an executor that starts `python -m ematix_flow.cli`, for systems without `flow` on the PATH."""
     return SubprocessExecutor(python=sys.executable)
 
 

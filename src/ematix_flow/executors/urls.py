@@ -1,4 +1,4 @@
-"""Executors from their addresses."""
+"""Executors from their URLs."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ _CONF = "conf."
 
 @dataclass(frozen=True)
 class _Address:
-    """`scheme://place?name=value&name=value`; a name may come several times."""
+    """A parsed URL, `scheme://place?name=value&name=value`; a name may be repeated."""
 
     scheme: str
     place: str
     params: tuple[tuple[str, str], ...]
 
     def only(self, *known: str, anything_below: str = "") -> None:
-        """An error for a parameter that is not one of these."""
+        """Raise ConfigError for a parameter that is not one of these."""
         for name, _ in self.params:
             if name not in known and not (anything_below and name.startswith(anything_below)):
                 hint = did_you_mean(name, known) if known else f"write {EXAMPLES[self.scheme]}"
                 raise ConfigError(f"{self.scheme}:// has no parameter {name!r}", hint=hint)
 
     def no_place(self) -> None:
-        """An error when something stands where nothing belongs."""
+        """Raise ConfigError if the URL has a place."""
         if self.place:
             raise ConfigError(
                 f"nothing belongs behind {self.scheme}://, and there is {mask(self.place)!r}",
@@ -46,18 +46,18 @@ class _Address:
             )
 
     def one(self, *names: str) -> str | None:
-        """The parameter of any of these names; one that comes twice is an error."""
+        """Return the parameter of any of these names, or None; raise ConfigError if it is given twice."""
         found = [value for name, value in self.params if name in names]
         if len(found) > 1:
             raise ConfigError(f"{self.scheme}:// has {names[0]} twice", hint="keep one of them")
         return (found[0] or None) if found else None
 
     def all(self, name: str) -> tuple[str, ...]:
-        """Every value of a parameter."""
+        """Return every value of a parameter."""
         return tuple(value for known, value in self.params if known == name and value)
 
     def number(self, name: str) -> int | None:
-        """A parameter that is a whole number."""
+        """Return a parameter that is a whole number, or None; raise ConfigError for anything else."""
         said = self.one(name)
         if said is not None and not said.isdigit():
             raise ConfigError(f"{name}={said} is no whole number", hint=f"for example {name}=60")
@@ -65,7 +65,7 @@ class _Address:
 
 
 def executor_from_url(url: str) -> Executor:
-    """The executor at this address; see docs/executors.md.
+    """Return the executor of a URL, see docs/executors.md; raise ConfigError for an invalid one.
 
     >>> executor_from_url("lambda://flow-worker?qualifier=prod").has_ended(None) is None
     True

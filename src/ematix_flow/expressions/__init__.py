@@ -1,4 +1,4 @@
-"""Normalizers and transforms as SQL: one expression tree, written for Spark and for each database."""
+"""Normalizers and transforms as SQL: one expression tree, rendered for Spark and for each database."""
 
 from ematix_flow.expressions.binding import bound, marks_in
 from ematix_flow.expressions.building import output_type

@@ -1,4 +1,4 @@
-"""`{start}` and `{end}` in a query: found outside of texts and comments, replaced by instants the dialect compares."""
+"""`{start}` and `{end}` in a query: found outside of strings and comments, replaced by timestamp literals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MARK = re.compile(r"\{(start|end)\}")
 
 
 def marks_in(query: str) -> frozenset[str]:
-    """The names that stand in braces somewhere in the text: a quick look.
+    """Return the marks that occur anywhere in the text, without parsing it.
 
     >>> sorted(marks_in("SELECT * FROM t WHERE at >= {start} AND at < {end}"))
     ['end', 'start']
@@ -23,7 +23,7 @@ def marks_in(query: str) -> frozenset[str]:
 
 
 def bound(query: str, values: Mapping[str, datetime], dialect: str) -> str:
-    """The query with an instant for each name in braces; one inside quotes is refused, one in a comment stays.
+    """Return the query with its marks replaced by timestamps; raise `SqlError` for a mark inside quotes.
 
     >>> from datetime import datetime
     >>> bound("at < {end} -- not {end}", {"end": datetime(2026, 1, 2)}, "sqlite")
@@ -36,7 +36,7 @@ def bound(query: str, values: Mapping[str, datetime], dialect: str) -> str:
 
 
 def instant(value: datetime, dialect: str) -> str:
-    """An instant in the dialect's own type; in SQLite the shortest text, which sorts right before any longer spelling.
+    """Return a timestamp literal; in SQLite the shortest text, which sorts right before any longer spelling.
 
     >>> instant(datetime(2026, 1, 2), "sqlite"), instant(datetime(2026, 1, 2, 6), "sqlite")
     ("'2026-01-02'", "'2026-01-02 06:00:00'")
@@ -49,7 +49,7 @@ def instant(value: datetime, dialect: str) -> str:
 
 
 def _places(query: str, dialect: str) -> list[tuple[int, int, str]]:
-    """Where the names in braces begin and end, in the order of the text."""
+    """Return start, end and name of each mark, in the order of the text; raise `SqlError` for one inside quotes."""
     found: list[tuple[int, int, str]] = []
     tokens = _tokens(query, dialect)
     for first, second, third in zip(tokens, tokens[1:], tokens[2:], strict=False):

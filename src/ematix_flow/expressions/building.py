@@ -1,4 +1,4 @@
-"""A chain of normalizers becomes one expression tree."""
+"""Builds one expression tree from a chain of normalizers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ematix_flow.expressions.tree import (
 
 
 def build(markers: Sequence[object], column: Column | None) -> Expression:
-    """The tree of a column's markers around its source column; None where the first of them is `derive`."""
+    """Return the tree of a column's markers around its source column (None where the first marker is `derive`)."""
     tree: Expression | None = column
     for marker in said.check_chain(markers):
         tree = UserSql(marker.expression, None) if isinstance(marker, said.Derive) else _step(marker, _given(tree))
@@ -46,7 +46,7 @@ def build(markers: Sequence[object], column: Column | None) -> Expression:
 
 
 def output_type(markers: Sequence[object]) -> Kind | None:
-    """The kind of column a chain gives (`parse_int()` gives `big_int`), or None where it depends on the source."""
+    """Return the kind of column a chain gives (`parse_int()`: `big_int`), None where it depends on the source."""
     return kind_of(build(markers, Column("x")))
 
 
@@ -164,7 +164,7 @@ def _text(x: Expression) -> Expression:
 
 
 def _is_made_text(x: Expression) -> bool:
-    """Whether our own operations made this text; a column's own text still has the column's collation."""
+    """Return whether our own operations created this text; a column's own text still has the column's collation."""
     match x:
         case NullIf(of) | Coalesce(of):
             return _is_made_text(of)

@@ -1,4 +1,4 @@
-"""Dates and times as text: guards that accept only real ones, and the same text in ISO order."""
+"""Dates and times as text: conditions that accept only valid ones, and expressions that reorder them to ISO."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _MISSING = {"MM": "01", "DD": "01", "HH24": "00", "MI": "00", "SS": "00"}
 
 @dataclass(frozen=True)
 class _Piece:
-    """A piece of fixed width: a token, `n` digits of a fraction, a form of offset, or one character."""
+    """A part of fixed width: a token, `n` digits of a fraction, a form of offset, or one character."""
 
     name: str
     width: int
@@ -61,7 +61,7 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Layout:
-    """Pieces of fixed width, then a fraction and an offset of varying width."""
+    """A format as parts of fixed width, then a fraction and an offset of variable width."""
 
     body: tuple[_Piece, ...]
     fraction: int = 0
@@ -73,7 +73,7 @@ class _Layout:
 
 
 def instant_branches(text: Expression, formats: Sequence[str]) -> tuple[tuple[Condition, Expression], ...]:
-    """For each format a guard and the instant; formats that differ only at their end share one."""
+    """Return a condition and an instant for each format; formats that differ only at their end share one."""
     branches = []
     for body, members in itertools.groupby(_layouts(formats), key=lambda layout: layout.body):
         group = list(members)
@@ -82,7 +82,7 @@ def instant_branches(text: Expression, formats: Sequence[str]) -> tuple[tuple[Co
 
 
 def date_branches(text: Expression, formats: Sequence[str]) -> tuple[tuple[Condition, Expression], ...]:
-    """For each format a guard and the date."""
+    """Return a condition and a date for each format."""
     return tuple(
         (_guard(text, [layout]), ToDate(_in_order(text, layout.body, _ISO_DATE))) for layout in _layouts(formats)
     )
@@ -212,7 +212,7 @@ def _placed(body: tuple[_Piece, ...]) -> Iterator[tuple[int, _Piece]]:
 
 
 def _in_order(text: Expression, body: tuple[_Piece, ...], wanted: tuple[str, ...]) -> Expression:
-    """The tokens in ISO order; neighbours that already stand that way are taken in one piece."""
+    """Return the tokens in ISO order; neighbours that are already in order become one substring."""
     written = "".join("\0" * piece.width if piece.is_token else piece.name for piece in body)
     starts = {piece.name: start for start, piece in _placed(body) if piece.is_token}
     taken: list[tuple[int, int] | str] = []

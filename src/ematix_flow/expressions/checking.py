@@ -1,4 +1,4 @@
-"""Checks as SQL: which rows break one, what makes two rows the same, and how new the newest is."""
+"""Quality checks as SQL: conditions for failing rows, grouping keys for uniqueness, the newest value."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DOUBLES = ("float", "double")
 
 
 def broken(check: said.RowCheck, column: str, kind: ColumnType, dialect: str) -> str:
-    """A condition that holds for the rows that break the check; `column` is its column, as SQL.
+    """Return a condition that holds for rows that violate the check; `column` is its column, as SQL.
 
     >>> from ematix_flow.declare.types import Integer
     >>> broken(said.Between("n", 0, 9), 's."n"', Integer(), "postgres")
@@ -39,7 +39,7 @@ def broken(check: said.RowCheck, column: str, kind: ColumnType, dialect: str) ->
 
 
 def told_apart(column: str, kind: ColumnType, dialect: str) -> str:
-    """The column as something to group by: texts by their characters, whatever the collation."""
+    """Return the column as a grouping key: texts by their characters, independent of the collation."""
     if kind.kind not in _TEXTS:
         return column
     written = {"mysql": f"CAST({column} AS BINARY)", "sqlite": f"{column} COLLATE BINARY"}
@@ -47,7 +47,7 @@ def told_apart(column: str, kind: ColumnType, dialect: str) -> str:
 
 
 def newest(column: str, dialect: str) -> str:
-    """The greatest value of a column of dates or times, as text; the session is in UTC."""
+    """Return SQL for the greatest value of a date or time column, as text; the session is in UTC."""
     return renderer_for(dialect).as_text(f"MAX({column})")
 
 
@@ -71,5 +71,5 @@ def _condition(check: said.RowCheck, column: Column, kind: ColumnType, dialect: 
 
 def _bound(value: said.Bound, kind: ColumnType, dialect: str) -> Expression:
     if dialect == "duckdb" and kind.kind in _DOUBLES and isinstance(value, (int, float, Decimal)):
-        return Column(f"CAST('{float(value)!r}' AS DOUBLE)")  # a decimal with many digits would become a neighbour
+        return Column(f"CAST('{float(value)!r}' AS DOUBLE)")  # a long decimal would become a neighbouring double
     return Literal(value)

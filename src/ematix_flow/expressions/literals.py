@@ -1,4 +1,4 @@
-"""Names and values written down in a dialect."""
+"""Identifiers and literals in a dialect."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ematix_flow.foundation.names import did_you_mean
 DIALECTS: Final = ("spark", "postgres", "mysql", "sqlite", "duckdb")
 _ALIASES = {"mariadb": "mysql", "postgresql": "postgres"}
 _BACKTICKS = ("spark", "mysql")
-_LONGEST_EXACT = 38  # digits of the widest decimal Spark and DuckDB have
+_LONGEST_EXACT = 38  # digits of the widest decimal in Spark and DuckDB
 
 
 def known_dialect(name: str) -> str:
-    """The dialect of that name; raises ValueError with the nearest one."""
+    """Return the canonical name of a dialect or alias; raise ValueError, which suggests the nearest name."""
     found = _ALIASES.get(name, name)
     if found not in DIALECTS:
         raise ValueError(f"no dialect {name!r}; {did_you_mean(name, DIALECTS)}")
@@ -24,7 +24,7 @@ def known_dialect(name: str) -> str:
 
 
 def quote(identifier: str, dialect: str) -> str:
-    """An identifier that means exactly itself.
+    """Return the quoted identifier.
 
     >>> quote('a"b', "postgres"), quote("order", "mysql")
     ('"a""b"', '`order`')
@@ -36,7 +36,7 @@ def quote(identifier: str, dialect: str) -> str:
 
 
 def literal(value: Value, dialect: str) -> str:
-    """A value as the dialect writes it; a datetime without a zone is UTC.
+    """Return a literal of the dialect; a datetime without a time zone is UTC.
 
     >>> literal("it's", "postgres"), literal(True, "sqlite")
     ("'it''s'", '1')
@@ -54,7 +54,7 @@ def literal(value: Value, dialect: str) -> str:
 
 
 def iso_instant(value: datetime) -> str:
-    """`YYYY-MM-DD HH:MM:SS.ffffff` in UTC."""
+    """Return `YYYY-MM-DD HH:MM:SS.ffffff` in UTC."""
     utc = value if value.tzinfo is None else value.astimezone(timezone.utc)
     return utc.replace(tzinfo=None).isoformat(sep=" ", timespec="microseconds")
 
@@ -89,5 +89,5 @@ def _number(value: int | float | Decimal, dialect: str) -> str:
     if isinstance(value, float) and digits > _LONGEST_EXACT:
         fixed = f"{number:E}"
     if dialect == "sqlite" and isinstance(value, Decimal):
-        return f"'{fixed}'"  # SQLite has no exact decimals, so they live as text
+        return f"'{fixed}'"  # SQLite has no exact decimals, so they are stored as text
     return f"({fixed})" if fixed.startswith("-") else fixed

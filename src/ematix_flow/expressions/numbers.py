@@ -1,21 +1,21 @@
-"""Numbers as text: guards that accept only what the number's type can hold."""
+"""Numbers as text: conditions that accept only values the number's type can hold."""
 
 from __future__ import annotations
 
 from ematix_flow.expressions.tree import AndNot, Condition, Expression, Matches, ToDecimal, ToInteger
 
 LARGEST = 2**63 - 1
-MOST_DECIMALS = 200  # some engines refuse texts of many thousand digits
+MOST_DECIMALS = 200  # some engines reject texts of many thousand digits
 
 
 def integer_branches(text: Expression) -> tuple[tuple[Condition, Expression], ...]:
-    """A 64-bit integer: digits, with at most a minus before them."""
+    """Return the branch for a 64-bit integer: digits with an optional minus sign."""
     guard = f"-?0*(?:{up_to(LARGEST)})|-0*{LARGEST + 1}"
     return ((Matches(text, guard), ToInteger(text)),)
 
 
 def decimal_branches(text: Expression, precision: int, scale: int) -> tuple[tuple[Condition, Expression], ...]:
-    """A number that still fits numeric(precision, scale) when it has been rounded."""
+    """Return the branch for a number that still fits numeric(precision, scale) after rounding."""
     before = precision - scale
     whole = f"-?0*[0-9]{{1,{before}}}" if before else "-?0+"
     fits = Matches(text, f"{whole}(?:[.][0-9]{{1,{MOST_DECIMALS}}})?")
@@ -25,7 +25,7 @@ def decimal_branches(text: Expression, precision: int, scale: int) -> tuple[tupl
 
 
 def up_to(limit: int) -> str:
-    """A pattern of the whole numbers from 0 to `limit`, without leading zeros beyond the limit's length.
+    """Return a pattern of the integers from 0 to `limit`, without leading zeros beyond the limit's length.
 
     >>> up_to(25)
     '[0-9]{1,1}|[0-1][0-9]|2[0-5]'

@@ -1,4 +1,4 @@
-"""A source's query with normalizers and pre-transforms around it, as one SELECT."""
+"""A source's query, wrapped in normalizers and pre-transforms, as one SELECT."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def render_chain(
     column_sql: str | None = None,
     column_kind: str | None = None,
 ) -> str:
-    """A column's normalizers as one SQL expression around the column, or around `column_sql` where that is given.
+    """Return a column's normalizers as one SQL expression around the column, or around `column_sql` if given.
 
-    `column_kind` is the kind of the source's type where it is known (`timestamp_tz`, `numeric` …): a wall clock needs it
-    for `to_timezone`, and a time or date that already is one is then not read again from its text.
+    `column_kind` is the kind of the source's type where it is known (`timestamp_tz`, `numeric` …): `to_timezone` of a
+    local time needs it, and a column that already is a time or date is then not parsed from its text.
 
     >>> from ematix_flow.declare.normalizer_functions import empty_to_null, trim
     >>> render_chain([trim(), empty_to_null()], "name", dialect="spark")
@@ -57,10 +57,10 @@ def normalized_select(
     dialect: str,
     kinds: Mapping[str, str] | None = None,
 ) -> str:
-    """The query whose rows are ready to load: `_src_user`, then `_src_normalized`, then `_src_pre_1` and so on.
+    """Return the query of the rows to load, with CTEs `_src_user`, `_src_normalized`, `_src_pre_1` and so on.
 
-    `columns` are the table's columns that the load takes, with their markers; without any, all columns of the source
-    pass as they are. `kinds` are the source's types, as far as they are known.
+    `columns` are the table's columns that the load writes, with their markers; if it is empty, all columns of the
+    source are selected unchanged. `kinds` are the known types of the source's columns.
     """
     dialect = known_dialect(dialect)
     transforms = check_transforms(pre_transforms)
@@ -102,7 +102,7 @@ def _sampled(p: float, before: str, dialect: str) -> str:
         return f"SELECT * FROM {before}"
     if p <= 0:
         return f"SELECT * FROM {before} WHERE 1 = 0"
-    # MySQL and SQLite would draw inside the source's joins, not once for each row; a limit keeps them from merging.
+    # MySQL and SQLite would draw inside the source's joins, not once per row; a LIMIT prevents them from merging.
     rows = f"(SELECT * FROM {before} LIMIT {2**63 - 1}) AS _flow_rows" if dialect in ("mysql", "sqlite") else before
     return f"SELECT * FROM {rows} WHERE {_RANDOM[dialect]} < {p:.17f}"
 
@@ -113,7 +113,7 @@ def _deduplicated(transform: DeduplicateBy, before: str, number: int, dialect: s
     if not names_known and dialect in ("postgres", "duckdb"):
         listed = ", ".join(keys)
         return f"SELECT DISTINCT ON ({listed}) * FROM {before} ORDER BY {listed}, {order}"
-    rank = f"{_RANK}_{number}"  # each its own name: the rank of an earlier step is still among the columns
+    rank = f"{_RANK}_{number}"  # a name per step: the rank of an earlier step is still among the columns
     ranked = (
         f"SELECT _flow_rows.*, ROW_NUMBER() OVER (PARTITION BY {', '.join(keys)} ORDER BY {order}) AS {rank}\n"
         f"FROM {before} AS _flow_rows"
@@ -128,5 +128,5 @@ def _deduplicated(transform: DeduplicateBy, before: str, number: int, dialect: s
 def _key(name: str, dialect: str) -> str:
     quoted = quote(name, dialect)
     if dialect == "mysql":
-        return f"CAST({quoted} AS BINARY)"  # a collation would take keys for equal that are not
+        return f"CAST({quoted} AS BINARY)"  # a collation would treat different keys as equal
     return f"{quoted} COLLATE BINARY" if dialect == "sqlite" else quoted

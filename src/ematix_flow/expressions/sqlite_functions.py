@@ -1,4 +1,4 @@
-"""The functions SQLite lacks, in Python; register them on every connection that runs rendered expressions."""
+"""Python functions that SQLite lacks; register them on every connection that runs rendered expressions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIGITS = 120
 
 
 def register(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions; NULL in gives NULL out."""
+    """Register the functions on a connection; each returns NULL if an argument is NULL."""
     functions: dict[str, tuple[int, Callable[..., Any]]] = {
         "flow_lower": (1, lambda text: str(text).lower()),
         "flow_upper": (1, lambda text: str(text).upper()),
@@ -104,7 +104,7 @@ def _compare(value: Any, other: Any, meaning: str) -> int:
 
 
 def _read_time(value: Any) -> datetime:
-    """A moment in UTC; text without an offset is UTC."""
+    """Parse a time and return it in UTC; a text without an offset is UTC."""
     found = _TIME.match(str(value))
     if not found:
         raise ValueError(f"{value!r} is no date and time")

@@ -1,4 +1,4 @@
-"""Whole statements of other dialects in Spark SQL; what would mean something else is rewritten, or refused."""
+"""Translation of whole statements from other dialects to Spark SQL; differing semantics are rewritten or rejected."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from sqlglot import exp
 
 READ_AS = {"spark": "spark", "duckdb": "duckdb", "postgres": "postgres", "datafusion": "postgres"}
-"""The words of sqlglot's in which each dialect is read."""
+"""The sqlglot dialect that parses each of our dialects."""
 
 
 def to_spark(statement: str, dialect: str, spark: Analysis) -> str:
-    """A query of a dialect in Spark SQL; `spark` tells types where they decide about the meaning.
+    """Return a query of a dialect as Spark SQL; `spark` determines operand types where the meaning depends on them.
 
-    >>> to_spark('SELECT "a", 7 / 2 AS half FROM source', "postgres", None)  # nothing of unknown type to ask for
+    >>> to_spark('SELECT "a", 7 / 2 AS half FROM source', "postgres", None)  # no operand of unknown type
     'SELECT `a`, 7 DIV 2 AS half FROM source'
     """
     if dialect == "spark":

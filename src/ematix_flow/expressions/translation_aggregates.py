@@ -1,4 +1,4 @@
-"""Aggregates that treat NULL, order or groups without rows in another way than Spark's."""
+"""Rewriting of aggregates that treat NULL, order or empty groups differently from Spark."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ematix_flow.expressions.translation_making import made, refused
 
 
 def aggregate_rules() -> dict[Any, Callable[[Any, str], Any]]:
-    """What is written for the aggregates of a dialect, by the kind of their nodes."""
+    """Return the rewriting rules of the aggregates, by node class."""
     from sqlglot import exp
 
     return {
@@ -23,7 +23,7 @@ def aggregate_rules() -> dict[Any, Callable[[Any, str], Any]]:
 
 
 def _array_agg(node: Any, dialect: str) -> None:
-    """NULL is kept there, an order is kept, and no rows give NULL; FILTER and OVER stay with Spark's aggregate."""
+    """Rewrite array_agg, which keeps NULL and order, and gives NULL for no rows; FILTER and OVER are preserved."""
     from sqlglot import exp
 
     value, order, distinct = _taken(node)
@@ -47,7 +47,7 @@ def _array_agg(node: Any, dialect: str) -> None:
 
 
 def _taken(node: Any) -> tuple[Any, list[Any], str]:
-    """The value, the order and whether equal values are taken once."""
+    """Return the aggregated value, its ORDER BY terms and `DISTINCT ` or an empty text."""
     from sqlglot import exp
 
     value, order, distinct = node.this, [], ""
@@ -71,7 +71,7 @@ def _packed(value: Any, order: list[Any], distinct: str) -> Any:
 
 
 def _compared(order: list[Any]) -> str:
-    """Which of two comes first, as -1, 0 or 1."""
+    """Return SQL that compares `l` and `r` by the order, as -1, 0 or 1."""
     said = []
     for place, item in enumerate(order):
         left, right = f"l.k{place}", f"r.k{place}"
@@ -86,22 +86,22 @@ def _compared(order: list[Any]) -> str:
 
 
 def _by(node: Any, dialect: str) -> Any:
-    """Rows without a value are passed over there."""
+    """Rewrite max_by and min_by, which skip rows where the value is NULL."""
     if node.args.get("count") is not None:
-        return None  # refused when it is written
+        return None  # rejected when the statement is rendered
     name = "MAX_BY" if type(node).__name__ == "ArgMax" else "MIN_BY"
     return made(f"{name}(:v, CASE WHEN :v IS NOT NULL THEN :k END)", v=node.this, k=node.expression)
 
 
 def _any_value(node: Any, dialect: str) -> Any:
-    """NULL is an answer there only when there is no other."""
+    """Rewrite any_value, which gives NULL only when all values are NULL."""
     from sqlglot import exp
 
     return None if isinstance(node.parent, exp.IgnoreNulls) else made("ANY_VALUE(:v) IGNORE NULLS", v=node.this)
 
 
 def _within_group(node: Any, dialect: str) -> Any:
-    """Exact percentiles, which would be written as approximate ones."""
+    """Keep exact percentiles, which sqlglot would write as approximate ones."""
     from sqlglot import exp
 
     names = {exp.PercentileCont: "PERCENTILE_CONT", exp.PercentileDisc: "PERCENTILE_DISC"}

@@ -1,4 +1,4 @@
-"""Functions that have a name or a meaning of their own in a dialect, whatever the types of their arguments are."""
+"""Rewriting of functions whose name or meaning differs in a dialect, independent of their argument types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from ematix_flow.expressions.translation_making import cutting, made, refused
 
 Rule = Callable[[Any, str], Any]
-"""Gives what is written for a node of a dialect; None leaves it."""
+"""Returns the replacement of a node of a dialect, None to keep the node."""
 
 _POSTGRES_LIKE = ("postgres", "datafusion")
 _INFINITE = (
@@ -19,10 +19,10 @@ _DOMAIN = "CASE WHEN :x {} 0 THEN RAISE_ERROR('{} of a number that has none') EL
 
 
 def rewritten(tree: Any, dialect: str) -> Any:
-    """The tree with the functions of a dialect in words that mean the same in Spark."""
+    """Return the tree with the dialect's functions replaced by equivalent Spark SQL."""
     from sqlglot import exp
 
-    root = exp.Subquery(this=tree)  # so that everything in it has a parent
+    root = exp.Subquery(this=tree)  # so that every node of the tree has a parent
     rules = _rules()
     for node in reversed(list(tree.walk())):
         rule = rules.get(type(node))
@@ -86,7 +86,7 @@ def _is_whole_literal(node: Any, least: int) -> bool:
 
 
 def _substring(node: Any, dialect: str) -> Any:
-    """Characters before the first one count there, and Spark takes 0 for 1 and counts negative places from the end."""
+    """Rewrite a start below 1: PostgreSQL counts from before the text, Spark takes 0 as 1, negatives from the end."""
     text, start, length = node.this, node.args.get("start"), node.args.get("length")
     if start is None or _is_whole_literal(start, 1):
         return None
@@ -100,7 +100,7 @@ def _substring(node: Any, dialect: str) -> Any:
 
 
 def _end_of_text(node: Any, dialect: str) -> Any:
-    """A negative number there means: all but so many."""
+    """Rewrite a negative count, which means all but that many characters."""
     count = node.expression
     if _is_whole_literal(count, 0):
         return None
@@ -109,7 +109,7 @@ def _end_of_text(node: Any, dialect: str) -> Any:
 
 
 def _concat(node: Any, dialect: str) -> Any:
-    """NULL is left out there."""
+    """Rewrite CONCAT, which ignores NULL, as CONCAT_WS."""
     from sqlglot import exp
 
     return exp.Anonymous(this="CONCAT_WS", expressions=[exp.Literal.string(""), *node.expressions])
@@ -131,7 +131,7 @@ def _regexp_replace(node: Any, dialect: str) -> Any:
 
 
 def _logarithm(node: Any, dialect: str) -> Any:
-    """One argument is of base 10, and what has no logarithm is an error in PostgreSQL and infinite elsewhere."""
+    """Rewrite logarithms: base 10 by default; of invalid numbers an error in PostgreSQL, infinity or NaN elsewhere."""
     from sqlglot import exp
 
     base = node.this if node.expression is not None else None
@@ -157,7 +157,7 @@ def _extract(node: Any, dialect: str) -> Any:
 
 
 def _part_of(name: str, value: Any, dialect: str) -> Any:
-    """Days of the week start with 0 there; DuckDB has no parts of a second."""
+    """Rewrite date parts: DOW starts at 0 for Sunday, EPOCH has fractions, DuckDB's SECOND has none."""
     part = name.upper()
     if part in ("DOW", "DAYOFWEEK", "WEEKDAY"):
         return made("DAYOFWEEK(:x) - 1", x=value)
@@ -171,7 +171,7 @@ def _part_of(name: str, value: Any, dialect: str) -> Any:
 
 
 def _from_seconds(node: Any, dialect: str) -> Any:
-    """With the parts of a second, which FROM_UNIXTIME would lose."""
+    """Convert seconds with their fraction, which FROM_UNIXTIME would lose."""
     return made("TIMESTAMP_SECONDS(:x)", x=node.this) if node.args.get("scale") is None else None
 
 
@@ -179,7 +179,7 @@ _CODES = re.compile(r"%-?[YymdHIMSfpj]")
 
 
 def _pattern(node: Any, dialect: str) -> Any:
-    """Codes that are not known are letters of Spark's own patterns."""
+    """Accept only date patterns of known codes: other letters are codes of Spark's patterns."""
     pattern = node.args.get("format")
     if pattern is None:
         return None
@@ -190,7 +190,7 @@ def _pattern(node: Any, dialect: str) -> Any:
 
 
 def _literal(node: Any, dialect: str) -> Any:
-    """A number with a point is a float in DataFusion."""
+    """Rewrite a number with a decimal point as DOUBLE, which it is in DataFusion."""
     if dialect != "datafusion" or node.is_string or node.is_int:
         return None
     return made("CAST(:x AS DOUBLE)", x=node)
@@ -200,7 +200,7 @@ _UNITS = ("YEAR", "QUARTER", "MONTH", "DAY", "HOUR", "MINUTE", "SECOND")
 
 
 def _date_diff(node: Any, dialect: str) -> Any:
-    """Borders are counted there, whole units in Spark: both are the same between the starts of units."""
+    """Rewrite DATE_DIFF with truncated times: the dialect counts unit boundaries, Spark complete units."""
     unit = node.args.get("unit")
     name = unit.name.upper() if unit is not None else "DAY"
     if name not in _UNITS:
@@ -211,7 +211,7 @@ def _date_diff(node: Any, dialect: str) -> Any:
 
 
 def _array_length(node: Any, dialect: str) -> Any:
-    """An empty array has no length in PostgreSQL."""
+    """Rewrite the length of an array: that of an empty one is NULL in PostgreSQL."""
     return made("NULLIF(SIZE(:x), 0)", x=node.this) if dialect == "postgres" else None
 
 
@@ -228,7 +228,7 @@ _HASHES = ("hash", "approx_quantile")
 
 
 def _named(node: Any, dialect: str) -> Any:
-    """Functions that the parser has no node for."""
+    """Rewrite functions for which the parser has no node class."""
     from sqlglot import exp
 
     name = str(node.this).lower()
@@ -259,7 +259,7 @@ def _arrow_cast(node: Any) -> Any:
 
 
 def _slice(array: Any, first: Any, last: Any = None) -> Any:
-    """From one place to another; Spark wants a length."""
+    """Rewrite a slice from one position to another; Spark's SLICE has a length."""
     if not (_is_whole_literal(first, 1) and _is_whole_literal(last, 1)):
         raise refused("array_slice takes two places from 1 on here", "write slice(array, start, length) in Spark SQL")
     return made("SLICE(:x, :a, GREATEST(:b - :a + 1, 0))", x=array, a=first, b=last)

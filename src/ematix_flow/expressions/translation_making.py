@@ -1,4 +1,4 @@
-"""Expressions of Spark SQL made from a few words, for the rules that write a dialect's meaning."""
+"""Helpers that build Spark SQL expressions for the rewriting rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CUTTING = "flow_cutting"
 
 
 def made(words: str, **parts: Any) -> Any:
-    """An expression of Spark SQL with `:name` for each part; a part may stand in several places.
+    """Parse Spark SQL and replace each `:name` by its part; a part may occur several times.
 
     >>> from sqlglot import parse_one
     >>> made("RINT(:x) DIV 2", x=parse_one("a + b")).sql(dialect="spark")
@@ -38,17 +38,17 @@ def _binds_loosely(node: Any) -> bool:
 
 
 def settle(node: Any) -> None:
-    """Remember that a node means in Spark what it should."""
+    """Mark a node as having its final meaning in Spark."""
     node.meta[_SETTLED] = True
 
 
 def is_settled(node: Any) -> bool:
-    """Whether nothing is left to decide about a node."""
+    """Return whether a node needs no more rewriting."""
     return bool(node.meta.get(_SETTLED))
 
 
 def cutting(node: Any) -> Any:
-    """A quotient that Spark can analyse whatever its operands are, and which is cut when both are whole numbers."""
+    """Return a quotient that Spark can analyse for all operand types, marked to be truncated for integer operands."""
     from sqlglot import exp
 
     made_of = exp.Div(this=node.left, expression=node.right)
@@ -57,16 +57,16 @@ def cutting(node: Any) -> Any:
 
 
 def is_cutting(node: Any) -> bool:
-    """Whether a quotient was written to be cut."""
+    """Return whether a quotient is marked to be truncated."""
     return bool(node.meta.get(_CUTTING))
 
 
 def refused(what: str, hint: str) -> SqlError:
-    """The error of an expression that Spark would take for something else."""
+    """Return the error for an expression that would have another meaning in Spark."""
     return SqlError(what, hint=hint)
 
 
 def shown(node: Any, dialect: str) -> str:
-    """A node in the user's words, cut where it is long."""
+    """Return a node as SQL of the user's dialect, cut to 60 characters."""
     said = str(node.sql(dialect=dialect))
     return said if len(said) <= 60 else said[:59] + "…"

@@ -1,4 +1,4 @@
-"""Operators and casts whose meaning in a dialect hangs on the types of their operands."""
+"""Operators and casts whose meaning in a dialect depends on the types of their operands."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ematix_flow.expressions.translation_seen import Seen
 from ematix_flow.expressions.translation_types import FLOATS, WHOLE, Analysis, selects_in_order, sites_in, types_of
 
 Rule = Callable[[Any, list[str]], Any]
-"""Gives what is written for a node whose operands have these types; None leaves it."""
+"""Returns the replacement of a node whose operands have these types, None to keep the node."""
 
 
 def settled(tree: Any, dialect: str, spark: Analysis) -> Any:
-    """The tree with every such place decided, from the inside out."""
+    """Return the tree with every type-dependent node rewritten, from the inside out."""
     from sqlglot import exp
 
-    root = exp.Subquery(this=tree)  # so that everything in it has a parent
+    root = exp.Subquery(this=tree)  # so that every node of the tree has a parent
     rules = _Rules(dialect, Seen(tree))
     for select in selects_in_order(tree):
         while sites := sites_in(tree, select, rules.is_site):
@@ -32,7 +32,7 @@ def settled(tree: Any, dialect: str, spark: Analysis) -> Any:
 
 
 def operands(node: Any) -> list[Any]:
-    """The expressions whose types decide."""
+    """Return the expressions whose types decide."""
     from sqlglot import exp
 
     if isinstance(node, exp.Binary):
@@ -45,13 +45,13 @@ def operands(node: Any) -> list[Any]:
 
 @dataclass
 class _Rules:
-    """What is decided, by the kind of a node."""
+    """The rules of one dialect, by node class."""
 
     dialect: str
     seen: Seen
 
     def is_site(self, node: Any) -> bool:
-        """Whether types decide about a node."""
+        """Return whether the rewriting of a node depends on types."""
         from sqlglot import exp
 
         if isinstance(node, exp.Anonymous):
@@ -93,11 +93,11 @@ class _Rules:
         return _long_quotient(node, types) if self.dialect == "postgres" else None
 
     def _whole_part(self, node: Any, types: list[str]) -> Any:
-        """Such a number is still a fraction there, and a whole number in Spark."""
+        """Record that CEIL, FLOOR and TRUNC give a fraction type in the dialect, and an integer in Spark."""
         self.seen.note(node, "numeric" if types[0].startswith("decimal") else "double")
 
     def _mean(self, node: Any, types: list[str]) -> Any:
-        """A decimal of many digits in PostgreSQL, a float in DuckDB."""
+        """Rewrite AVG: a decimal of many digits in PostgreSQL, a double in DuckDB."""
         if self.dialect == "postgres" and types[0] in WHOLE:
             self.seen.note(node, "numeric")
         if not types[0].startswith("decimal"):
@@ -107,7 +107,7 @@ class _Rules:
         return made("AVG(CAST(:x AS DECIMAL(34, 16)))", x=node.this) if _fits(types[0], 34, 16) else None
 
     def _sum(self, node: Any, types: list[str]) -> None:
-        """A sum of large numbers may be larger than any of them, so that it is no whole number in PostgreSQL."""
+        """Record that a sum of BIGINT is numeric in PostgreSQL, because it may exceed BIGINT."""
         if types[0] == "bigint":
             self.seen.note(node, "numeric")
 
@@ -122,7 +122,7 @@ class _Rules:
         return self._bare_decimal(node, types)
 
     def _rounded(self, node: Any, kind: str) -> Any:
-        """Rounded there, cut off in Spark."""
+        """Rewrite a cast to an integer, which rounds in the dialect and truncates in Spark."""
         if kind == "string" and type(node).__name__ == "TryCast":
             inner: Any = made("ROUND(TRY_CAST(:x AS DECIMAL(38, 18)))", x=node.this)
         elif kind.startswith("decimal") or (kind in FLOATS and self.seen.of(node.this) == "numeric"):
@@ -160,7 +160,7 @@ class _Rules:
             self._refuse_float_text(operand, kind)
 
     def _bare_decimal(self, node: Any, types: list[str]) -> Any:
-        """A decimal without a size: of any size in PostgreSQL, of ten digits and none behind the point in Spark."""
+        """Rewrite DECIMAL without a size: of any size in PostgreSQL, DECIMAL(10, 0) in Spark."""
         from sqlglot import exp
 
         if not node.to.is_type(exp.DataType.Type.DECIMAL) or node.to.expressions:
@@ -172,18 +172,18 @@ class _Rules:
         return made(f"CAST(:x AS DECIMAL({'20, 0' if types[0] in WHOLE else '38, 18'}))", x=node.this)
 
     def _round(self, node: Any, types: list[str]) -> Any:
-        """PostgreSQL rounds floats to the even neighbour."""
+        """Rewrite ROUND of floats, which PostgreSQL rounds half to even."""
         is_float = types[0] in FLOATS and self.seen.of(node.this) != "numeric"
         return made("RINT(:x)", x=node.this) if is_float else None
 
     def _days(self, node: Any, types: list[str]) -> Any:
-        """Days between dates are a number there, and an interval in Spark."""
+        """Rewrite the difference of dates: a number of days in the dialect, an interval in Spark."""
         if types == ["date", "date"]:
             return made("DATEDIFF(:l, :r)", l=node.left, r=node.right)
         return self._moved(node, types)
 
     def _moved(self, node: Any, types: list[str]) -> Any:
-        """A date that an interval moves is a moment there."""
+        """Rewrite a date plus or minus an interval, which is a timestamp in the dialect."""
         from sqlglot import exp
 
         if types[0] != "date" or not types[1].startswith("interval"):
@@ -200,12 +200,12 @@ class _Rules:
 
 
 def is_number(kind: str) -> bool:
-    """Whether a Spark type is one of numbers."""
+    """Return whether a Spark type is numeric."""
     return kind in WHOLE or kind in FLOATS or kind.startswith("decimal")
 
 
 def _fits(kind: str, digits: int, scale: int) -> bool:
-    """Whether every value of a number's type is one of a decimal of this size.
+    """Return whether every value of a numeric type fits a decimal of this size.
 
     >>> _fits("decimal(10,2)", 38, 18), _fits("decimal(38,0)", 38, 18), _fits("bigint", 38, 18)
     (True, False, True)
@@ -215,13 +215,13 @@ def _fits(kind: str, digits: int, scale: int) -> bool:
 
 
 def _long_quotient(node: Any, types: list[str]) -> Any:
-    """A quotient of decimals with about as many digits as PostgreSQL gives."""
+    """Return a quotient of decimals with about as many digits as PostgreSQL gives, None if it may not fit."""
     exact = any(kind.startswith("decimal") for kind in types) and _fits(types[0], 38, 18)
     return made("CAST(:l AS DECIMAL(38, 18)) / :r", l=node.left, r=node.right) if exact else None
 
 
 def _infinite_quotient(node: Any, types: list[str]) -> Any:
-    """A quotient of floats, which is infinite when the divisor is 0."""
+    """Return a quotient of floats that is infinite or NaN when the divisor is 0."""
     from sqlglot import exp
 
     exact = any(kind.startswith("decimal") for kind in types)

@@ -1,4 +1,4 @@
-"""Which numbers are fractions in the dialect although Spark takes them for whole ones, or for floats."""
+"""Tracks the numbers that are fractions in the dialect although Spark types them as integers or floats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _MARK = "flow_seen"
 
 
 class Seen:
-    """What was noted of the nodes of a statement, followed through expressions and the tables of subqueries."""
+    """The types recorded for nodes of a statement, followed through expressions and subqueries."""
 
     def __init__(self, tree: Any) -> None:
         from sqlglot.optimizer.scope import traverse_scope
@@ -16,15 +16,15 @@ class Seen:
         self._scopes = {id(scope.expression): scope for scope in traverse_scope(tree)}
 
     def note(self, node: Any, kind: str) -> None:
-        """Remember that a node is a `numeric` or a `double` there."""
+        """Record that a node is a `numeric` or a `double` in the dialect."""
         node.meta[_MARK] = kind
 
     def any_fraction(self, *nodes: Any) -> bool:
-        """Whether one of them is a fraction there."""
+        """Return whether one of the nodes is a fraction in the dialect."""
         return any(self.of(node) is not None for node in nodes)
 
     def of(self, node: Any) -> str | None:
-        """`numeric` or `double`, or None when it is what Spark says."""
+        """Return `numeric` or `double`, or None when Spark's type applies."""
         from sqlglot import exp
 
         if node is None:
@@ -45,7 +45,7 @@ class Seen:
         return self._named(scope, node.name.lower(), node.table.lower()) if scope is not None else None
 
     def _named(self, scope: Any, name: str, table: str = "") -> str | None:
-        """What a column of the tables of a scope is."""
+        """Return the recorded type of a column of the scope's tables."""
         for alias, source in scope.sources.items():
             if (table and alias.lower() != table) or not hasattr(source, "expression"):
                 continue
@@ -59,7 +59,7 @@ class Seen:
 
 
 def _parts(node: Any) -> list[Any]:
-    """The parts of an expression whose kind is its own."""
+    """Return the operands that determine the type of an expression."""
     from sqlglot import exp
 
     if isinstance(node, (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod)):

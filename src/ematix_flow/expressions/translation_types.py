@@ -1,4 +1,4 @@
-"""Which types the operands of a statement have: asked of Spark's own analysis, for all of a SELECT at once."""
+"""Types of the operands in a statement, from Spark's own analysis, for all of a SELECT at once."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ FLOATS = ("float", "double")
 
 
 class Analysis(Protocol):
-    """Spark's opinion of a query; nothing is run."""
+    """The analysis of a query by Spark, without executing it."""
 
     def types(self, query: str, count: int) -> list[str] | None:
-        """The types that Spark found in a query which is wrong in one place on purpose; None when it says others."""
+        """Return the types that Spark reports for a probe, which is invalid on purpose; None for any other error."""
 
     def check(self, query: str) -> None:
-        """Raise what is wrong with a query."""
+        """Raise the error of an invalid query."""
 
 
 def selects_in_order(tree: Any) -> list[Any]:
-    """The SELECTs of a statement, each after those that it reads, and None for what stands in none."""
+    """Return the SELECTs of a statement, each after those it reads; None at the end for nodes outside of a SELECT."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 
@@ -32,7 +32,7 @@ def selects_in_order(tree: Any) -> list[Any]:
 
 
 def sites_in(tree: Any, select: Any, is_site: Callable[[Any], bool]) -> list[Any]:
-    """Places of a SELECT that nothing undecided is below."""
+    """Return the sites of a SELECT that contain no undecided site and depend on none."""
     from sqlglot import exp
 
     mine = [
@@ -49,7 +49,7 @@ def sites_in(tree: Any, select: Any, is_site: Callable[[Any], bool]) -> list[Any
 
 
 def _names_one_of(node: Any, columns: dict[str, Any]) -> bool:
-    """Whether a column of the same SELECT that is still undecided is named, as DuckDB allows it."""
+    """Return whether the node refers to an undecided column of the same SELECT, which DuckDB permits."""
     from sqlglot import exp
 
     named = [columns.get(item.name.lower()) for item in node.find_all(exp.Column) if not item.table]
@@ -66,7 +66,7 @@ def _parents(node: Any) -> Iterator[Any]:
 
 def types_of(tree: Any, select: Any, sites: Sequence[Any], operands: Callable[[Any], list[Any]],
              spark: Analysis) -> list[list[str]]:  # fmt: skip
-    """The types of the operands of each site: first all together, then one by one where that does not do."""
+    """Return the operand types of each site: by one analysis for all of them, else by one per site."""
     found = {id(site): [literal_type(item) or "" for item in operands(site)] for site in sites}
     open_sites = [site for site in sites if not all(found[id(site)])]
     beside = [site for site in open_sites if not _is_in_lambda(site)]
@@ -88,7 +88,7 @@ def _is_in_lambda(node: Any) -> bool:
 
 
 def literal_type(node: Any) -> str | None:
-    """The type of a plain number or text."""
+    """Return the type of a number or text literal, None for other nodes."""
     from sqlglot import exp
 
     while isinstance(node, (exp.Neg, exp.Paren)):
@@ -103,7 +103,7 @@ def literal_type(node: Any) -> str | None:
 
 
 def _asked_beside(tree: Any, select: Any, wanted: list[Any], spark: Analysis) -> list[str] | None:
-    """With one more column, which Spark looks at before it looks at groups; None where that does not do."""
+    """Return the types from a probe added as a column, which Spark analyses before grouping; None if that fails."""
     if select is None:
         return None
     probe = _probe(wanted)
@@ -115,7 +115,7 @@ def _asked_beside(tree: Any, select: Any, wanted: list[Any], spark: Analysis) ->
 
 
 def _asked_in_place(tree: Any, site: Any, wanted: list[Any], spark: Analysis) -> list[str]:
-    """With the probe where the expression stands, which may be inside a lambda."""
+    """Return the types from a probe in place of the expression, which may be inside a lambda."""
     probe = _probe(wanted)
     site.replace(probe)
     try:
@@ -129,7 +129,7 @@ def _asked_in_place(tree: Any, site: Any, wanted: list[Any], spark: Analysis) ->
 
 
 def _probe(wanted: list[Any]) -> Any:
-    """A call that is wrong whatever the operands are."""
+    """Return a call whose type error reports the operands' types, whatever they are."""
     from sqlglot import exp
 
     fields = [part for place, item in enumerate(wanted) for part in (exp.Literal.string(f"a{place}"), item.copy())]

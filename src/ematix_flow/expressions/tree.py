@@ -1,4 +1,4 @@
-"""The small set of operations every normalizer is made of."""
+"""The operations of which every normalizer is built, as nodes of an expression tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value: TypeAlias = bool | int | float | str | Decimal | date | datetime
 
 @dataclass(frozen=True)
 class Column:
-    """The source's column, as SQL of the dialect it will be rendered for."""
+    """A column of the source, as SQL of the target dialect."""
 
     sql: str
     kind: Kind | None = None
@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Literal:
-    """A value written down."""
+    """A literal value."""
 
     value: Value
 
@@ -36,35 +36,35 @@ class Null:
 
 @dataclass(frozen=True)
 class AsText:
-    """The engine's own text form of a value."""
+    """The text form of a value, as the engine casts it."""
 
     of: Expression
 
 
 @dataclass(frozen=True)
 class Trim:
-    """Without ASCII spaces at both ends."""
+    """A text without the ASCII spaces at both ends."""
 
     of: Expression
 
 
 @dataclass(frozen=True)
 class Lower:
-    """Lower case by Unicode."""
+    """A text in lower case by Unicode rules."""
 
     of: Expression
 
 
 @dataclass(frozen=True)
 class Upper:
-    """Upper case by Unicode."""
+    """A text in upper case by Unicode rules."""
 
     of: Expression
 
 
 @dataclass(frozen=True)
 class Substring:
-    """`length` characters from `start` (1 is the first); None takes the rest."""
+    """`length` characters from `start` (1 is the first); a length of None means the rest."""
 
     of: Expression
     start: int
@@ -73,14 +73,14 @@ class Substring:
 
 @dataclass(frozen=True)
 class Concat:
-    """Texts one after the other; NULL if one of them is."""
+    """The concatenation of texts; NULL if one of them is."""
 
     parts: tuple[Expression, ...]
 
 
 @dataclass(frozen=True)
 class Replace:
-    """Every occurrence of a text becomes another, upper and lower case told apart."""
+    """A text with every occurrence of `old` replaced by `new`, case-sensitive."""
 
     of: Expression
     old: str
@@ -89,7 +89,7 @@ class Replace:
 
 @dataclass(frozen=True)
 class RegexReplace:
-    """Matches become a replacement, the first one or all of them."""
+    """A text in which the first match, or every match, of a pattern is replaced."""
 
     of: Expression
     pattern: Pattern
@@ -99,7 +99,7 @@ class RegexReplace:
 
 @dataclass(frozen=True)
 class NullIf:
-    """NULL where the value is `value`; text is compared character by character."""
+    """NULL where the value equals `value`, otherwise the value; text is compared character by character."""
 
     of: Expression
     value: Literal
@@ -107,7 +107,7 @@ class NullIf:
 
 @dataclass(frozen=True)
 class Coalesce:
-    """The first that is not NULL."""
+    """The first of two values that is not NULL."""
 
     of: Expression
     otherwise: Expression
@@ -115,14 +115,14 @@ class Coalesce:
 
 @dataclass(frozen=True)
 class ToInteger:
-    """Text known to be a 64-bit integer becomes one."""
+    """The 64-bit integer of a text that is already checked to be one."""
 
     of: Expression
 
 
 @dataclass(frozen=True)
 class ToDecimal:
-    """Text known to fit numeric(precision, scale) becomes one, rounded half away from zero."""
+    """The numeric(precision, scale) of a text that is already checked to fit, rounded half away from zero."""
 
     of: Expression
     precision: int
@@ -131,14 +131,14 @@ class ToDecimal:
 
 @dataclass(frozen=True)
 class ToDate:
-    """Text `YYYY-MM-DD` known to be a date becomes one."""
+    """The date of a text `YYYY-MM-DD` that is already checked to be one."""
 
     of: Expression
 
 
 @dataclass(frozen=True)
 class ToInstant:
-    """Text `YYYY-MM-DD HH:MM:SS[.f]` of a wall clock and its offset text `+HHMM` (None is UTC) become an instant."""
+    """The instant of a local time `YYYY-MM-DD HH:MM:SS[.f]` and its offset text `+HHMM` (None is UTC)."""
 
     local: Expression
     offset: Expression | None
@@ -146,7 +146,7 @@ class ToInstant:
 
 @dataclass(frozen=True)
 class AtTimeZone:
-    """An instant becomes a zone's wall clock, a wall clock an instant."""
+    """The local time of an instant in a time zone, or the instant of a local time."""
 
     of: Expression
     zone: str
@@ -154,7 +154,7 @@ class AtTimeZone:
 
 @dataclass(frozen=True)
 class DateTrunc:
-    """The start of a unit of time, in UTC."""
+    """The start of the unit of time that contains the value, in UTC."""
 
     of: Expression
     unit: str
@@ -162,7 +162,7 @@ class DateTrunc:
 
 @dataclass(frozen=True)
 class Round:
-    """Rounded half away from zero to a number of decimals."""
+    """A number rounded half away from zero to a number of decimals."""
 
     of: Expression
     digits: int
@@ -170,7 +170,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Case:
-    """The expression of the first condition that holds, else `otherwise`."""
+    """The expression of the first condition that holds, otherwise `otherwise`."""
 
     branches: tuple[tuple[Condition, Expression], ...]
     otherwise: Expression
@@ -178,7 +178,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Raise:
-    """Ends the statement with a message that shows `subject`; never evaluated unless reached."""
+    """An error with a message that shows `subject`; it fails the statement only where a row reaches it."""
 
     message: str
     subject: Expression
@@ -187,7 +187,7 @@ class Raise:
 
 @dataclass(frozen=True)
 class UserSql:
-    """The user's own expression; its word `col` stands for `col`."""
+    """The user's own expression; the identifier `col` in it is replaced by `col`."""
 
     sql: str
     col: Expression | None
@@ -195,14 +195,14 @@ class UserSql:
 
 @dataclass(frozen=True)
 class IsNull:
-    """Is NULL."""
+    """The condition that a value is NULL."""
 
     of: Expression
 
 
 @dataclass(frozen=True)
 class Matches:
-    """The whole text matches; the pattern uses only what all engines write alike."""
+    """The condition that the whole text matches; the pattern uses only syntax that all engines share."""
 
     of: Expression
     pattern: str
@@ -210,7 +210,7 @@ class Matches:
 
 @dataclass(frozen=True)
 class OneOf:
-    """The text is one of these, character by character."""
+    """The condition that the text is one of these, compared character by character."""
 
     of: Expression
     texts: tuple[str, ...]
@@ -218,7 +218,7 @@ class OneOf:
 
 @dataclass(frozen=True)
 class Compare:
-    """Smaller or greater."""
+    """The condition that one value is smaller or greater than another."""
 
     left: Expression
     operator: Choice["<", ">"]
@@ -227,7 +227,7 @@ class Compare:
 
 @dataclass(frozen=True)
 class AndNot:
-    """The first holds and the second does not."""
+    """The condition that the first holds and the second does not."""
 
     holds: Condition
     fails: Condition
@@ -235,7 +235,7 @@ class AndNot:
 
 @dataclass(frozen=True)
 class Searches:
-    """The pattern is found somewhere in the text."""
+    """The condition that the pattern matches somewhere in the text."""
 
     of: Expression
     pattern: Pattern
@@ -243,14 +243,14 @@ class Searches:
 
 @dataclass(frozen=True)
 class Not:
-    """It does not hold; of NULL nobody knows."""
+    """The negation of a condition; NULL stays NULL."""
 
     of: Condition
 
 
 @dataclass(frozen=True)
 class Either:
-    """At least one of them holds."""
+    """The condition that at least one of several holds."""
 
     parts: tuple[Condition, ...]
 
@@ -289,7 +289,7 @@ _KINDS: dict[type, Kind] = {
 
 
 def kind_of(expression: Expression) -> Kind | None:
-    """The kind of value an expression gives, or None where only the source knows."""
+    """Return the kind of value an expression gives, None where it depends on the source."""
     fixed = _KINDS.get(type(expression))
     if fixed is not None:
         return fixed
@@ -313,7 +313,7 @@ def kind_of(expression: Expression) -> Kind | None:
 
 
 def known_kind(name: str | None) -> Kind | None:
-    """The kind of a declared column type, None for those that no operation treats specially."""
+    """Return the kind of a declared column type, None for types that no operation treats specially."""
     match name:
         case "big_int" | "numeric" | "boolean" | "date" | "timestamp" | "timestamp_tz" | "text":
             return name
@@ -323,7 +323,7 @@ def known_kind(name: str | None) -> Kind | None:
 
 
 def kind_of_value(value: Value) -> Kind | None:
-    """The kind of a literal."""
+    """Return the kind of a literal."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""The user's own SQL expressions, written in PostgreSQL's (or Spark's) notation, in every dialect."""
+"""The user's own SQL expressions, in PostgreSQL or Spark syntax, translated to every dialect."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _PLAIN_EVERYWHERE = (
 
 
 def transpile(expression: str, dialect: str, replacing_col: str | None = None) -> str:
-    """An expression in a dialect; where `replacing_col` is given it takes the place of the word `col`.
+    """Return an expression in a dialect, with `replacing_col`, if given, in place of the identifier `col`.
 
-    Into PostgreSQL and Spark everything goes; into the other databases only what means the same there, and
-    CannotRender says what does not.
+    PostgreSQL and Spark accept every expression, other databases only what has the same meaning there; raise
+    CannotRender for the rest.
 
     >>> transpile("col || '!'", "mysql", replacing_col="`name`")
     "CONCAT(`name`, '!')"
@@ -46,7 +46,7 @@ def transpile(expression: str, dialect: str, replacing_col: str | None = None) -
 
 
 def order_terms(order_by: str, dialect: str) -> str:
-    """An ORDER BY list; NULL is larger than any value everywhere, as in PostgreSQL."""
+    """Return an ORDER BY list; NULL sorts as the largest value in every dialect, as in PostgreSQL."""
     from sqlglot import exp
 
     select = _parse_select(f"SELECT 1 ORDER BY {order_by}", shown=order_by)
@@ -131,7 +131,7 @@ def _is_date_literal(node: Any) -> bool:
 
 
 def _require_comparable(node: exp.Expr) -> None:
-    """Collations make text equal that is not; a comparison is safe with a value that is no text."""
+    """Raise CannotRender for a comparison that depends on collations; one with a literal that is no word is safe."""
     from sqlglot import exp
 
     if not isinstance(node, (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.NullSafeEQ, exp.NullSafeNEQ)):
@@ -150,7 +150,7 @@ def _is_word(node: Any) -> bool:
 
 
 def _same_meaning(node: exp.Expr, dialect: str) -> exp.Expr:
-    """What sqlglot would write the same although it means something else."""
+    """Rewrite nodes that sqlglot would leave unchanged although the dialect gives them another meaning."""
     from sqlglot import exp
 
     if dialect == "postgres" and isinstance(node, (exp.Lower, exp.Upper)):

@@ -1,1 +1,1 @@
-"""How a kind of system realises every strategy atomically."""
+"""How each kind of system implements the load strategies atomically."""

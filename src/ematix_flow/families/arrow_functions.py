@@ -1,4 +1,4 @@
-"""Calls the user's functions over Arrow arrays: types in and out are checked, a failure names the function and the row."""
+"""Calls of user functions over Arrow arrays: types are checked, and a failure reports the function and the row."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ SPARK_TYPES = {
     "UInt32": "BIGINT", "UInt64": "DECIMAL(20,0)", "Float32": "FLOAT", "Float64": "DOUBLE", "Boolean": "BOOLEAN",
     "Utf8": "STRING", "Binary": "BINARY",
 }  # fmt: skip
-"""What carries each type through Spark, which has no unsigned numbers: these travel in the next wider type."""
+"""The Spark type that carries each declared type; Spark has no unsigned integers, they use the next wider type."""
 
 _LONGEST_VALUE = 40
 _LONGEST_REASON = 200
 
 
 def arrow_type(name: str) -> pa.DataType:
-    """The type that the function sees."""
+    """Return the Arrow type of the function's argument or result."""
     import pyarrow as pa
 
     made = {"Boolean": pa.bool_(), "Utf8": pa.string(), "Binary": pa.binary()}
@@ -33,7 +33,7 @@ def arrow_type(name: str) -> pa.DataType:
 
 
 def carrier_type(name: str) -> pa.DataType:
-    """The type that Spark sees."""
+    """Return the Arrow type in which Spark carries the value."""
     import pyarrow as pa
 
     wider = {"UInt8": pa.int16(), "UInt16": pa.int32(), "UInt32": pa.int64(), "UInt64": pa.decimal128(20, 0)}
@@ -41,13 +41,13 @@ def carrier_type(name: str) -> pa.DataType:
 
 
 def carried(array: pa.Array, name: str) -> pa.Array:
-    """An answer of the function in the type that Spark sees."""
+    """Cast a result of the function to the type in which Spark carries it."""
     wanted = carrier_type(name)
     return array if array.type == wanted else array.cast(wanted)
 
 
 def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
-    """The function's answer for one batch."""
+    """Return the function's result for one batch."""
     given = _arguments(handle, arrays)
     label = f"udf {handle.name}"
     try:
@@ -58,7 +58,7 @@ def call(handle: PythonScalarUdfHandle, arrays: Sequence[pa.Array]) -> pa.Array:
 
 
 def update(handle: PythonAggregateUdfHandle, accumulator: Any, arrays: Sequence[pa.Array]) -> None:
-    """Let an accumulator take rows."""
+    """Update an accumulator with rows."""
     given = _arguments(handle, arrays)
     try:
         accumulator.update_batch(*given)
@@ -72,12 +72,12 @@ def update(handle: PythonAggregateUdfHandle, accumulator: Any, arrays: Sequence[
 
 
 def begun(handle: PythonAggregateUdfHandle) -> Any:
-    """A new accumulator."""
+    """Return a new accumulator."""
     return _guarded(handle, "__init__", handle.accumulator)
 
 
 def state_of(handle: PythonAggregateUdfHandle, accumulator: Any) -> list[pa.Array]:
-    """What an accumulator knows, as arrays of one."""
+    """Return the state of an accumulator, as arrays of length one."""
     label = f"udaf {handle.name}: state()"
     answer = _guarded(handle, "state", accumulator.state)
     if not isinstance(answer, (tuple, list)) or len(answer) != len(handle.state):
@@ -90,25 +90,25 @@ def state_of(handle: PythonAggregateUdfHandle, accumulator: Any) -> list[pa.Arra
 
 
 def merge(handle: PythonAggregateUdfHandle, accumulator: Any, states: Sequence[pa.Array]) -> None:
-    """Let an accumulator take what others knew."""
+    """Merge the states of other accumulators into this one."""
     given = [_as_type(array, name) for array, name in zip(states, handle.state, strict=True)]
     _guarded(handle, "merge_batch", lambda: accumulator.merge_batch(*given))
 
 
 def evaluate(handle: PythonAggregateUdfHandle, accumulator: Any) -> pa.Array:
-    """The result of a group, as an array of one."""
+    """Return the result of a group, as an array of length one."""
     answer = _guarded(handle, "evaluate", accumulator.evaluate)
     return _checked(answer, handle.returns, length=1, label=f"udaf {handle.name}: evaluate()")
 
 
 def apply_scalar(handle: Any, batch: Any, arg_columns: Sequence[str], *, output_column: str = "result") -> Any:
-    """The function over columns of a batch or table, without Spark."""
+    """Return the function's result over columns of a batch or table, without Spark."""
     _require(handle, PythonScalarUdfHandle, "@udf", output_column)
     return call(handle, _columns(handle, batch, arg_columns))
 
 
 def apply_aggregate(handle: Any, batch: Any, arg_columns: Sequence[str], *, output_column: str = "result") -> Any:
-    """The class over columns of a batch or table, without Spark."""
+    """Return the aggregate's result over columns of a batch or table, without Spark."""
     _require(handle, PythonAggregateUdfHandle, "@udaf", output_column)
     arrays = _columns(handle, batch, arg_columns)
     accumulator = begun(handle)
@@ -120,9 +120,9 @@ def apply_aggregate(handle: Any, batch: Any, arg_columns: Sequence[str], *, outp
 def failing_row(
     function: Callable[..., Any], arrays: Sequence[pa.Array], cause: Exception
 ) -> tuple[int | None, Exception]:
-    """The first row on which the function fails by itself, by halves, and its exception.
+    """Find by bisection a row on which the function fails alone; return its index and exception.
 
-    None when it fails only for several rows together.
+    The index is None when the function fails only for several rows together.
     """
     low, high = 0, len(arrays[0])
     while high - low > 1:
@@ -173,12 +173,12 @@ def _guarded(handle: PythonAggregateUdfHandle, method: str, work: Callable[[], A
 
 
 def _arguments(handle: Handle, arrays: Sequence[pa.Array]) -> list[pa.Array]:
-    """The arrays in the types that the function declares."""
+    """Return the arrays in the types that the function declares."""
     given = []
     for number, (array, name) in enumerate(zip(arrays, handle.args, strict=True)):
         try:
             given.append(_as_type(array, name))
-        except Exception as exc:  # a negative number for an unsigned type
+        except Exception as exc:  # for example a negative number for an unsigned type
             row, _ = failing_row(lambda part, name=name: _as_type(part, name), [array], exc)
             said = f": {_shown(array[row])}" if row is not None else ""
             raise DataError(
@@ -195,7 +195,7 @@ def _as_type(array: pa.Array, name: str) -> pa.Array:
 
 
 def _checked(answer: Any, name: str, *, length: int, label: str) -> pa.Array:
-    """The answer of the user's function, if it is what was promised."""
+    """Return the result of the user's function if it has the declared type and length, otherwise raise."""
     import pyarrow as pa
 
     wanted = arrow_type(name)
@@ -222,7 +222,7 @@ def _checked(answer: Any, name: str, *, length: int, label: str) -> pa.Array:
 
 
 def _same_family(given: Any, wanted: Any) -> bool:
-    """Types that hold the same values in another layout; an array of nothing but NULL fits everywhere."""
+    """Return whether two types hold the same values in different layouts; an all-NULL array fits every type."""
     import pyarrow as pa
 
     kinds = pa.types
@@ -277,7 +277,7 @@ def _parameters(handle: Handle) -> list[str]:
 def _shown(value: Any) -> str:
     try:
         said = repr(value.as_py())
-    except Exception:  # an instant that Python has no word for
+    except Exception:  # a timestamp that Python cannot represent
         said = str(value)
     return said if len(said) <= _LONGEST_VALUE else said[: _LONGEST_VALUE - 1] + "…"
 
@@ -288,7 +288,7 @@ def _reason(exc: BaseException) -> str:
 
 
 def _line(handle: Handle, exc: BaseException) -> str:
-    """The line of the user's file that raised, else where the function is declared."""
+    """Return the line of the user's file that raised, otherwise where the function is declared."""
     own = handle.where.file if handle.where is not None else None
     found = None
     trace = exc.__traceback__

@@ -1,4 +1,4 @@
-"""Runs parts of a source in Spark's tasks: as a dataframe, or straight into a sink's writer."""
+"""Reads the parts of a source in Spark tasks: as a dataframe, or directly into a sink's writer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def frame_of(parts: ArrowParts, spark: SparkSession) -> DataFrame:
-    """The parts as a lazy dataframe, one task each."""
+    """Return the parts as a lazy dataframe, one task per part."""
     read = parts.read
 
     def rows(numbers: Iterator[Any]) -> Iterator[Any]:
@@ -31,9 +31,9 @@ def frame_of(parts: ArrowParts, spark: SparkSession) -> DataFrame:
 
 @dataclass(frozen=True)
 class Flow:
-    """A part is read, normalized, given the wanted types and handed to the sink's function.
+    """The work of a task: read a part, normalize it, cast it to the wanted types, pass it to the sink's function.
 
-    `given` are the columns after the normalizers, which are DuckDB's query, where there are any.
+    `given` are the columns after the normalizers, which are a DuckDB query (`normalizing`) or None.
     """
 
     parts: ArrowParts
@@ -42,7 +42,7 @@ class Flow:
     wanted: Carried
 
     def into(self, func: Callable[[Iterator[Any]], Iterator[Any]]) -> Callable[[Iterable[Any]], Iterator[Any]]:
-        """The whole work of a task, as a function of the numbers of its parts."""
+        """Return the whole work of a task, as a function of batches with the numbers of its parts."""
         read, translate, columns, query = self.parts.read, self.parts.translate, self.parts.columns, self.normalizing
         given, wanted = self.given, self.wanted
         counter = progress.Counter.of(progress.READ)
@@ -58,7 +58,7 @@ class Flow:
             def rows() -> Iterator[Any]:
                 try:
                     yield from counter.passing(found())
-                except Exception as exc:  # the sink's driver library would keep nothing but its text
+                except Exception as exc:  # the sink's driver library would keep only its text
                     failed.append(exc)
                     raise
 
@@ -82,13 +82,13 @@ class Flow:
 
 @dataclass(frozen=True)
 class SparkTasks:
-    """One task of Spark's per part."""
+    """A `Tasks` that runs one Spark task per part."""
 
     flow: Flow
     spark: SparkSession
 
     def mapInArrow(self, func: Callable[[Iterator[Any]], Iterator[Any]], schema: str) -> DataFrame:  # noqa: N802
-        """Lazy, as everything of Spark's."""
+        """Return a lazy dataframe of the function's output."""
         return _numbers(self.flow.parts, self.spark).mapInArrow(self.flow.into(func), schema)
 
 

@@ -1,4 +1,4 @@
-"""Normalizers on Arrow batches: the same expression trees, written for DuckDB and run inside the task."""
+"""Normalizers on Arrow batches: the same expression trees, rendered for DuckDB and executed in the Spark task."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ematix_flow.expressions import CannotRender, normalized_select, quote, rend
 from ematix_flow.families.frames import arrow_schema, arrow_type
 from ematix_flow.foundation.errors import MissingDriver
 
-# Engines disagree about letters like İ and a final Σ: one lane must not give other values than the other.
+# Engines differ on letters like İ and a final Σ: both lanes must give the same values.
 _CASES = (Lower, Upper, EmailNormalize)
 _GIVEN = "flow_given"
 _BATCH_ROWS = 50_000
 
 
 def normalizing_query(table: TableSpec, given: Carried) -> str | None:
-    """The query over a task's batches, None when the table has no normalizers; CannotRender where Spark is needed."""
+    """Return the query over a task's batches, None without normalizers; raise `CannotRender` if one needs Spark."""
     if not any(column.normalizers for column in table.columns):
         return None
     columns = [(column.name, column.normalizers) for column in table.columns]
@@ -44,7 +44,7 @@ def normalizing_query(table: TableSpec, given: Carried) -> str | None:
 
 
 def normalized_columns(table: TableSpec, given: Carried) -> Carried | str:
-    """What the normalizers make of the columns, or why they run in Spark."""
+    """Return the columns after the normalizers, or the reason (a text) why the normalizers must run in Spark."""
     for column in table.columns:
         if any(isinstance(marker, (Sql, Derive)) for marker in column.normalizers):
             return f"the SQL of {column.name} is written for Spark"
@@ -72,12 +72,12 @@ def normalized_columns(table: TableSpec, given: Carried) -> Carried | str:
 
 
 def is_exact(markers: Sequence[object]) -> bool:
-    """Whether DuckDB gives the same values as every other engine: not for letter case, and it is not asked for SQL."""
+    """Return whether DuckDB gives the same values as the other engines; False for case changes and user SQL."""
     return not any(isinstance(marker, (Sql, Derive, *_CASES)) for marker in markers)
 
 
 def adding_query(chains: Mapping[str, tuple[str, Sequence[object]]], given: Carried) -> str:
-    """A query over a task's batches that adds columns to all that are there: by new name, the column and its markers."""
+    """Return a query over a task's batches that adds columns: new name to source column and its markers."""
     kinds = {name: kind.kind for name, kind in given}
     added = [
         f"{render_chain(markers, column, dialect='duckdb', column_kind=kinds.get(column))} AS {quote(name, 'duckdb')}"
@@ -87,7 +87,7 @@ def adding_query(chains: Mapping[str, tuple[str, Sequence[object]]], given: Carr
 
 
 def added_columns(query: str, given: Carried) -> Carried:
-    """The columns that such a query adds, with their types."""
+    """Return the columns that such a query adds, with their types."""
     try:
         import duckdb  # noqa: F401
     except ImportError as exc:
@@ -100,7 +100,7 @@ def added_columns(query: str, given: Carried) -> Carried:
 
 
 def normalized(batches: Iterator[Any], query: str, given: Carried) -> Iterator[Any]:
-    """The batches, normalized, as they come."""
+    """Yield the normalized batches as they are read."""
     import pyarrow as pa
 
     reader = pa.RecordBatchReader.from_batches(arrow_schema(list(given)), batches)
@@ -116,7 +116,7 @@ def _described(query: str, given: Carried) -> Any:
 
 
 def _reader(session: Any, query: str, rows: int) -> Any:
-    """The answer as it is made; the method has another name before DuckDB 2."""
+    """Return a reader that streams the result; the method has another name before DuckDB 2."""
     relation = session.sql(query)
     if hasattr(relation, "to_arrow_reader"):
         return relation.to_arrow_reader(rows)
@@ -127,7 +127,7 @@ def _connect() -> Any:
     import duckdb
 
     session = duckdb.connect()
-    session.execute("SET threads = 1")  # Spark already runs a task per core
+    session.execute("SET threads = 1")  # Spark already runs one task per core
     session.execute("SET TimeZone = 'UTC'")
     return session
 

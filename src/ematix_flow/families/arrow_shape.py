@@ -1,4 +1,4 @@
-"""Arrow columns in the declared types: the same values as the Spark lane's casts, or an error with the value."""
+"""Casts of Arrow columns to the declared types: the same values as the Spark lane, or an error with the value."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UUID = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 
 
 def converts(given: ColumnType, wanted: ColumnType) -> bool:
-    """Whether Arrow turns one type into the other just as Spark would."""
+    """Return whether Arrow converts one type to the other exactly as Spark does."""
     have, want = given.kind, wanted.kind
     if have == want:
         return True
@@ -36,7 +36,7 @@ def converts(given: ColumnType, wanted: ColumnType) -> bool:
 
 
 def shaped(batch: Any, given: Carried, wanted: Carried) -> Any:
-    """The wanted columns of a batch, each in its exact Arrow type."""
+    """Return the wanted columns of a batch, each in its exact Arrow type."""
     import pyarrow as pa
 
     places = {name: place for place, (name, _) in enumerate(given)}
@@ -67,7 +67,7 @@ def _cast(column: Any, given: ColumnType, wanted: ColumnType, to: Any) -> Any:
     import pyarrow.compute as pc
 
     if wanted.kind in ("float", "double"):
-        return column.cast(to, safe=False)  # a number of more digits than a double has is rounded, here as in Spark
+        return column.cast(to, safe=False)  # a double rounds numbers with more digits, as in Spark
     if isinstance(wanted, Numeric):
         if given.kind in _INTEGERS:
             column = column.cast(pa.decimal128(19, 0))

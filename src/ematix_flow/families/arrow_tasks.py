@@ -1,4 +1,4 @@
-"""Work on Arrow batches in Spark's tasks, whatever the columns are called."""
+"""Functions over Arrow batches in Spark tasks, for any column names."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Work = Callable[[Iterator[Any]], Iterator[Any]]
 
 
 def in_tasks(tasks: Any, work: Work, schema: Any) -> Any:
-    """Return what `mapInArrow` of a frame, or of what stands for one, returns.
+    """Return `tasks.mapInArrow(work, schema)`.
 
-    Spark looks columns up by their bare names, and would take `a.b` for a field of `a`: such columns have numbers on the way.
+    Spark resolves columns by their bare names and reads `a.b` as a field of `a`: such columns are numbered meanwhile.
     """
     names = list(getattr(tasks, "columns", ()))
     if not any("." in name or "`" in name for name in names):

@@ -1,4 +1,4 @@
-"""Which attempt of which task this is: files and rows of attempts that Spark does not count are never published."""
+"""The attempt id of the current Spark task: output of attempts that Spark discards is never published."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import secrets
 
 
 def attempt_number() -> int:
-    """Return Spark's number of this attempt, or outside of a task a random one that no other attempt has."""
+    """Return Spark's id of this task attempt; outside of a task, a random number."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -1,4 +1,4 @@
-"""Batches of a broker for people who read by hand, one at a time."""
+"""An iterator of a broker's batches, for users who read messages manually."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Reader = TypeVar("_Reader")
 
 
 class ArrowBatchIter(Iterator[Any]):
-    """PyArrow record batches that are fetched when they are asked for; `close()` ends the reading early."""
+    """PyArrow record batches, fetched lazily; `close()` ends the reading early."""
 
     def __init__(self, batches: Iterator[Any]) -> None:
         self._batches = batches
@@ -19,14 +19,14 @@ class ArrowBatchIter(Iterator[Any]):
         return next(self._batches)
 
     def close(self) -> None:
-        """Fetch no more."""
+        """Stop fetching."""
         end = getattr(self._batches, "close", None)
         if end is not None:
             end()
 
 
 def one_by_one(read: Callable[[_Reader, str], Iterator[Any]]) -> Callable[..., ArrowBatchIter]:
-    """A method that yields batches, as one that returns them as an `ArrowBatchIter`."""
+    """Decorate a method that yields batches so that it returns an `ArrowBatchIter`."""
 
     @wraps(read)
     def reading(self: _Reader, *args: str, **named: str) -> ArrowBatchIter:

@@ -1,4 +1,4 @@
-"""Errors of Spark tasks: translated where the driver library raised them, carried as text, raised again on the driver."""
+"""Errors of Spark tasks: translated in the task, propagated as text, raised again on the driver."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from ematix_flow.foundation.errors import FlowError, RunFailed
 _MARK = "FLOW_ERROR "
 BAD_VALUE = "FLOW_BAD_VALUE"
 NO_UNIT, NO_SCALE = " (a number without its unit)", " (bytes in base64 without their scale?)"
-"""What is put behind a value of a change whose meaning its message does not tell."""
+"""Suffixes for a CDC value whose message lacks the metadata needed to interpret it."""
 _CARRIED = re.compile(re.escape(_MARK) + r"(\{.*?\})(?=\s*$|\s*\n)", re.MULTILINE)
 _T = TypeVar("_T")
 
 
 class CarriedError(RuntimeError):
-    """Holds a translated error as text, because only text crosses from a Python worker."""
+    """A translated error as text, because only text is propagated from a Python worker."""
 
 
 def carrying(
     work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]
 ) -> Callable[[Any], Iterator[_T]]:
-    """A task function of a source: its driver errors arrive as FlowErrors, and what it reads is counted."""
+    """Wrap a task function of a source: its driver errors become FlowErrors, and the rows it reads are counted."""
     counter = progress.Counter.of(progress.READ)
     return _guarded(lambda batches: counter.passing(work(batches)), translate)
 
@@ -34,7 +34,7 @@ def carrying(
 def staging(
     work: Callable[[Any], Iterator[_T]], translate: Callable[[Exception], FlowError]
 ) -> Callable[[Any], Iterator[_T]]:
-    """A task function of a sink: its driver errors arrive as FlowErrors, and what it is given is counted."""
+    """Wrap a task function of a sink: its driver errors become FlowErrors, and the rows it receives are counted."""
     counter = progress.Counter.of(progress.STAGED)
     return _guarded(lambda batches: work(counter.passing(batches)), translate)
 
@@ -52,10 +52,10 @@ def _guarded(
 
 
 def carried_error(exc: Exception, translate: Callable[[Exception], FlowError]) -> CarriedError:
-    """An exception of a task, translated and as text."""
+    """Return an exception of a task, translated and encoded as text."""
     if isinstance(exc, CarriedError):
         return exc
-    if BAD_VALUE in str(exc) or _MARK in str(exc):  # the engine's own, where it hands over rows in this very process
+    if BAD_VALUE in str(exc) or _MARK in str(exc):  # already encoded, by an engine that runs in this process
         return CarriedError(str(exc))
     error = exc if isinstance(exc, FlowError) else translate(exc)
     text = json.dumps({"type": type(error).__name__, "what": error.what, "hint": error.hint})
@@ -63,7 +63,7 @@ def carried_error(exc: Exception, translate: Callable[[Exception], FlowError]) -
 
 
 def refusing_sql(value: str, *, before: str, after: str, hint: str, most: int = 80) -> str:
-    """A Spark expression that ends the job as BadValue, with a value of the row, or its beginning, between two texts."""
+    """Return a Spark expression that fails the job with BadValue: `before`, the row's value (cut), `after`."""
     before, after, hint = (said.replace("\\", "\\\\").replace("'", "\\'") for said in (before, after, hint))
     said = f"concat('{before}', left(CAST({value} AS STRING), {most}), '{after}')"
     kept = f"to_json(named_struct('type', 'BadValue', 'what', {said}, 'hint', '{hint}'))"
@@ -71,7 +71,7 @@ def refusing_sql(value: str, *, before: str, after: str, hint: str, most: int = 
 
 
 def unpack(text: str) -> FlowError | None:
-    """The carried error inside a Spark exception's text, None when there is none."""
+    """Return the FlowError encoded in a Spark exception's text, None when there is none."""
     found = _CARRIED.search(text)
     if found is None:
         return None

@@ -1,5 +1,4 @@
-"""Checks the rows of a stage by SQL, wherever it lies: one SELECT of aggregates, one more for each uniqueness, and one
-for examples of what is wrong, when something is."""
+"""Quality checks on a stage by SQL: one SELECT of aggregates, one per uniqueness check, one for failing examples."""
 
 from __future__ import annotations
 
@@ -27,32 +26,32 @@ _KEYS_OF_DOORS = frozenset({"api", "access", "private", "secret", "encryption", 
 
 @dataclass(frozen=True)
 class StagedRows:
-    """The rows of one load where SQL reaches them."""
+    """The staged rows of one load, and how to query them."""
 
     job: WriteJob
     ask: Callable[[str], Sequence[Sequence[Any]]]
-    """Runs a query; every session is in UTC."""
+    """A function that runs a query; every session is in UTC."""
     dialect: str
     relation: str
-    """What stands behind FROM."""
+    """The relation to put behind FROM."""
     newest_there: Callable[[str], Any]
-    """The newest value of a column in the table as it is, as text; None when there is none."""
+    """A function that returns the newest value of a column in the existing table, as text; None when there is none."""
 
     def column(self, name: str) -> str:
-        """A column of the stage."""
+        """Return a column of the stage as SQL."""
         return f"s.{quote(name, self.dialect)}"
 
     def type_of(self, name: str) -> ColumnType:
-        """Its declared type."""
+        """Return the column's declared type."""
         return self.job.shape.declared.column(name).type
 
     def breaks(self, check: RowCheck) -> str:
-        """A condition that holds for rows that break the check."""
+        """Return a condition that holds for rows that violate the check."""
         return broken(check, self.column(check.column), self.type_of(check.column), self.dialect)
 
 
 def examine(staged: StagedRows, checks: Sequence[Check]) -> list[Finding]:
-    """One finding for each check."""
+    """Run the checks and return one finding for each."""
     wanted = [_aggregate(staged, check) for check in checks]
     asked = [sql for sql in wanted if sql is not None]
     rows, *answers = staged.ask(f"SELECT {', '.join(['COUNT(*)', *asked])} FROM {staged.relation} AS s")[0]
@@ -104,7 +103,7 @@ def _uniqueness(staged: StagedRows, check: Unique, rows: int) -> Finding:
 
 
 def _freshness(staged: StagedRows, check: Fresh, rows: int, latest: datetime | None) -> Finding:
-    """The table is asked only when the load alone would not do: a load without news need not be late."""
+    """Check the newest value; query the target only if the load alone fails: a load without new rows is not stale."""
     oldest = staged.job.started_at - check.within
     replaces = isinstance(staged.job.strategy, Truncate)
     if (latest is None or latest < oldest) and not replaces:
@@ -114,7 +113,7 @@ def _freshness(staged: StagedRows, check: Fresh, rows: int, latest: datetime | N
 
 
 def _with_examples(staged: StagedRows, findings: list[Finding]) -> list[Finding]:
-    """The keys of some rows for each check that rows break by themselves, all of them by one query."""
+    """Add the keys of some failing rows to the findings of row checks, all by one query."""
     strategy, table = staged.job.strategy, staged.job.shape.declared
     keys = strategy.keys if isinstance(strategy, (Merge, Scd2, Changes)) else table.primary_key
     names = ", ".join(f"{staged.column(key)} AS flow_key_{number}" for number, key in enumerate(keys))
@@ -152,14 +151,14 @@ def _value(name: str, value: Any) -> str:
 
 
 def _is_secret(name: str) -> bool:
-    """By its name; the key of an order is no secret, that of a door is one."""
+    """Return whether a column's name denotes a secret: `api_key` does, `order_key` does not."""
     words = re.split(r"[\W_]+", name.lower())
     others = [word for word in words if word != "key"]
     return is_secret_name("_".join(others)) or ("key" in words and not _KEYS_OF_DOORS.isdisjoint(others))
 
 
 def _moment(text: Any) -> datetime | None:
-    """The instant behind the text that every engine gives for a date or a time in UTC."""
+    """Return the instant of the text that every engine gives for a date or a UTC time; None if it is not one."""
     found = _MOMENT.match(str(text)) if text is not None else None
     if found is None:
         return None

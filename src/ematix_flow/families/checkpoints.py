@@ -1,4 +1,4 @@
-"""What Spark's own checkpoint of a stream says, for sources that must know where they stand before Spark tells them."""
+"""Reads the offsets of Spark's own stream checkpoint, for sources that need them before Spark provides them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ematix_flow.foundation.errors import RunFailed
 
 
 def last_planned(checkpoint: str, source: int = 0) -> Mapping[str, Any] | None:
-    """Where the last micro-batch that was ever planned ends in one of the stream's sources; None for a new stream.
+    """Return the end offset of one of the stream's sources in the last planned micro-batch; None for a new stream.
 
     >>> last_planned("/there/is/no/such/folder") is None
     True

@@ -1,4 +1,4 @@
-"""Declared types in Spark's and Arrow's words."""
+"""Mapping of the declared types to Spark's and Arrow's types."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ JSON_AS_IT_IS = {
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
-"""How Spark writes JSON without losing anything: NULL fields stay, and instants keep their microseconds."""
+"""Spark options for lossless JSON: NULL fields are written, and timestamps keep their microseconds."""
 
 
 def spark_type(column_type: ColumnType) -> str:
-    """The type a dataframe carries a column in."""
+    """Return the Spark type of a column."""
     if isinstance(column_type, Numeric):
         return f"DECIMAL({column_type.precision},{column_type.scale})"
     return _SPARK[column_type.kind]
 
 
 def spark_schema(columns: list[tuple[str, ColumnType]]) -> str:
-    """A DDL schema string."""
+    """Return the columns as a Spark DDL schema string."""
     return ", ".join(f"`{name.replace('`', '``')}` {spark_type(column_type)}" for name, column_type in columns)
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """The Arrow type that Spark gives and takes for it."""
+    """Return the Arrow type that Spark uses for a column of this type."""
     import pyarrow as pa
 
     if isinstance(column_type, Numeric):
@@ -65,7 +65,7 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
 
 
 def column_type(stored: pa.DataType) -> ColumnType | None:
-    """The declared type that Spark finds in a Parquet column of this type; None when they may differ."""
+    """Return the declared type that Spark reads from a Parquet column of this type; None when they may differ."""
     import pyarrow as pa
 
     if pa.types.is_decimal128(stored):
@@ -83,12 +83,12 @@ def column_type(stored: pa.DataType) -> ColumnType | None:
 
 
 def arrow_schema(columns: list[tuple[str, ColumnType]]) -> pa.Schema:
-    """An Arrow schema."""
+    """Return the columns as an Arrow schema."""
     import pyarrow as pa
 
     return pa.schema([pa.field(name, arrow_type(column_type)) for name, column_type in columns])
 
 
 def pairs(columns: tuple[Column, ...]) -> list[tuple[str, ColumnType]]:
-    """Names and types."""
+    """Return the name and type of each column."""
     return [(column.name, column.type) for column in columns]

@@ -1,4 +1,4 @@
-"""A file that one process at a time has, among all that see the disk it is on."""
+"""An exclusive lock on a file, across all processes that share its disk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from ematix_flow.foundation.errors import LeaseHeld
 
 
 def take(file: Path, refusal: Callable[[], LeaseHeld], *, seconds: float = 0.0) -> int:
-    """The handle of the file, which whoever closes it lets go; a process that was killed lets go by itself, its children
-    a moment later."""
+    """Lock the file and return its descriptor, which releases the lock when closed; raise `refusal` after `seconds`.
+
+    A killed process releases the lock at once, child processes that inherited the descriptor a moment later.
+    """
     with explained(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
@@ -29,7 +31,7 @@ def take(file: Path, refusal: Callable[[], LeaseHeld], *, seconds: float = 0.0) 
 def _locked(handle: int) -> bool:
     try:
         import fcntl
-    except ImportError:  # Windows has none; the stream's own lease keeps others away
+    except ImportError:  # not available on Windows, where only the stream's own lease excludes others
         return True
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

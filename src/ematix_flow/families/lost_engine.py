@@ -1,4 +1,4 @@
-"""Recognises that a Spark Connect server has ended in the middle of a call."""
+"""Detects that a Spark Connect server, or the JVM, ended in the middle of a call."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import traceback
 
 from ematix_flow.foundation.errors import EngineLost
 
-# What the server itself has to say arrives as an exception of Spark's; these are the wire's.
+# Errors that the server reports arrive as Spark exceptions; these are the errors of the gRPC connection itself.
 _LOST = ("RetriesExceeded", "RETRIES_EXCEEDED", "_InactiveRpcError", "_MultiThreadedRendezvous")
 
 
 def lost_engine(exc: BaseException) -> EngineLost | None:
-    """Return the error to raise when the engine is gone, None when the exception says something else."""
+    """Return the error to raise when the engine is gone, None when the exception means something else."""
     if not any(word in f"{type(exc).__name__} {str(exc)[:200]}" for word in _LOST) and not _is_silent(exc):
         return None
     return engine_lost()
@@ -26,7 +26,7 @@ def engine_lost() -> EngineLost:
 
 
 def _is_silent(exc: BaseException) -> bool:
-    """Return whether the JVM does not answer this process any more: py4j says so itself, or its socket does."""
+    """Return whether the JVM no longer responds: a py4j network error, or a socket error raised inside py4j."""
     from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]
 
     if isinstance(exc, Py4JNetworkError):

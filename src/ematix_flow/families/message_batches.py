@@ -1,4 +1,4 @@
-"""Payloads of single messages as Arrow batches and back, in this process and without Spark."""
+"""Conversion of message payloads to Arrow batches and back, in this process and without Spark."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _RAW = 'read them with payload_format="raw_bytes" to see what they hold'
 
 
 def of_json(payloads: Sequence[bytes | None], places: Sequence[str]) -> Any:
-    """One row per message; a message without a payload is a row of NULLs.
+    """Return a batch of one row per message; a message without a payload becomes a row of NULLs.
 
-    `places` say where each message stands, for people.
+    `places` are the messages' positions, for error messages.
     """
     import pyarrow as pa
     import pyarrow.json
 
     text = b"\n".join(_line(payload, place) for payload, place in zip(payloads, places, strict=True)) + b"\n"
-    # One block: the types of a column are found from all of its values, and no message is longer than that.
+    # One block: column types are inferred from all values, and a message must not be longer than a block.
     reading = pyarrow.json.ReadOptions(use_threads=False, block_size=len(text) + 1)
     try:
         table = pyarrow.json.read_json(pa.BufferReader(text), read_options=reading)
@@ -38,7 +38,7 @@ def of_json(payloads: Sequence[bytes | None], places: Sequence[str]) -> Any:
 
 
 def of_rows(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Rows as one batch; a column that a row lacks is NULL there."""
+    """Return the rows as one batch; a column that a row lacks is NULL there."""
     import pyarrow as pa
 
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -49,13 +49,13 @@ def of_rows(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def to_json(batch: Any) -> Iterator[bytes]:
-    """One JSON object per row."""
+    """Yield one JSON object per row."""
     for row in batch.to_pylist():
         yield json.dumps(row, default=_plain, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def raw_columns(batch: Any) -> tuple[list[bytes | None], list[bytes | None]]:
-    """Keys and values of a batch of bytes; it needs a column value, and may have a column key."""
+    """Return keys and values of a batch of bytes, which must have a column `value` and may have a column `key`."""
     import pyarrow as pa
 
     if "value" not in batch.schema.names:
@@ -69,7 +69,7 @@ def raw_columns(batch: Any) -> tuple[list[bytes | None], list[bytes | None]]:
 
 
 def _line(payload: bytes | None, place: str) -> bytes:
-    """A payload in one line."""
+    """Return a payload on one line."""
     if not payload or not payload.strip():
         return b"{}"
     if b"\n" not in payload and b"\r" not in payload:
@@ -99,7 +99,7 @@ def _one_batch(table: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """What JSON has no form of its own for."""
+    """Return a JSON representation of a value that JSON has no type for."""
     if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
         return value.isoformat()
     if isinstance(value, (bytes, bytearray, memoryview)):

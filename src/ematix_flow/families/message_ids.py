@@ -1,4 +1,4 @@
-"""Ids for messages that a stream sends: the same when a batch is sent again, so that consumers can drop the second one."""
+"""Ids for the messages a stream sends: equal when a batch is sent again, so that consumers can drop duplicates."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 ATTRIBUTE = "ematix-message-id"
-"""Where a broker that gives its own ids carries ours."""
+"""The attribute or header with our id, for brokers that assign ids of their own."""
 KEY = "message_key"
-"""The header that carries the key where a broker has no place for one."""
+"""The header that holds the key, for brokers without message keys."""
 COLUMNS = (
     "CAST(key AS BINARY) AS key",
     "CAST(value AS BINARY) AS value",
     "CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
 )
-"""What a frame of messages is read as."""
+"""The select expressions that cast a frame of messages to the types of key, value and headers."""
 _LONGEST_WRITER = 150
 _DIGEST, _NUMBER = "_flow_digest", "_flow_number"
 HEADER_BYTES = len(ATTRIBUTE) + 255 + 10
-"""What the header adds to a message, at most."""
+"""The largest number of bytes that the header adds to a message."""
 
 
 def messages(
     job: BrokerJob, batches: Iterator[Any]
 ) -> Iterator[tuple[str, bytes | None, bytes, list[tuple[str, bytes]]]]:
-    """Id, key, value and headers of every row of one task."""
+    """Yield id, key, value and headers of every row of one task."""
     ids = MessageIds(job.writer, job.batch, _part())
     for batch in batches:
         columns = [batch.column(batch.schema.get_field_index(name)).to_pylist() for name in ("key", "value", "headers")]
@@ -41,10 +41,10 @@ def messages(
 
 
 class MessageIds:
-    """`writer/batch/part-content-number` for the messages of one task.
+    """Ids `writer/batch/part-content-number` for the messages of one task.
 
-    A batch that is sent again may have its rows in another order; its rows are named by what they hold, so that no two
-    different messages ever share an id, and equal ones are numbered.
+    A batch that is sent again may have its rows in another order. Ids are therefore derived from the content, so that
+    no two different messages share an id, and equal messages are numbered.
 
     >>> ids = MessageIds("orders@1::queue", 7, 0)
     >>> first, second, other = ids.of(None, b"a"), ids.of(None, b"a"), ids.of(None, b"b")
@@ -57,7 +57,7 @@ class MessageIds:
         self._seen: dict[str, int] = {}
 
     def of(self, key: bytes | None, value: bytes | None) -> str:
-        """The id of the next message."""
+        """Return the id of the next message."""
         digest = blake2b(value or b"", key=blake2b(key or b"", digest_size=32).digest(), digest_size=12).hexdigest()
         number = self._seen.get(digest, 0)
         self._seen[digest] = number + 1
@@ -65,9 +65,10 @@ class MessageIds:
 
 
 def with_ids(messages: DataFrame, job: BrokerJob) -> DataFrame:
-    """The messages with their ids as a header, for a writer of Spark's own; made in the same way, by digests of Spark's.
+    """Return the messages with their ids as a header, for one of Spark's own writers.
 
-    Only the digests go through Python, which counts those that are equal: the messages stay where they are.
+    The ids are built in the same way, from Spark's xxhash64. Only the digests pass through Python, which numbers equal
+    ones; the messages stay in the JVM.
     """
     from pyspark.sql import functions as f
 
@@ -80,9 +81,9 @@ def with_ids(messages: DataFrame, job: BrokerJob) -> DataFrame:
 
 
 def _counting_equals() -> Any:
-    """A function of the tasks: how many rows with the same digest came before."""
+    """Return a UDF that gives the number of earlier rows of the task with the same digest."""
     import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs forgot it
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in pyspark's stubs
 
     def counted(digests: Iterator[pa.Array]) -> Iterator[pa.Array]:
         seen: dict[int, int] = {}
@@ -93,13 +94,13 @@ def _counting_equals() -> Any:
                 seen[digest] = number + 1
             yield pa.array(numbers, pa.int32())
 
-    # Spark reads what kind of function this is from the types themselves, and annotations here are only text.
+    # Spark infers the kind of UDF from real type objects, while annotations in this module are only strings.
     counted.__annotations__ = {"digests": Iterator[pa.Array], "return": Iterator[pa.Array]}
     return arrow_udf(counted, "INT").asNondeterministic()
 
 
 def _short(writer: str) -> str:
-    """Brokers take ids of up to 255 bytes."""
+    """Return the writer's name, hashed if it is long: brokers accept ids of up to 255 bytes."""
     return writer if len(writer) <= _LONGEST_WRITER else blake2b(writer.encode(), digest_size=16).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""What Spark counted beside an action."""
+"""The metrics of a Spark `Observation`."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ if TYPE_CHECKING:
 
 
 def heard(watch: Observation) -> Mapping[str, Any]:
-    """The counts, asked after the action; empty where Spark left them out, as it does when it finds that a step gives
-    nothing."""
+    """Return the metrics after the action; none where Spark removed the observed step because it returns no rows."""
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
     try:

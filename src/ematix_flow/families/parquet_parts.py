@@ -1,4 +1,4 @@
-"""Parquet files as parts of the Arrow lane: row groups dealt out to tasks, read without Spark."""
+"""Parquet files as parts of the Arrow lane: row groups distributed over tasks, read without Spark."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.families.frames import arrow_type
 from ematix_flow.foundation.errors import FlowError, RunFailed
 
-ROWS_PER_TASK = 100_000  # a second task costs more than reading these
+ROWS_PER_TASK = 100_000  # reading fewer rows costs less than a second task
 _BATCH_ROWS = 65_536
 
 Group = tuple[str, int, int]
-"""A file, one of its row groups, and the rows in it."""
+"""A file, one of its row groups, and the number of rows in it."""
 
 
 @dataclass(frozen=True)
 class ParquetFiles:
-    """Files with one schema, as their footers tell."""
+    """Row groups of files with one schema, from their footers."""
 
     groups: tuple[Group, ...]
     schema: Any
 
     @property
     def rows(self) -> int:
-        """Rows of all files."""
+        """Return the number of rows of all files."""
         return sum(rows for _, _, rows in self.groups)
 
 
 def parquet_files(files: Sequence[Path]) -> ParquetFiles | str:
-    """What the footers say, or why the files cannot be read as one."""
+    """Read the footers; return the files, or the reason (a text) why they cannot be read together."""
     import pyarrow.parquet as pq
 
     groups: list[Group] = []
@@ -49,7 +49,7 @@ def parquet_files(files: Sequence[Path]) -> ParquetFiles | str:
 
 
 def parquet_parts(files: ParquetFiles, names: Sequence[str], carried: Carried, *, parallelism: int) -> ArrowParts:
-    """These columns of the files, under the carried names and types."""
+    """Return parts that read these columns of the files, under the names and types of `carried`."""
     dealt = _dealt(files, max(1, min(parallelism, files.rows // ROWS_PER_TASK)))
 
     def read(number: int) -> Iterator[Any]:
@@ -69,7 +69,7 @@ def parquet_parts(files: ParquetFiles, names: Sequence[str], carried: Carried, *
 
 
 def type_obstacle(files: ParquetFiles, names: Sequence[str], carried: Carried) -> str | None:
-    """The first column whose stored type Spark and Arrow may read differently."""
+    """Return why Spark and Arrow may read a column differently (first such column), None if all are read alike."""
     for name, (_, kind) in zip(names, carried, strict=True):
         place = files.schema.get_field_index(name)
         if place < 0:
@@ -80,7 +80,7 @@ def type_obstacle(files: ParquetFiles, names: Sequence[str], carried: Carried) -
 
 
 def translate(exc: Exception) -> FlowError:
-    """A file that cannot be read."""
+    """Return the error for a file that cannot be read."""
     return RunFailed(f"a Parquet file cannot be read: {exc}", hint="check the file, or run again if it was replaced")
 
 
@@ -89,7 +89,7 @@ def _reads_alike(stored: Any, wanted: Any) -> bool:
 
     if stored == wanted:
         return True
-    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):  # ns are cut by Spark in its own way
+    if pa.types.is_timestamp(stored) and pa.types.is_timestamp(wanted):  # Spark truncates ns in its own way
         return stored.unit in ("us", "ms") and (stored.tz is None) == (wanted.tz is None)
     if pa.types.is_dictionary(stored):
         return _reads_alike(stored.value_type, wanted)
@@ -102,7 +102,7 @@ def _cast(column: Any, field: Any) -> Any:
 
 
 def _dealt(files: ParquetFiles, count: int) -> list[list[tuple[str, list[int]]]]:
-    """Neighbouring row groups stay together; every part gets about the same number of rows."""
+    """Distribute row groups in order, with about the same number of rows per part."""
     parts: list[list[tuple[str, list[int]]]] = [[] for _ in range(count)]
     seen, share = 0, max(1, files.rows) / count
     for file, group, rows in files.groups:

@@ -1,4 +1,4 @@
-"""Rows of one run as Parquet files beside the target: written by Spark's tasks, read by an embedded database."""
+"""Rows of one run as Parquet files beside the target: written by Spark tasks, read by an embedded database."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _BYTES_PER_GROUP = 32 * 1024 * 1024
 
 
 def stage_dir(run_id: str, owner: str) -> Path:
-    """The folder of one run and one target; nothing is created yet."""
+    """Return the path of the folder of one run and one target; nothing is created yet."""
     return root() / run_id / owner
 
 
 def make_stage_dir(run_id: str, owner: str) -> Path:
-    """The same folder, made."""
+    """Create that folder and return its path."""
     try:
         return _make(stage_dir(run_id, owner))
     except OSError as exc:
@@ -42,7 +42,7 @@ def make_stage_dir(run_id: str, owner: str) -> Path:
 
 
 def write_stage(tasks: Tasks, job: WriteJob, *, owner: str) -> Stage:
-    """Every task writes its own file; only files of attempts that Spark counts become the stage."""
+    """Write one file per task; only the files of attempts that Spark accepts become the stage."""
     folder = stage_dir(job.run_id, owner)
     columns = pairs(job.shape.declared.columns)
     try:
@@ -60,15 +60,15 @@ def write_stage(tasks: Tasks, job: WriteJob, *, owner: str) -> Stage:
 
 
 def drop_stage_dir(run_id: str, owner: str) -> None:
-    """Remove what a run staged, if anything."""
+    """Delete the stage of a run if there is one."""
     folder = stage_dir(run_id, owner)
     shutil.rmtree(folder, ignore_errors=True)
-    with suppress(OSError):  # another target of the run may still need it
+    with suppress(OSError):  # another target of the run may still use it
         folder.parent.rmdir()
 
 
 def scratch_dir(open_until: ExitStack) -> Path:
-    """A folder for a read, gone when the read is over; folders of processes that died go as well."""
+    """Create a folder that is deleted when the read ends; delete the folders of dead processes as well."""
     home = root()
     for left in home.glob("read-*-*"):
         owner = left.name.split("-")[1]
@@ -83,7 +83,7 @@ def scratch_dir(open_until: ExitStack) -> Path:
 
 
 def translate(exc: Exception) -> FlowError:
-    """An error of the file system as one of ours."""
+    """Return the FlowError for a file system error."""
     elsewhere = f"or point {ROOT_VARIABLE} elsewhere"
     number = getattr(exc, "errno", None)
     if number in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(exc):
@@ -96,13 +96,13 @@ def translate(exc: Exception) -> FlowError:
 
 
 class _Kept:
-    """The folder that the project's file names."""
+    """The stage folder set in the project file."""
 
     folder: str | None = None
 
 
 def keep_in(folder: str | None) -> None:
-    """Keep stages here, unless the environment says otherwise."""
+    """Set the folder of stages, which the environment variable overrides; raise `ConfigError` for a URL."""
     if folder is not None and "://" in folder:
         raise ConfigError(
             f"stages cannot be kept in {folder}: embedded databases read them as files of this machine",
@@ -112,13 +112,13 @@ def keep_in(folder: str | None) -> None:
 
 
 def root() -> Path:
-    """Where the stages of all runs are."""
+    """Return the folder of the stages of all runs."""
     given = os.environ.get(ROOT_VARIABLE) or _Kept.folder
     return Path(given or tempfile.gettempdir()).expanduser().absolute() / "ematix-flow-stage"
 
 
 def _make(folder: Path) -> Path:
-    """Rows are nobody else's business, while the root is for every user of the machine."""
+    """Create the folder, private to this user; the root is shared by all users of the machine."""
     home = root()
     if not home.exists():
         home.mkdir(parents=True, exist_ok=True)
@@ -176,7 +176,7 @@ def _writer(folder: str, columns: list[tuple[str, ColumnType]]) -> Any:
 
 
 def groups(batches: Iterator[Any]) -> Iterator[Any]:
-    """Batches put together until they make a row group that is worth its overhead."""
+    """Yield tables of batches combined to row groups of a worthwhile size."""
     import pyarrow as pa
 
     kept: list[Any] = []

@@ -1,6 +1,6 @@
-"""How far a load has come: tasks leave their counts in a folder, the driver adds them up.
+"""Progress of a load: tasks write their counts to a folder, the driver adds them up.
 
-Works where driver and tasks share a disk; elsewhere nothing is counted, and nobody is told a wrong figure.
+This works where driver and tasks share a disk; elsewhere the counts stay zero.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ STAGED = "staged"
 _SECONDS_BETWEEN_WRITES = 0.2
 
 
-# Runs side by side in one process each have their own.
+# Concurrent runs in one process each have their own folder.
 _watched: ContextVar[str | None] = ContextVar("progress_folder", default=None)
 
 
 @dataclass(frozen=True)
 class Counted:
-    """Rows, and the bytes they had as Arrow batches."""
+    """A number of rows and their size in bytes as Arrow batches."""
 
     rows: int = 0
     size: int = 0
 
     def since(self, before: Counted) -> Counted:
-        """What came after an earlier count."""
+        """Return the difference to an earlier count."""
         return Counted(max(0, self.rows - before.rows), max(0, self.size - before.size))
 
 
 @contextmanager
 def watching() -> Iterator[Path]:
-    """Count rows of reads and stages that are planned inside this block."""
+    """Count the rows of reads and stages planned inside this block; yield the folder of the counts."""
     folder = tempfile.mkdtemp(prefix="ematix-flow-progress-")
     before = _watched.set(folder)
     try:
@@ -53,9 +53,9 @@ def watching() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Counter:
-    """Made by the driver, used by the tasks of one job: each batch that passes is counted.
+    """Counts the batches that pass through one job's tasks; created by the driver, used in the tasks.
 
-    A task has one file, so an attempt that is repeated does not count twice.
+    A task has one file, so a repeated attempt is not counted twice.
     """
 
     kind: str
@@ -64,11 +64,11 @@ class Counter:
 
     @classmethod
     def of(cls, kind: str) -> Counter:
-        """For tasks that are planned now; it counts nothing when nobody watches."""
+        """Return a counter for tasks that are planned now; it counts nothing outside of `watching`."""
         return cls(kind, secrets.token_hex(4), _watched.get())
 
     def passing(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """The same batches."""
+        """Yield the batches unchanged and count them."""
         if self.folder is None:
             yield from batches
             return
@@ -85,7 +85,7 @@ class Counter:
 
 
 def counted(folder: Path, kind: str) -> Counted:
-    """By all tasks so far."""
+    """Return the sum of all tasks' counts so far."""
     rows = size = 0
     for item in folder.glob(f"{kind}-*"):
         with suppress(OSError, ValueError):
@@ -95,7 +95,7 @@ def counted(folder: Path, kind: str) -> Counted:
 
 
 def file_bytes(folder: Path) -> int | None:
-    """The size of the data files of a stage; None when there is no such folder here."""
+    """Return the size of a stage's data files in bytes; None when the folder does not exist on this machine."""
     if not folder.is_dir():
         return None
     total = 0
@@ -108,7 +108,7 @@ def file_bytes(folder: Path) -> int | None:
 
 
 def _write(file: str, rows: int, size: int) -> None:
-    """A folder that is not there is nobody's trouble."""
+    """Write a task's counts; errors, such as a missing folder, are ignored."""
     with suppress(OSError), open(file, "w") as out:
         out.write(f"{rows} {size}")
 

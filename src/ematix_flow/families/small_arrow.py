@@ -1,6 +1,4 @@
-"""Single values as Arrow, without what a conversion of Python objects costs: for the first of them pyarrow imports pandas,
-which takes longer than a tiny load does.
-"""
+"""Single values as Arrow without pyarrow's conversion, whose first call imports pandas (slower than a tiny load)."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ Plain = int | str | datetime
 
 
 def one(value: Plain) -> Any:
-    """An array of this one value: int64, string, or timestamp[us] in UTC.
+    """Return an array of this one value: int64, string, or timestamp[us] in UTC.
 
     >>> one(7).to_pylist(), one("é").to_pylist(), str(one(datetime(2026, 1, 31)).type)
     ([7], ['é'], 'timestamp[us, tz=UTC]')
@@ -34,14 +32,14 @@ def one(value: Plain) -> Any:
 
 
 def repeated(value: Plain, kind: Any, times: int) -> Any:
-    """The value as often as there are rows, in this type."""
+    """Return an array of the value, repeated `times` times, in the type `kind`."""
     import pyarrow as pa
 
     return pa.repeat(one(value).cast(kind)[0], times)
 
 
 def row_batch(values: Mapping[str, Plain]) -> Any:
-    """A batch of one row.
+    """Return a batch of one row.
 
     >>> row_batch({"file": "part-1", "rows": 3}).to_pylist()
     [{'file': 'part-1', 'rows': 3}]

@@ -1,4 +1,4 @@
-"""Casts in Spark SQL that end a load with the column and the value instead of bending it."""
+"""Casts in Spark SQL that fail the load with column and value instead of altering the value."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ematix_flow.families.lake.session import on_sail, quote
 
 
 def raising(column: Column, valid: str, value: str) -> str:
-    """Return the SQL of `value` where `valid` holds and of NULL where the column is NULL; other values raise BadValue."""
+    """Return SQL that gives `value` where `valid` holds, NULL for a NULL column, and otherwise raises BadValue."""
     name = quote(column.name)
     label = f"{BAD_VALUE}|{column.name}|{column.type}|".replace("\\", "").replace("'", "")
     failure = f"raise_error(concat('{label}', left({_shown(name)}, 80)))"
@@ -16,7 +16,7 @@ def raising(column: Column, valid: str, value: str) -> str:
 
 
 def _shown(name: str) -> str:
-    """A value in a message, with Spark's word for infinity."""
+    """Return SQL for the value as shown in a message, with Spark's spelling of infinity."""
     said = f"CAST({name} AS STRING)"
     if on_sail():
         said = (

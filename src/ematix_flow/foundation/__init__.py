@@ -1,1 +1,1 @@
-"""What every room may use: errors, source locations, secrets, names and the clock."""
+"""Modules that every package may use: errors, source locations, secrets, names and the clock."""

@@ -1,4 +1,4 @@
-"""Identifies the interpreter and the files of this package: processes that exchange work must be of one build."""
+"""The identity of the interpreter and of this package's files: processes that exchange work must be of one build."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 
 
 def build() -> dict[str, object]:
-    """Return the interpreter, its version, the package's folder and the newest change of a file in it."""
+    """Return the interpreter, its version, the package's folder and the newest modification time of a file in it."""
     newest = max(entry.stat().st_mtime_ns for entry in _files(_PACKAGE))
     return {"python": sys.executable, "version": sys.version, "package": str(_PACKAGE), "newest": newest}
 

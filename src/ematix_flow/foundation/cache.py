@@ -1,4 +1,4 @@
-"""The product's cache folder: what is in it can be made again."""
+"""The product's cache folder; its content can be created again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time, asked for in one place so that tests can see what a run saw."""
+"""The clock, read in one place so that tests can replace it."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from datetime import datetime, timezone
 
 
 def now() -> datetime:
-    """The current instant in UTC, to the microsecond."""
+    """Return the current instant in UTC, to the microsecond."""
     return datetime.now(timezone.utc)

@@ -1,8 +1,8 @@
-"""Starts the JVM of a command before anything else is imported, where the same command started one the last time.
+"""The early start of a command's JVM, before any other import, if the same command started one last time.
 
-A command needs half a second for its imports, and Spark's JVM about as long until it listens. The command line of the JVM is
-the same each time, so it is kept and started first. It is an optimisation only: a JVM that turns out to be another one than
-the session needs, or not to be needed at all, is ended.
+A command needs half a second for its imports, and Spark's JVM about as long until it listens. The command line of the
+JVM is the same each time, so it is stored, and started first next time. This is only an optimisation: a JVM that does
+not match the one the session needs, or that is not needed, is killed.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pathlib import Path
 from ematix_flow.foundation.build import build
 from ematix_flow.foundation.cache import cache_home
 
-SWITCH = "EMATIX_FLOW_EARLY_JVM"  # "off": never
+SWITCH = "EMATIX_FLOW_EARLY_JVM"  # "off" disables it
 COMMANDS = ("run", "run-due", "preview", "validate", "dry-run", "transform")
 CONNECTION_FILE = "_PYSPARK_DRIVER_CONN_INFO_PATH"
-_KEPT = 100  # commands: one with a date in it never comes again
-# Variables that the session sets for its JVM. One that sets others, by a module of the user's, is not started early: they
-# may be secrets, which are not written down.
+_KEPT = 100  # commands: a command line with a date in it is never repeated
+# Variables that the session sets for its JVM. A session that sets others, through a module of the user's, is not
+# started early: they may be secrets, which must not be written to disk.
 _OURS = {
     "JAVA_HOME", "PYSPARK_DRIVER_PYTHON", "PYSPARK_PYTHON", "PYTHONHASHSEED", "PYTHONPATH", "SPARK_CONNECT_MODE", "SPARK_HOME",
     "SPARK_LAUNCHER_OPTS", "SPARK_LOCAL_IP",
@@ -45,19 +45,19 @@ class Jvm:
     file: Path
 
     def end(self) -> None:
-        """Kill it and remove its file."""
+        """Kill the process and remove its file."""
         self.process.kill()
         self.process.wait()
         self.forget()
 
     def forget(self) -> None:
-        """Remove the file, which nobody else reads."""
+        """Remove the file; no other process reads it."""
         shutil.rmtree(self.file.parent, ignore_errors=True)
 
 
 @dataclass
 class _Command:
-    """The command of this process: where its record is, and what was started for it."""
+    """The command of this process: the path of its record, and the JVM that was started for it."""
 
     record: Path | None = None
     variables: dict[str, str] | None = None
@@ -70,7 +70,7 @@ _command = _Command()
 
 
 def start_early(arguments: Sequence[str]) -> None:
-    """Start the JVM that this command started the last time; a later call of `launch` takes it over."""
+    """Start the JVM that this command started last time; a later call of `launch` returns it."""
     if (
         os.name != "posix"
         or not arguments
@@ -96,7 +96,7 @@ def start_early(arguments: Sequence[str]) -> None:
 def launch(command: list[str], environment: dict[str, str]) -> Jvm:
     """Return a JVM with this command and environment: the one that was started early, or a new one.
 
-    The command is kept for the next process that runs the same words in this folder. Raises OSError.
+    The command is stored for the next process with the same arguments in this folder. Raises OSError.
     """
     early, _command.started = _command.started, None
     if early is not None and early.process.poll() is None:
@@ -109,7 +109,7 @@ def launch(command: list[str], environment: dict[str, str]) -> Jvm:
 
 @functools.cache
 def log_file() -> Path:
-    """Where the JVM of this process writes its own output: decided once, as the JVM keeps what it was started with."""
+    """Return the log file of this process's JVM; cached, because a running JVM cannot change its output file."""
     folder = Path(os.environ.get("EMATIX_FLOW_LOGS_DIR") or Path.home() / ".ematix-flow" / "logs")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,13 +132,13 @@ def _launch(command: list[str], environment: Mapping[str, str], log: int | None)
 
 
 def _leave_signals_to_the_driver() -> None:
-    """Ignore Ctrl-C and SIGTERM, which reach the whole group: the driver hears them, and ends the JVM in order."""
+    """Ignore Ctrl-C and SIGTERM, which reach the whole process group: the driver handles them and stops the JVM."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
 def _end_unused() -> None:
-    """Nobody asked for the JVM this time: the next command starts none early."""
+    """Kill a JVM that was not needed, and delete its record so that the next command starts none early."""
     early, _command.started = _command.started, None
     if early is not None:
         early.end()
@@ -147,13 +147,13 @@ def _end_unused() -> None:
 
 
 def _record_of(arguments: Sequence[str]) -> Path:
-    """One record per command, folder, interpreter and kind of terminal."""
+    """Return the path of the record of this command, folder, interpreter and kind of terminal."""
     told = json.dumps([list(arguments), os.getcwd(), sys.executable, sys.stdin is not None and sys.stdin.isatty()])
     return cache_home() / "early" / f"{hashlib.sha256(told.encode()).hexdigest()[:24]}.json"
 
 
 def _keep(command: list[str], environment: Mapping[str, str]) -> None:
-    """Write the command down, unless it needs more than this process was started with."""
+    """Store the command, unless its environment differs in other variables than those of `_OURS`."""
     record, before = _command.record, _command.variables
     if record is None or before is None:
         return
@@ -162,7 +162,7 @@ def _keep(command: list[str], environment: Mapping[str, str]) -> None:
         return
     told = {"build": build(), "command": command, "variables": ours}
     part = record.with_suffix(f".{os.getpid()}.part")
-    with contextlib.suppress(OSError):  # started when it is needed, next time as well
+    with contextlib.suppress(OSError):  # without a record, the JVM starts when it is needed
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         part.write_text(json.dumps(told), encoding="utf-8")
         part.chmod(0o600)

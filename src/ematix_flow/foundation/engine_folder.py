@@ -1,4 +1,4 @@
-"""Where warm engines are written down; known here, because a command that is handed over imports nothing else."""
+"""The folder of the records of warm engines; in a module of its own, because a handed-over command imports no other."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ VARIABLE = "EMATIX_FLOW_ENGINE_DIR"
 
 
 def engine_folder() -> Path:
-    """EMATIX_FLOW_ENGINE_DIR, else a folder in the user's home."""
+    """Return EMATIX_FLOW_ENGINE_DIR, else a folder in the user's home."""
     own = os.environ.get(VARIABLE)
     return Path(own) if own else Path.home() / ".ematix-flow" / "engine"

@@ -1,40 +1,40 @@
-"""Every error the product raises.
+"""Every error that the product raises.
 
 FlowError                       exit  retry
-├── DeclarationError (ValueError)   3     what the user wrote cannot be right
+├── DeclarationError (ValueError)   3     an invalid declaration of the user
 │   ├── UnknownKeyword (TypeError)  3
-│   ├── WrongType (TypeError)       3     something else stands where a class or connection belongs
+│   ├── WrongType (TypeError)       3     a value that is no class, connection or table where one is required
 │   └── ModuleFailed                3     the user's module does not import
 ├── UnknownName (KeyError)          2     no pipeline, transform or run of that name
 ├── ConfigError (ValueError)        5     a configuration file or value is malformed
 │   ├── UnknownConnection (KeyError)
 │   ├── MissingSecret (KeyError)
-│   └── MissingDriver (ImportError) 5     a package that an extra brings is not installed
-├── ConnectionFailed                5     the system answered, and said no
-│   ├── Unreachable                 5  ✓  nobody answered
+│   └── MissingDriver (ImportError) 5     the package of an extra is not installed
+├── ConnectionFailed                5     the system responded with a refusal
+│   ├── Unreachable                 5  ✓  the system did not respond
 │   └── PermissionDenied            5
 ├── PlanError (ValueError)          3     the plan cannot work; nothing was run
 │   ├── Unsupported (NotImplementedError)
-│   ├── SqlError                    3     the source's SQL is wrong
+│   ├── SqlError                    3     the source's SQL is invalid
 │   ├── MissingTable                3
 │   ├── MissingColumn               3
 │   └── DriftError                  3     the target differs from its declaration
-├── DataError (ValueError)          4     rows that break the table's promise; nothing was loaded
+├── DataError (ValueError)          4     rows that violate the table's declaration; nothing was loaded
 │   ├── BadValue                    4     does not fit the column's type
 │   ├── NullViolation               4
 │   ├── TextTooLong                 4
 │   ├── DuplicateKeys               4
-│   └── ConstraintViolation         4     a CHECK, a foreign key or a trigger of the target refuses a row
+│   └── ConstraintViolation         4     a CHECK, a foreign key or a trigger of the target rejects a row
 ├── QualityError (RuntimeError)     4     the checks that a pipeline declares
-│   ├── QualityCheckFailed (DataError)    rows that they refuse; nothing was loaded
-│   ├── QualityUnrunnable           4     they could not be asked
+│   ├── QualityCheckFailed (DataError)    rows that they reject; nothing was loaded
+│   ├── QualityUnrunnable           4     they could not be executed
 │   └── QualityDependencyMissing    4     a package that they need is not installed
-├── LeaseHeld                       6  ✓  another run of this pipeline is alive
-├── LeaseLost                       6  ✓  the right to go on was lost to somebody else, or ran out
-├── RunCancelled                  130     somebody stopped the run
+├── LeaseHeld                       6  ✓  another run of this pipeline is active
+├── LeaseLost                       6  ✓  the lease was lost to another process, or expired
+├── RunCancelled                  130     the run was cancelled
 ├── Brake                           7     the load would delete too much
 ├── StorageFull                     1  ✓
-├── RunFailed                       1  ✓  anything else that ends a run, and nobody knows whether it heals
+├── RunFailed                       1  ✓  any other end of a run, for which a retry may or may not help
 │   ├── UserError                   1  ✓  the user's own function raised
 │   └── EngineLost                  1  ✓  the Spark engine ended in the middle of the run
 └── PartialFailure                  8  ✓  some targets of a fan-out failed
@@ -47,7 +47,7 @@ from ematix_flow.foundation.redact import mask
 
 
 class FlowError(Exception):
-    """Says what happened, where in the user's files, and what to do next."""
+    """An error with a message, its location in the user's files, and a hint for the next step."""
 
     exit_code = 1
     retryable = False
@@ -61,16 +61,16 @@ class FlowError(Exception):
 
     @property
     def kind(self) -> str:
-        """The class that events, alerts and JSON name."""
+        """Return the class name for events, alerts and JSON."""
         return type(self).__name__
 
     @property
     def message(self) -> str:
-        """What they say about it, without secrets."""
+        """Return the message for events, alerts and JSON, without secrets."""
         return mask(self.what)
 
     def at(self, where: Location | None) -> FlowError:
-        """This error with a place, unless it already knows one."""
+        """Return this error with a location, unless it already has one."""
         self.where = self.where or where
         return self
 
@@ -80,10 +80,10 @@ class FlowError(Exception):
             lines.append(f"  at {self.where}   {self.where.text}".rstrip())
         if self.hint:
             lines.append(f"  next: {self.hint}")
-        return mask("\n".join(lines))  # the user's own line may hold a password
+        return mask("\n".join(lines))  # the user's own line may contain a password
 
     def to_dict(self) -> dict[str, object]:
-        """The same as one JSON-ready object; facts that are objects of their own stay out."""
+        """Return the error as one JSON-ready object; facts that are not plain values are left out."""
         plain = {key: mask(str(value)) for key, value in self.facts.items() if isinstance(value, (str, int, float))}
         return {
             "error": self.kind,
@@ -97,17 +97,17 @@ class FlowError(Exception):
 
 
 class DeclarationError(FlowError, ValueError):
-    """What the user wrote cannot be right."""
+    """A declaration of the user that is invalid."""
 
     exit_code = 3
 
 
 class UnknownKeyword(DeclarationError, TypeError):
-    """A keyword no decorator knows; names the nearest valid one."""
+    """A keyword that no decorator has; the message names the nearest valid one."""
 
 
 class WrongType(DeclarationError, TypeError):
-    """Something else stands where a class, a connection or a table belongs."""
+    """A value of another type where a class, a connection or a table is required."""
 
 
 class ModuleFailed(DeclarationError, ImportError):
@@ -127,31 +127,31 @@ class ConfigError(FlowError, ValueError):
 
 
 class UnknownConnection(ConfigError, KeyError):
-    """No connection of that name is configured anywhere; a LookupError as well, because every KeyError is one."""
+    """No connection of that name is configured anywhere."""
 
 
 class MissingSecret(ConfigError, KeyError):
-    """A `${…}` reference that nothing resolves."""
+    """A `${…}` reference that cannot be resolved."""
 
 
 class MissingDriver(ConfigError, ImportError):
-    """A package that is not installed; the hint names the extra that brings it."""
+    """A package that is not installed; the hint names its extra."""
 
 
 class ConnectionFailed(FlowError, ValueError):
-    """The system answered, and said no."""
+    """The system responded with a refusal."""
 
     exit_code = 5
 
 
 class Unreachable(ConnectionFailed):
-    """Nobody answered."""
+    """The system did not respond."""
 
     retryable = True
 
 
 class PermissionDenied(ConnectionFailed):
-    """The login may not do this."""
+    """The login lacks a permission."""
 
 
 class PlanError(FlowError, ValueError):
@@ -161,19 +161,19 @@ class PlanError(FlowError, ValueError):
 
 
 class Unsupported(PlanError, NotImplementedError):
-    """The backend does not offer what the pipeline asks for."""
+    """The backend does not support a feature that the pipeline uses."""
 
 
 class SqlError(PlanError):
-    """The source's SQL is wrong."""
+    """The source's SQL is invalid."""
 
 
 class MissingTable(PlanError):
-    """A table that is not there."""
+    """A table does not exist."""
 
 
 class MissingColumn(PlanError):
-    """A column that is not there."""
+    """A column does not exist."""
 
 
 class DriftError(PlanError):
@@ -181,7 +181,7 @@ class DriftError(PlanError):
 
 
 class DataError(FlowError, ValueError):
-    """Rows that break the table's promise; nothing was loaded."""
+    """Rows that violate the table's declaration; nothing was loaded."""
 
     exit_code = 4
 
@@ -199,21 +199,21 @@ class TextTooLong(DataError):
 
 
 class DuplicateKeys(DataError):
-    """Two rows of one batch, or batch and table, carry the same key."""
+    """Two rows of one batch, or of batch and table, have the same key."""
 
 
 class ConstraintViolation(DataError):
-    """A CHECK, a foreign key or a trigger of the target refuses a row."""
+    """A CHECK, a foreign key or a trigger of the target rejects a row."""
 
 
 class QualityError(FlowError, RuntimeError):
-    """Something about the checks that a pipeline declares."""
+    """A problem with the checks that a pipeline declares."""
 
     exit_code = 4
 
 
 class QualityCheckFailed(QualityError, DataError):
-    """Rows that the declared checks refuse; nothing was loaded."""
+    """Rows that the declared checks reject; nothing was loaded."""
 
     def __init__(self, outcome: object, *, where: Location | None = None, hint: str | None = None,
                  **facts: object) -> None:  # fmt: skip
@@ -221,13 +221,13 @@ class QualityCheckFailed(QualityError, DataError):
         self.outcome = outcome
 
     def to_dict(self) -> dict[str, object]:
-        """The same as every error's, with the outcome of the checks."""
+        """Return the fields of every error, with the outcome of the checks."""
         told = getattr(self.outcome, "to_dict", None)
         return {**super().to_dict(), **({"quality": told()} if callable(told) else {})}
 
 
 class QualityUnrunnable(QualityError):
-    """The checks could not be asked, and the pipeline does not load without them."""
+    """The checks could not be executed, and the pipeline does not load without them."""
 
 
 class QualityDependencyMissing(QualityError):
@@ -235,39 +235,39 @@ class QualityDependencyMissing(QualityError):
 
 
 class LeaseHeld(FlowError):
-    """Another run of this pipeline is alive."""
+    """Another run of this pipeline is active."""
 
     exit_code = 6
     retryable = True
 
 
 class LeaseLost(FlowError):
-    """The token no longer holds its lease: somebody else has it, or it ran out."""
+    """The token no longer holds its lease: another process has it, or it expired."""
 
     exit_code = 6
     retryable = True
 
 
 class RunCancelled(FlowError):
-    """Somebody asked the run to stop; nothing more was loaded."""
+    """The run was cancelled; nothing more was loaded."""
 
     exit_code = 130
 
 
 class Brake(FlowError):
-    """The load would delete too much; it stopped before touching anything."""
+    """The load would delete too much; it stopped before any change."""
 
     exit_code = 7
 
 
 class StorageFull(FlowError, OSError):
-    """No room left where the data has to go."""
+    """No space left on the storage of the target."""
 
     retryable = True
 
 
 class RunFailed(FlowError, ValueError):
-    """Anything else that ends a run."""
+    """Any other error that ends a run."""
 
     retryable = True
 
@@ -287,17 +287,17 @@ class UserError(RunFailed):
 
     @property
     def kind(self) -> str:
-        """The class of the user's exception."""
+        """Return the class name of the user's exception."""
         return type(self.raised).__name__
 
     @property
     def message(self) -> str:
-        """What the user's exception says."""
+        """Return the message of the user's exception."""
         return mask(str(self.raised)) or self.kind
 
 
 def told_of(error: BaseException) -> tuple[str, str]:
-    """The class and the message of any error, as events, alerts and records have them; without secrets."""
+    """Return the class name and the message of any error for events, alerts and records, without secrets."""
     if isinstance(error, FlowError):
         return error.kind, error.message
     return type(error).__name__, mask(str(error))

@@ -1,4 +1,4 @@
-"""Whether the running command was typed by a person: only then may it leave an engine running."""
+"""Whether a user typed the running command: only then may it leave an engine running."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ _state = {"is_interactive": False}
 
 
 def detect() -> None:
-    """Note whether this command writes to a terminal outside of continuous integration."""
+    """Record whether this command writes to a terminal outside of continuous integration."""
     _state["is_interactive"] = sys.stderr is not None and sys.stderr.isatty() and not os.environ.get("CI")
 
 
 def is_interactive() -> bool:
-    """Return what `detect` found; False in programs that use the package as a library."""
+    """Return the result of `detect`; False in programs that use the package as a library."""
     return _state["is_interactive"]

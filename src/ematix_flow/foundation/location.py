@@ -1,4 +1,4 @@
-"""Where in the user's files a declaration stands."""
+"""Locations of declarations in the user's files."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Location:
     file: str
     line: int
     in_function: bool = field(default=False, compare=False, repr=False)
-    """Whether a function ran the line: code that declares anew at every call, as a factory or a test does."""
+    """Whether the line ran inside a function, such as a factory or a test, which declares anew at every call."""
 
     @property
     def text(self) -> str:
-        """The source line itself, stripped; empty when the file cannot be read."""
+        """Return the source line, stripped; empty if the file cannot be read."""
         return linecache.getline(self.file, self.line).strip()
 
     def stamp(self) -> tuple[int, int] | None:
-        """When the file was last written and how long it is, None where it cannot be asked."""
+        """Return the modification time and size of the file; None if it cannot be read."""
         try:
             found = os.stat(self.file)
         except OSError:
@@ -43,16 +43,16 @@ class Location:
 
 
 class Places:
-    """Where names were declared, so that two declarations of one name are told from one that was run again."""
+    """The locations of declared names, to distinguish two declarations of one name from one that was run again."""
 
     def __init__(self, *, functions_redeclare: bool = False) -> None:
         self._known: dict[str, tuple[Location | None, tuple[int, int] | None]] = {}
         self._functions_redeclare = functions_redeclare
 
     def take(self, name: str, where: Location | None) -> Location | None:
-        """Note where a name is declared; the other place that declares it already, None when there is none.
+        """Record where a name is declared; return the other location that already declares it, or None.
 
-        A cell, the same line, a file that was edited since, and where it is allowed a function may declare a name again.
+        A notebook cell, the same line, an edited file and, where that is allowed, a function may declare a name again.
         """
         stamp = where.stamp() if where else None
         known, then = self._known.get(name, (where, stamp))
@@ -63,7 +63,7 @@ class Places:
         return None
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Remove all names."""
         self._known.clear()
 
 
@@ -76,12 +76,12 @@ def _is_again(one: Location | None, other: Location | None, *, may_redeclare: bo
 
 
 def is_ours(filename: str) -> bool:
-    """Whether a file belongs to this package."""
+    """Return whether a file belongs to this package."""
     return filename.startswith(_PACKAGE)
 
 
 def caller() -> Location | None:
-    """The nearest frame outside this package: the line the user wrote."""
+    """Return the location of the nearest frame outside this package: the line that the user wrote."""
     frame = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename

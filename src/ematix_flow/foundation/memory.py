@@ -1,4 +1,4 @@
-"""The memory that this process may use: that of the machine, or less where a container is limited."""
+"""The memory that this process may use: that of the machine, or less in a container with a limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _OWN_GROUP = Path("/proc/self/cgroup")
 
 
 def usable_memory() -> int | None:
-    """Return the bytes of memory of this machine or container; None where that cannot be seen."""
+    """Return the bytes of memory of this machine or container; None if they cannot be determined."""
     limits = [limit for file in _limit_files() if (limit := _limit(file)) is not None]
     try:
         limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
@@ -21,7 +21,7 @@ def usable_memory() -> int | None:
 
 
 def _limit_files(groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> Iterator[Path]:
-    """Yield the files with the limits of the control groups that this process is in, of both versions."""
+    """Yield the limit files of the control groups of this process, of both cgroup versions."""
     try:
         lines = own.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -32,12 +32,12 @@ def _limit_files(groups: Path = _GROUPS, own: Path = _OWN_GROUP) -> Iterator[Pat
             continue
         top, name = (groups / kinds, "memory.limit_in_bytes") if kinds else (groups, "memory.max")
         group = Path(path.lstrip("/"))
-        for folder in (group, *group.parents):  # inside of a container only the last one can be seen
+        for folder in (group, *group.parents):  # inside a container only the last one is visible
             yield top / folder / name
 
 
 def _limit(file: Path) -> int | None:
     try:
         return int(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):  # "max" where there is none
+    except (OSError, ValueError):  # "max" means no limit
         return None

@@ -1,4 +1,4 @@
-"""Names: snake case, the nearest valid one, identifiers that need no guessing."""
+"""Names: snake case, and the nearest valid name for error messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 
 def snake_case(name: str) -> str:
-    """`HTTPServer` becomes `http_server`, `CustomerDim` becomes `customer_dim`.
+    """Return a name in snake case: `HTTPServer` becomes `http_server`, `CustomerDim` becomes `customer_dim`.
 
     >>> snake_case("HTTPServer"), snake_case("A1B")
     ('http_server', 'a1_b')
@@ -19,13 +19,13 @@ def snake_case(name: str) -> str:
 
 
 def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name a person most likely meant, or None."""
+    """Return the most similar valid name; None if none is similar."""
     found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
     return found[0] if found else None
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
-    """A sentence with the nearest name, or with all of them when none is near."""
+    """Return a hint with the nearest name, or with all names if none is similar."""
     choices = sorted(valid)
     near = nearest(name, choices)
     if near is not None:

@@ -1,4 +1,4 @@
-"""Keeps secrets away from readers: by field name, by shape (URLs, `password=…`) and by memory of known values."""
+"""Redaction of secrets: by field name, by pattern (URLs, `password=…`) and by a list of known values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SHORTEST_SECRET = 4
 _SECRET_SEGMENTS = frozenset(
     {"password", "passwd", "passphrase", "pass", "pwd", "pw", "secret", "token", "key", "apikey", "sslpassword"}
 )
-# A password that is one of the product's own words tells nothing when that word stands in a sentence,
+# A password that is one of these public words reveals nothing when the word occurs in a sentence,
 # and masking it would make every message unreadable.
 _PUBLIC_WORDS = frozenset(
     {"postgres", "postgresql", "mysql", "mariadb", "sqlite", "duckdb", "delta", "spark", "kafka", "rabbitmq", "pubsub"}
@@ -27,7 +27,7 @@ _PUBLIC_WORDS = frozenset(
 _REFERENCES_ONLY = re.compile(r"(?:\$\{[^{}]*\})+")
 _USER = r"(?:\$\{[^{}]*\}|\$(?!\{[^{}]*\})|[^\s:/?#\"'$])*"
 # The first form stops at quotes, so that a URL inside JSON stays inside its string. The second one is for a password
-# that itself contains a quote; it keeps off `host:8080"`, which is a port.
+# that itself contains a quote; it does not match `host:8080"`, which is a port.
 _URL_PASSWORD = re.compile(
     rf"(://{_USER}:)(?:([^\s\"'<>]*)@|(?!\d{{1,5}}(?:[\"'/,)\]}}\s]|$))(\S*)@)",
 )
@@ -41,7 +41,7 @@ _PAIR = re.compile(
 
 
 class _Memory:
-    """The secret values this process has seen."""
+    """The secret values that this process has read."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -69,7 +69,7 @@ _memory = _Memory()
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a field or variable of this name holds a secret.
+    """Return whether a field or variable of this name holds a secret.
 
     >>> is_secret_name("sasl_plain_password"), is_secret_name("AWS_SECRET_ACCESS_KEY"), is_secret_name("bucket")
     (True, True, False)
@@ -82,13 +82,13 @@ def remember(value: str | None) -> None:
     if value is None:
         return
     spellings = {value, quote(value, safe=""), quote(value), unquote(value), repr(value)[1:-1], json.dumps(value)[1:-1]}
-    # A key of many lines is quoted line by line in other people's messages.
+    # Messages of other programs quote a multi-line key line by line.
     spellings |= {line.strip() for line in value.splitlines() if len(line.strip()) >= 16 and "-----" not in line}
     _memory.add({text for text in spellings if _worth_masking(text)})
 
 
 def remember_url(url: str) -> bool:
-    """Mask the passwords that stand inside this URL, behind the user name or in its parameters; False without any."""
+    """Mask the passwords in this URL, after the user name or in its parameters; return whether there are any."""
     passwords = [found[2].strip("\"'") for found in _PAIR.finditer(url)]
     for found in _URL_PASSWORD.finditer(url):
         authority = re.split(r"[/?#]", url[found.end(1) :], maxsplit=1)[0]
@@ -102,22 +102,22 @@ def remember_url(url: str) -> bool:
 
 
 def forget_all() -> None:
-    """Empty the memory; for tests and for long-lived processes that rotate their secrets."""
+    """Clear the known secrets; for tests and for long-lived processes that rotate their secrets."""
     _memory.clear()
 
 
 def mask(text: str) -> str:
-    """The text without known secrets, without passwords inside URLs and without the values of `password=…`.
+    """Return the text without known secrets, passwords inside URLs and the values of `password=…`.
 
     >>> mask("cannot reach postgres://ana:hunter22@db:5432/shop?sslpassword=abc")
     'cannot reach postgres://ana:***@db:5432/shop?sslpassword=***'
     """
-    # Memory first: a pair pattern stops at a blank, and half of a known secret would no longer be recognised.
+    # Known values first: a pair pattern stops at a blank, and half of a known secret would no longer match.
     return _by_shape(_memory.mask(text))
 
 
 def redact(field: str, value: Any) -> Any:
-    """What may be shown of a field's value: nothing of a secret, a URL without its password, anything else as it is.
+    """Return the displayable form of a field's value: secrets redacted, a URL without password, the rest unchanged.
 
     >>> redact("password", "hunter22"), redact("url", "amqp://guest:hunter22@mq"), redact("password", None)
     ('<redacted>', 'amqp://guest:***@mq', None)
@@ -134,14 +134,14 @@ def redact(field: str, value: Any) -> Any:
 
 
 class MaskSecrets(logging.Filter):
-    """Masks secrets in messages, tracebacks and stacks; belongs on a handler, where every record passes."""
+    """A filter that masks secrets in messages, tracebacks and stacks; add it to a handler, which all records pass."""
 
     _plain = logging.Formatter()
 
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             message = record.getMessage()
-        except (TypeError, ValueError):  # the text and its arguments do not fit: say both rather than fail the caller
+        except (TypeError, ValueError):  # text and arguments do not match: log both rather than raise
             message = f"{record.msg} {record.args}"
         record.msg, record.args = mask(message), None
         if record.exc_info and not record.exc_text:
@@ -157,7 +157,7 @@ class MaskSecrets(logging.Filter):
         before = record.exc_text or ""
         masked = mask(before)
         if masked != before and record.exc_info and record.exc_info[1] is not None:
-            # A formatter that writes the exception anew would write the secret too.
+            # A formatter that formats the exception anew would write the secret too.
             kind, value, place = record.exc_info
             record.exc_info = (kind, RuntimeError(mask(str(value))), place)
         return masked

@@ -1,4 +1,4 @@
-"""Fills in `${VAR}` and `${prefix:reference}`, and remembers what it saw so that it can be masked."""
+"""Expansion of `${VAR}` and `${prefix:reference}`; the values are registered for masking."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PREFIX = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
 
 @runtime_checkable
 class SecretResolver(Protocol):
-    """Something that knows secrets by reference: a vault, a cloud's secret store, the environment."""
+    """A source of secrets by reference: a vault, a cloud's secret store, the environment."""
 
     def resolve(self, reference: str) -> str:
-        """The value behind the reference; KeyError when there is none."""
+        """Return the value of the reference; raise a KeyError if there is none."""
         ...
 
 
@@ -31,7 +31,7 @@ class EnvResolver:
     """Secrets from environment variables."""
 
     def resolve(self, reference: str) -> str:
-        """The value of the variable, read now."""
+        """Return the current value of the variable; raise a MissingSecret if it is not set."""
         if not _VARIABLE.fullmatch(reference):
             raise _malformed()
         value = os.environ.get(reference)
@@ -47,7 +47,7 @@ _find: Callable[[str], SecretResolver | None] = lambda _: None  # noqa: E731 - r
 
 
 def register_resolver(prefix: str, resolver: SecretResolver) -> None:
-    """Let `${prefix:reference}` be answered by this resolver; a later one replaces an earlier one."""
+    """Resolve `${prefix:reference}` with this resolver; a later one replaces an earlier one."""
     if not _PREFIX.fullmatch(prefix):
         raise ValueError("a resolver's prefix starts with a letter and has only letters, digits and . _ + -")
     if not callable(getattr(resolver, "resolve", None)):
@@ -56,12 +56,12 @@ def register_resolver(prefix: str, resolver: SecretResolver) -> None:
 
 
 def unregister_resolver(prefix: str) -> None:
-    """Forget the resolver of this prefix; nothing happens when there is none."""
+    """Remove the resolver of this prefix, if there is one."""
     _resolvers.pop(prefix, None)
 
 
 def find_resolvers_with(find: Callable[[str], SecretResolver | None]) -> None:
-    """Ask this function for the resolver of a prefix that nobody registered; only when such a prefix is used."""
+    """Set the function that finds the resolver of an unregistered prefix; called only when such a prefix is used."""
     global _find
     _find = find
 
@@ -71,10 +71,10 @@ def expand(value: str, *, secret: bool = True) -> str: ...
 @overload
 def expand(value: None, *, secret: bool = True) -> None: ...
 def expand(value: str | None, *, secret: bool = True) -> str | None:
-    """The text with every reference filled in; `$${` stands for a literal `${`.
+    """Return the text with every reference expanded; `$${` is a literal `${`.
 
-    With `secret=False` the caller knows that the text is no secret as a whole (a host, a path); what looks like a
-    secret by its variable's name is remembered all the same.
+    `secret=False` means that the text is not secret as a whole (a host, a path); a variable whose name marks it as a
+    secret is masked all the same.
 
     >>> expand("no reference"), expand("$${literal}")
     ('no reference', '${literal}')
@@ -85,7 +85,7 @@ def expand(value: str | None, *, secret: bool = True) -> str | None:
 
 
 def substitute(value: str, *, fill: Callable[[str, int], str]) -> str:
-    """The text with every `${reference}` replaced by `fill(reference, position)`."""
+    """Return the text with every `${reference}` replaced by `fill(reference, position)`."""
 
     def one(found: re.Match[str]) -> str:
         if found[0] == "$${":
@@ -100,7 +100,7 @@ def substitute(value: str, *, fill: Callable[[str, int], str]) -> str:
 
 
 def lookup(reference: str, *, secret: bool = True) -> str:
-    """The value behind `VAR` or `prefix:reference`."""
+    """Return the value of `VAR` or `prefix:reference`; raise a MissingSecret if there is none."""
     prefix, colon, rest = reference.partition(":")
     if not colon:
         value = _ask("env", reference, shown=reference, resolver=_resolvers.get("env") or EnvResolver())
@@ -115,7 +115,7 @@ def lookup(reference: str, *, secret: bool = True) -> str:
 
 
 def references(value: object) -> tuple[str, ...]:
-    """The references inside a value, as written between the braces.
+    """Return the references inside a value, as written between the braces.
 
     >>> references("postgres://${PGUSER}:${vault:shop#password}@db")
     ('PGUSER', 'vault:shop#password')
@@ -129,7 +129,7 @@ def _ask(prefix: str, reference: str, *, shown: str, resolver: SecretResolver) -
     except MissingSecret:
         raise
     except Exception as error:
-        # The resolver's own words may quote what it read, so only the kind of error is told.
+        # The resolver's own message may quote what it read, so only the class of the error is reported.
         raise MissingSecret(
             f"nothing answers ${{{shown}}}: the resolver {prefix!r} raised {type(error).__name__}",
             hint=f"check the reference after {prefix!r}: and the resolver's login",
@@ -162,7 +162,7 @@ def _unknown_prefix(prefix: str, rest: str) -> MissingSecret:
 
 
 def _malformed() -> MissingSecret:
-    """Does not quote the text: what is no name may be part of a password."""
+    """Return an error that does not quote the text: an invalid name may be part of a password."""
     return MissingSecret(
         "a `${…}` does not hold a variable's name",
         hint="write `${VARIABLE}` or `${prefix:reference}`, or `$${` for a literal `${`",
@@ -171,6 +171,6 @@ def _malformed() -> MissingSecret:
 
 
 def _keep_in_mind(value: str, *, secret: bool) -> None:
-    # Of a URL only the password is masked: a message that hides the host as well helps nobody.
+    # Only the password of a URL is masked: a message without the host would not help the user.
     if not redact.remember_url(value) and secret:
         redact.remember(value)

@@ -1,4 +1,4 @@
-"""Signatures that list every keyword, where a function takes them as a value that is checked elsewhere."""
+"""Explicit signatures for functions that take keywords as one value and check them elsewhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def taking(options: type[Any]) -> Callable[[Function], Function]:
-    """Function decorator: `inspect.signature` and completion show the fields of `options` instead of `**options`."""
+    """Return a decorator with which `inspect.signature` and completion show the fields of `options`."""
 
     def decorate(function: Function) -> Function:
         known = inspect.signature(function)

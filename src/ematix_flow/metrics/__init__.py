@@ -1,4 +1,4 @@
-"""Metrics sinks: where counts, durations and lags of runs go."""
+"""Metrics sinks: destinations of counts, durations and lags of runs."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ _LAZY = {"OtelSink": "ematix_flow.observe.metrics.otel", "PrometheusSink": "emat
 
 
 def __getattr__(name: str) -> Any:
-    # Each needs a package of its own, which only those who use it have.
+    # Each needs an optional package.
     if name in _LAZY:
         from importlib import import_module
 

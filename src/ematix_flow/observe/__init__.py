@@ -1,1 +1,1 @@
-"""What others learn of runs: alerts, metrics, traces, lineage, captured logs; and the stores that secrets come from."""
+"""Observers of runs: alerts, metrics, traces, lineage, captured logs; and the stores that secrets are read from."""

@@ -1,4 +1,4 @@
-"""One JSON request over HTTP: bounded in time, without redirects, and with errors that show no secret."""
+"""One JSON request over HTTP: with a timeout, without redirects, and with errors that show no secret."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SHOWN = 200
 
 
 class Undelivered(FlowError):
-    """The other side did not take what was sent."""
+    """The server did not accept the request."""
 
     retryable = True
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirected POST would arrive somewhere else, as a GET, without its body."""
+    """A handler that follows no redirect: a redirected POST would arrive as a GET without its body."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -36,7 +36,7 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 def post_json(
     url: str, body: Mapping[str, Any], *, headers: Mapping[str, str] | None = None, timeout: float = 5.0
 ) -> str:
-    """Send one object and give back the answer's text; a fault that may pass is tried once more."""
+    """Post one object and return the response text; a transient error is retried once."""
     request = urllib.request.Request(  # noqa: S310 - the callers accept only http and https
         url,
         data=json.dumps(body, ensure_ascii=False).encode(),
@@ -53,7 +53,7 @@ def post_json(
 
 
 def site(url: str) -> str:
-    """Scheme and host of a URL: what may be shown of an address whose path is its secret.
+    """Return scheme and host of a URL, which may be shown when the path is a secret.
 
     >>> site("https://ana:pw@hooks.example.com:8443/services/T0/B0/xyz")
     'https://hooks.example.com:8443'
@@ -63,7 +63,7 @@ def site(url: str) -> str:
 
 
 def agent() -> str:
-    """How this program names itself to servers."""
+    """Return the user agent of this program."""
     return f"ematix-flow/{__version__}"
 
 

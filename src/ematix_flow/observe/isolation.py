@@ -1,4 +1,4 @@
-"""Keeps what only watches from harming what works: an observer that breaks is told once and left alone."""
+"""Isolation of observers from runs: a failing observer is reported once and does not fail the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger("ematix_flow.observe")
 
 
 class Complaints:
-    """Says once that something does not work, and again only after it worked in between."""
+    """A reporter that warns once about each failing observer, and again only after it worked in between."""
 
     def __init__(self, say: Callable[[str], None] | None = None) -> None:
         self._say = say or (lambda text: _log.warning("%s", text))
@@ -21,7 +21,7 @@ class Complaints:
         self._lock = threading.Lock()
 
     def about(self, who: str, problem: BaseException | str) -> None:
-        """One more failure of `who`."""
+        """Report a failure of `who`, unless it is reported already."""
         with self._lock:
             if who in self._told:
                 return
@@ -30,13 +30,13 @@ class Complaints:
         self._say(mask(f"{who} does not work: {said}; the run goes on, and this is not said again"))
 
     def settled(self, who: str) -> None:
-        """`who` worked."""
+        """Record that `who` works again."""
         with self._lock:
             self._told.discard(who)
 
     @contextmanager
     def isolated(self, who: str) -> Iterator[None]:
-        """Whatever goes wrong inside is told once and ends here."""
+        """Report an exception of the block once, and suppress it."""
         try:
             yield
         except Exception as error:

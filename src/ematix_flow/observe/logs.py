@@ -1,4 +1,4 @@
-"""What a run prints and logs, kept in one masked file per run; and masking for every log handler of the process."""
+"""The printed and logged output of a run, captured in one masked file per run; and masking for all log handlers."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._+-]")
 
 
 def logs_dir() -> Path:
-    """Where captured logs are: EMATIX_FLOW_LOGS_DIR, else a folder in the user's home."""
+    """Return the folder of captured logs: EMATIX_FLOW_LOGS_DIR, else a folder in the user's home."""
     own = os.environ.get(DIRECTORY_VARIABLE)
     return Path(own).expanduser() if own else Path.home() / ".ematix-flow" / "logs"
 
 
 def is_capture_wanted() -> bool:
-    """Whether EMATIX_FLOW_CAPTURE_LOGS asks for it."""
+    """Return whether EMATIX_FLOW_CAPTURE_LOGS is set."""
     return os.environ.get(CAPTURE_VARIABLE, "").lower() in ("1", "true", "yes", "on")
 
 
 def log_file(run_id: str) -> Path:
-    """The file of one run; whatever the id is, it stays inside the folder."""
+    """Return the log file of one run; it is inside the folder, whatever the id is."""
     name = _UNSAFE.sub("_", run_id).lstrip(".") or "_"
     return logs_dir() / f"{name[:200]}.log"
 
 
 @contextlib.contextmanager
 def capture_pipeline_logs(run_id: str) -> Iterator[Path | None]:
-    """Write what is printed and logged inside to the run's file as well; None, and nothing is kept, where it cannot."""
+    """Copy output printed and logged in the block to the run's file; yield its path, None if it cannot be opened."""
     try:
         path = log_file(run_id)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def capture_pipeline_logs(run_id: str) -> Iterator[Path | None]:
 
 
 def read_run_logs(run_id: str) -> str | None:
-    """What the run printed and logged; None when nothing was kept."""
+    """Return the captured output of a run; None if there is none."""
     try:
         return mask(log_file(run_id).read_text(encoding="utf-8", errors="replace"))
     except OSError:
@@ -62,7 +62,7 @@ def read_run_logs(run_id: str) -> str | None:
 
 
 def prune_old_logs(max_age_days: int = 30) -> int:
-    """Remove files that nobody has written to for so long; how many."""
+    """Delete log files that were not written for that many days; return how many."""
     oldest = time.time() - max_age_days * 86400
     removed = 0
     for path in logs_dir().glob("*.log"):
@@ -74,7 +74,7 @@ def prune_old_logs(max_age_days: int = 30) -> int:
 
 
 class _Lines:
-    """Whole lines, masked, into a file: a secret that is written in two pieces is still one word in its line."""
+    """A writer of whole, masked lines into a file: a secret that is printed in two parts is complete in its line."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -97,7 +97,7 @@ class _Lines:
 
 
 class _Tee:
-    """A stream that is written to as before, and heard."""
+    """A stream that also copies its text to the log."""
 
     def __init__(self, stream: TextIO, name: str, lines: _Lines) -> None:
         self._stream = stream
@@ -121,7 +121,7 @@ class _Tee:
 def _attached(lines: _Lines) -> Iterator[None]:
     root = logging.getLogger()
     streams: tuple[Any, Any] = sys.stdout, sys.stderr
-    # Python writes warnings to stderr only while nobody else handles them.
+    # Python writes warnings to stderr only while no handler is installed.
     handler = _Handler(lines, beside=None if root.handlers else streams[1])
     sys.stdout, sys.stderr = _Tee(streams[0], "out", lines), _Tee(streams[1], "err", lines)
     root.addHandler(handler)
@@ -134,7 +134,7 @@ def _attached(lines: _Lines) -> Iterator[None]:
 
 
 class _Handler(logging.Handler):
-    """Log records as lines."""
+    """A handler that writes log records as lines."""
 
     def __init__(self, lines: _Lines, *, beside: TextIO | None) -> None:
         super().__init__()
@@ -154,9 +154,9 @@ _Factory = Callable[..., logging.LogRecord]
 
 
 def mask_every_log_record() -> None:
-    """From now on no handler of this process sees a known secret, whoever made it and whenever it was added.
+    """Mask known secrets for every handler of this process, including handlers that are added later.
 
-    Records without a secret are left exactly as they are, because some formatters look at their arguments.
+    Records without a secret are left exactly as they are, because some formatters use their arguments.
     """
     before = logging.getLogRecordFactory()
     if getattr(before, "masks_secrets", False):
@@ -183,7 +183,7 @@ def _masking(make: _Factory) -> _Factory:
 
 
 def _masked_thread_error(given: threading.ExceptHookArgs) -> None:
-    """As Python writes it, without secrets."""
+    """Write the error as Python does, without secrets."""
     if given.exc_type is SystemExit or sys.stderr is None:
         return
     name = given.thread.name if given.thread is not None else "a thread"

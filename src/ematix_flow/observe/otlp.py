@@ -1,4 +1,4 @@
-"""OTLP addresses: where the collector is, and whether it is spoken to by gRPC or by HTTP."""
+"""OTLP addresses: host and port of the collector, and the protocol, gRPC or HTTP."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ON = ("1", "true", "yes", "on")
 
 @dataclass(frozen=True)
 class Collector:
-    """A collector's address."""
+    """The address of a collector."""
 
     protocol: str
     host: str
@@ -35,14 +35,14 @@ class Collector:
     tls: bool = False
 
     def endpoint(self, signal: str) -> str:
-        """What the exporter of a signal (`metrics`, `traces`) is given."""
+        """Return the endpoint for the exporter of a signal (`metrics`, `traces`)."""
         scheme = "https" if self.tls else "http"
         base = f"{scheme}://{self.host}:{self.port}"
         return f"{base}/v1/{signal}" if self.protocol == HTTP else base
 
 
 def collector(url: str, *, protocol: str | None = None) -> Collector:
-    """`…://host[:port][?tls=1]`; without a protocol the port tells it: 4318 is HTTP, anything else gRPC.
+    """Return the collector of `…://host[:port][?tls=1]`; by default, port 4318 means HTTP and any other gRPC.
 
     >>> collector("otlp://collector:4318").endpoint("traces")
     'http://collector:4318/v1/traces'
@@ -63,7 +63,7 @@ def collector(url: str, *, protocol: str | None = None) -> Collector:
 
 
 def exporter(where: Collector, signal: str, *, what: str) -> Any:
-    """The exporter of a signal to this collector."""
+    """Return the exporter of a signal to this collector."""
     kind = {"metrics": ("metric_exporter", "OTLPMetricExporter"), "traces": ("trace_exporter", "OTLPSpanExporter")}
     module, name = kind[signal]
     package = need(f"opentelemetry.exporter.otlp.proto.{where.protocol}.{module}", what=what, extra=EXTRA)
@@ -74,7 +74,7 @@ def exporter(where: Collector, signal: str, *, what: str) -> Any:
 
 
 def _telling_once(export: Callable[..., Any], who: str, signal: str) -> Callable[..., Any]:
-    """Says once that a collector is out of reach, in place of the exporter's lines for every attempt."""
+    """Return an export function that warns once about a failing collector, instead of a log line per attempt."""
     theirs = logging.getLogger("opentelemetry.exporter")
     if theirs.level == logging.NOTSET:
         theirs.setLevel(logging.CRITICAL)
@@ -91,7 +91,7 @@ def _telling_once(export: Callable[..., Any], who: str, signal: str) -> Callable
 
 
 def resource(*, what: str) -> Any:
-    """Who sends: this program, this process."""
+    """Return the resource that identifies this program and process."""
     resources = need("opentelemetry.sdk.resources", what=what, extra=EXTRA)
     own = {
         "service.name": os.environ.get("OTEL_SERVICE_NAME") or "ematix-flow",

@@ -1,4 +1,4 @@
-"""Packages that only some installations have, imported where they are used."""
+"""Optional packages, imported where they are used."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from ematix_flow.foundation.errors import ConfigError
 
 
 class MissingPackage(ConfigError, ImportError):
-    """An optional package is asked for and not installed."""
+    """A required optional package is not installed."""
 
 
 def need(module: str, *, what: str, extra: str) -> Any:
-    """The module; without it a sentence that says how to install it."""
+    """Return the imported module; raise a MissingPackage with the install command if it is missing."""
     try:
         return importlib.import_module(module)
     except ImportError:

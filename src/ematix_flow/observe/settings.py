@@ -1,4 +1,4 @@
-"""Who watches: options, then the environment, then the project's or the user's file."""
+"""The requested observers: options, then the environment, then the project's or the user's file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KEYS = {"metrics": ("url",), "traces": ("url",), "lineage": ("url", "namespace"
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the options of a command say."""
+    """The observer options of a command."""
 
     alerters: Sequence[str] = ()
     metrics: str | None = None
@@ -38,10 +38,10 @@ class Wishes:
 
 def observers(wishes: Wishes | None = None, *, warn: Callable[[str], None], known: Outages | None = None,
               run_log_option: str = "") -> Observers:  # fmt: skip
-    """Everybody who wants to watch.
+    """Return all requested observers.
 
-    A wrong address of alerters, metrics or lineage is a warning, because the work matters more; one of traces is an
-    error. `known` are the outages that somebody was told of before.
+    An invalid address of alerters, metrics or lineage causes a warning, because the run matters more; one of traces is
+    an error. `known` are the outages that were alerted before.
     """
     said = wishes or Wishes()
     lineage = _setting("lineage")
@@ -85,7 +85,7 @@ def _tracer(url: str | None) -> Any | None:
 
 
 def _setting(table: str) -> Mapping[str, Any]:
-    """`[metrics]`, `[traces]` or `[lineage]` of the project's file, else of the user's."""
+    """Return `[metrics]`, `[traces]` or `[lineage]` of the project's file, else of the user's."""
     for file in (files.read_project(), files.read_user()):
         found = file.data.get(table) if file is not None else None
         if found is None or file is None:

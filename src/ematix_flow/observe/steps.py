@@ -1,4 +1,4 @@
-"""The steps of a run with their times, from the signs of life that it gives."""
+"""The steps of a run with their times, derived from its progress signals."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Protocol
 
 
 class SignOfLife(Protocol):
-    """What a run says while it works."""
+    """A progress signal of a run."""
 
     @property
     def step(self) -> str:
-        """What it does now."""
+        """Return the current step."""
 
     @property
     def text(self) -> str:
-        """More of it, in words."""
+        """Return a description of the step."""
 
     @property
     def rows(self) -> int | None:
-        """How far it got."""
+        """Return the number of rows processed so far."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Step:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return the duration in seconds."""
         return max(0, self.ended - self.began) / 1e9
 
 
 class StepClock:
-    """Listens to a run; a step lasts until the next one begins. Signs may come from several threads."""
+    """A timer of a run's steps; a step lasts until the next one begins. Signals may come from several threads."""
 
     def __init__(self, clock: Callable[[], int] = time.time_ns) -> None:
         self._clock = clock
@@ -51,7 +51,7 @@ class StepClock:
         self._open: Step | None = None
 
     def __call__(self, event: SignOfLife) -> None:
-        """One sign of life."""
+        """Record one signal."""
         now = self._clock()
         with self._lock:
             step = self._open
@@ -63,7 +63,7 @@ class StepClock:
             self._open = Step(event.step, now, now, event.text, event.rows)
 
     def finish(self) -> tuple[Step, ...]:
-        """Every step, the last one ended now."""
+        """Return all steps; the last one ends now."""
         with self._lock:
             self._end(self._clock())
             self._open = None

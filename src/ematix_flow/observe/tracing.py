@@ -1,4 +1,4 @@
-"""Traces: one span per run and one below it per step, for OpenTelemetry."""
+"""Traces: one span per run, with one span per step below it, for OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ _global: Any | None = None
 
 
 class Tracer(Protocol):
-    """What a tracer must offer; OpenTelemetry's tracers do."""
+    """The methods that a tracer must have; OpenTelemetry's tracers have them."""
 
     def start_as_current_span(self, name: str, attributes: dict[str, Any] | None = ...) -> Any:
-        """A context manager that gives the span."""
+        """Return a context manager that yields the span."""
 
 
 def configure_tracer_from_url(url: str) -> Any:
-    """A tracer that sends to `otel://stdout`, `otel+otlp+grpc://host:port` or `otel+otlp+http://host:port`."""
+    """Return a tracer for `otel://stdout`, `otel+otlp+grpc://host:port` or `otel+otlp+http://host:port`."""
     given = url.strip()
     scheme = urls.scheme_of(given)
     if scheme not in _SCHEMES or "://" not in given or (scheme == "otel" and given != "otel://stdout"):
@@ -61,11 +61,11 @@ def configure_tracer_from_url(url: str) -> Any:
 
 
 _providers: dict[int, tuple[Any, Any]] = {}
-"""Whose provider is to be shut down with its tracer."""
+"""The providers to shut down with their tracers, by the tracer's id."""
 
 
 def close_tracer(tracer: Any | None) -> None:
-    """Send what is left, for a few seconds at most; a tracer made elsewhere is left alone."""
+    """Send the remaining spans, for a few seconds at most; a tracer made elsewhere is left alone."""
     _, provider = _providers.pop(id(tracer), (None, None))
     if provider is not None:
         provider.force_flush(otlp.SECONDS * 1000)
@@ -73,20 +73,20 @@ def close_tracer(tracer: Any | None) -> None:
 
 
 def set_global_tracer(tracer: Any | None) -> None:
-    """The tracer that is used where none is given."""
+    """Set the tracer that is used if none is given."""
     global _global
     _global = tracer
 
 
 def get_global_tracer() -> Any | None:
-    """The tracer that is used where none is given; None for no tracing."""
+    """Return the tracer that is used if none is given; None disables tracing."""
     return _global
 
 
 @contextlib.contextmanager
 def pipeline_run_span(pipeline_name: str, attempt: int = 1, tracer: Any | None = None, *,
                       attributes: Mapping[str, Any] | None = None) -> Iterator[Any | None]:  # fmt: skip
-    """A span around a run; an error inside marks it, masked, and goes on. Without a tracer nothing happens."""
+    """Yield a span around a run; an exception marks it, masked, and is re-raised. Without a tracer, yield None."""
     used = tracer if tracer is not None else _global
     if used is None:
         yield None
@@ -97,7 +97,7 @@ def pipeline_run_span(pipeline_name: str, attempt: int = 1, tracer: Any | None =
         try:
             yield span
         except BaseException as error:
-            # Kept from the span's own context manager, which would write the error's text down unmasked.
+            # Hidden from the span's own context manager, which would record the error's text unmasked.
             failure = error
             mark_failed(span, error)
     if failure is not None:
@@ -105,7 +105,7 @@ def pipeline_run_span(pipeline_name: str, attempt: int = 1, tracer: Any | None =
 
 
 def mark_failed(span: Any, error: BaseException) -> None:
-    """Say on the span what went wrong."""
+    """Record the error on the span."""
     said = mask(str(getattr(error, "what", error)))
     with contextlib.suppress(Exception):
         span.set_attribute("error.type", type(error).__name__)
@@ -116,7 +116,7 @@ def mark_failed(span: Any, error: BaseException) -> None:
 
 def describe_run(span: Any, record: RunRecord, *, spark_jobs: Sequence[int] = (),
                  spark_stages: Sequence[int] = ()) -> None:  # fmt: skip
-    """Put what the run did on its span: its id, its counts, Spark's jobs and stages."""
+    """Set the run's id, its counts, and Spark's jobs and stages as attributes of its span."""
     listed = record.extras.get("targets")
     targets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
     counts = {word: sum(int(target.get(word) or 0) for target in targets) for word in _COUNTS}
@@ -135,7 +135,7 @@ def describe_run(span: Any, record: RunRecord, *, spark_jobs: Sequence[int] = ()
 
 
 def add_steps(tracer: Any | None, span: Any, pipeline: str, steps: Sequence[Step]) -> None:
-    """One span per step below the run's, with the times at which the steps really began and ended."""
+    """Add one span per step below the run's, with the recorded start and end times."""
     used = tracer if tracer is not None else _global
     if used is None or span is None or not hasattr(used, "start_span"):
         return

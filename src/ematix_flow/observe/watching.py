@@ -1,4 +1,4 @@
-"""Everything that watches a run, behind one door: the run goes on whatever happens to those who watch it."""
+"""All observers of a run in one object; a failing observer does not fail the run."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from ematix_flow.observe.metrics.sinks import MetricsSink, NullSink
 from ematix_flow.observe.steps import SignOfLife, StepClock
 from ematix_flow.runlog.records import RunRecord
 
-# Somebody stopped the run, or another process does the same.
+# The run was cancelled, or another process runs it.
 _NOBODYS_FAULT = (KeyboardInterrupt, SystemExit, GeneratorExit, RunCancelled, LeaseHeld)
 
 
 @dataclass
 class Observers:
-    """Alerters, a metrics sink, a tracer and a lineage emitter; each may be missing."""
+    """Alerters, a metrics sink, a tracer and a lineage emitter; each is optional."""
 
     alerts: Alerts = field(default_factory=Alerts)
     metrics: MetricsSink = field(default_factory=NullSink)
@@ -39,13 +39,13 @@ class Observers:
     lineage: LineageEmitter | None = None
     namespace: str = NAMESPACE
     run_log_option: str = ""
-    """What leads `flow runs show` to the run log, where it is not the usual one: ` --run-log …`."""
+    """The option that `flow runs show` needs for a run log other than the default: ` --run-log …`."""
     complaints: Complaints = field(default_factory=Complaints)
 
     @contextmanager
     def watching(self, spec: PipelineSpec, *, attempt: int = 1, run_id: str | None = None,
                  scheduled_for: datetime | None = None) -> Iterator[Watch]:  # fmt: skip
-        """Watch one run: give it `watch.listener` and tell `watch.succeeded(…)`; an error passes through."""
+        """Observe one run: pass it `watch.listener`, call `watch.succeeded(…)`; an error is recorded and re-raised."""
         watch = Watch(self, spec, run_id or str(uuid.uuid4()), attempt, scheduled_for)
         watch.began()
         with tracing.pipeline_run_span(spec.name, attempt, self.tracer) as span:
@@ -58,7 +58,7 @@ class Observers:
                 watch.ended(span)
 
     def close(self) -> None:
-        """Send what is left."""
+        """Send the remaining metrics and spans."""
         with self.complaints.isolated("the metrics sink"):
             self.metrics.close()
         with self.complaints.isolated("the tracer"):
@@ -66,18 +66,18 @@ class Observers:
 
 
 class Watch:
-    """One run, watched."""
+    """One observed run."""
 
     def __init__(self, observers: Observers, spec: PipelineSpec, run_id: str, attempt: int,
                  scheduled_for: datetime | None) -> None:  # fmt: skip
         self.spec = spec
         self.run_id = run_id
-        """The run's id in traces and lineage; give it to the run, so that its record has the same."""
+        """The run's id in traces and lineage; pass it to the run, so that its record has the same."""
         self.attempt = attempt
         self.source: SourceText | None = None
-        """The source's SQL, as soon as somebody knows it."""
+        """The source's SQL, as soon as it is known."""
         self.gave_up = False
-        """Set it when this failure is the last attempt."""
+        """To be set if this failure is the last attempt."""
         self.spark_jobs: list[int] = []
         self.spark_stages: list[int] = []
         self._observers = observers
@@ -89,23 +89,23 @@ class Watch:
 
     @property
     def record(self) -> RunRecord | None:
-        """What is known of the run once it has ended."""
+        """Return the record of the run; None before it has ended."""
         return self._record
 
     def listener(self, event: SignOfLife) -> None:
-        """Hears the run's signs of life."""
+        """Receive a progress signal of the run."""
         self._clock(event)
 
     def began(self) -> None:
-        """Say that the run begins."""
+        """Report that the run begins."""
         self._emit_lineage(START, self._started_at)
 
     def succeeded(self, result: Mapping[str, Any]) -> None:
-        """The run's outcome as plain data, as `Result.to_dict()` gives it."""
+        """Set the run's outcome as plain data, as returned by `Result.to_dict()`."""
         self._record = self._made("succeeded", result, None)
 
     def failed(self, error: BaseException) -> None:
-        """The run raised this."""
+        """Set the exception that the run raised."""
         self._interrupted = isinstance(error, _NOBODYS_FAULT)
         facts = error.facts if isinstance(error, FlowError) else {}
         result = facts.get("result")
@@ -113,7 +113,7 @@ class Watch:
         self._record = self._made("failed", partly, error)
 
     def ended(self, span: Any | None) -> None:
-        """Tell everybody; whoever cannot hear it harms nobody."""
+        """Report the outcome to all observers; a failing observer does not fail the run."""
         steps = self._clock.finish()
         record = self._record or self._made("succeeded", {}, None)
         self._record = record
@@ -126,13 +126,13 @@ class Watch:
                 tracing.add_steps(watchers.tracer, span, self.spec.name, steps)
         ending = COMPLETE if record.status == "succeeded" else ABORT if self._interrupted else FAIL
         self._emit_lineage(ending, record.finished_at or now())
-        if not self._interrupted:  # whoever stopped it knows
+        if not self._interrupted:  # the user who stopped the run needs no alert
             with watchers.complaints.isolated("the alerters"):
                 for event in self._events(record):
                     watchers.alerts.tell(event)
 
     def _events(self, record: RunRecord) -> Iterator[AlertEvent]:
-        """What the run is news of; refused data first, because a recovery with it would be none."""
+        """Yield the run's alerts; failed checks come first, because a recovery with bad data is not one."""
         option = self._observers.run_log_option
         command = f"flow runs show {record.run_id[:8]}{option}" if option else ""
         if record.status != "succeeded":

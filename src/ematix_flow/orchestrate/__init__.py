@@ -1,1 +1,1 @@
-"""People and clocks: what is due, and making it happen."""
+"""The scheduler, backfills, and the requests of users: which jobs are due, and how they are executed."""

@@ -1,4 +1,4 @@
-"""Runs the pipelines that a program names as if their schedules had just fired: `run_due_with_dag`."""
+"""The implementation of `run_due_with_dag`: runs the named pipelines as if their schedules had just fired."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _kept: dict[int, InMemoryRunLog] = {}
 
 
 def run_due(due: Sequence[str], *, now: datetime, run_log: Any, alerters: Sequence[Any], metrics: Any) -> RunDueResult:
-    """Run these pipelines, upstreams first; without a run log, this process remembers what failed and what succeeded."""
+    """Run these pipelines, upstreams first; without a run log, this process keeps successes and failures in memory."""
     asked = {registry.get_pipeline(name).spec.name for name in due}
     with _opened(run_log) as log:
         watchers = Observers(alerts=Alerts(tuple(alerters), known=known_in(log)), metrics=metrics or NullSink())
@@ -66,7 +66,7 @@ def _carried_out(record: RunRecord, log: RunLog, watchers: Observers, now: datet
 
 
 def _jobs(asked: set[str], log: RunLog, now: datetime) -> list[Job]:
-    """Those that failed and have a retry policy wait for their time, the others are due now, in every call anew."""
+    """Return the jobs; a failed job with a retry policy waits for its backoff, every other is due anew in each call."""
     failing = log.attempt_states()
     slot = f"{cron_slot(now)}/{time.time_ns()}"
     return [
@@ -78,7 +78,7 @@ def _jobs(asked: set[str], log: RunLog, now: datetime) -> list[Job]:
 
 @contextlib.contextmanager
 def _opened(run_log: Any) -> Iterator[RunLog]:
-    """A run log, the one behind a URL or a connection, or this process's own."""
+    """Yield the given run log, the one at a URL or connection, or the in-memory one of this process."""
     if run_log is None:
         if registry.age() not in _kept:
             _kept.clear()

@@ -1,4 +1,4 @@
-"""Backfill: windows of the past, planned in the ledger that live runs share, loaded by any number of workers."""
+"""Backfill: past windows, planned in the interval ledger shared with live runs, loaded by any number of workers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ematix_flow.runlog.protocol import RunLog
 
 @dataclass(frozen=True)
 class FailedWindow:
-    """A window that is not loaded, and why."""
+    """A window that failed to load, with its error."""
 
     window: Window
     error: str
@@ -30,18 +30,18 @@ class FailedWindow:
 
 @dataclass
 class Tally:
-    """How far a backfill is; whoever shows it may ask at any time."""
+    """The progress of a backfill; may be read at any time."""
 
     windows: int
     done: int = 0
     failed: int = 0
     rows: int = 0
     failure: WindowResult | None = None
-    """The first that failed."""
+    """The first window that failed."""
     began: float = field(default_factory=time.monotonic)
 
     def __call__(self, result: WindowResult) -> None:
-        """One window more is settled."""
+        """Count one settled window."""
         self.done += result.status == DONE
         self.failed += result.status == FAILED
         self.rows += result.rows
@@ -50,24 +50,24 @@ class Tally:
 
     @property
     def left(self) -> int:
-        """Windows that nobody has settled yet."""
+        """Return the number of windows that are neither loaded nor failed."""
         return max(0, self.windows - self.done - self.failed)
 
     @property
     def seconds(self) -> float:
-        """Since it began."""
+        """Return the seconds since the start."""
         return time.monotonic() - self.began
 
     @property
     def seconds_left(self) -> float | None:
-        """How long the rest takes when it goes on like this; None while nobody can say."""
+        """Return the estimated seconds left at the rate so far; None before two windows are settled, and at the end."""
         settled = self.done + self.failed
         return self.seconds / settled * self.left if settled > 1 and self.left else None
 
 
 @dataclass(frozen=True)
 class BackfillResult:
-    """What became of the windows."""
+    """The outcome of a backfill."""
 
     pipeline: str
     windows: int
@@ -81,11 +81,11 @@ class BackfillResult:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every window is loaded."""
+        """Return whether every window is loaded."""
         return self.loaded == self.windows
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, ready for JSON."""
         return {
             "pipeline": self.pipeline,
             "windows": self.windows,
@@ -102,7 +102,7 @@ class BackfillResult:
 
 
 def backfill(spec: PipelineSpec, run_log: RunLog, order: Order) -> BackfillResult:
-    """Load windows of the past in this process, one after the other."""
+    """Load past windows in this process, one after the other."""
     planned = plan(run_log, spec, order, moment=now())
     tally = Tally(len(planned.windows))
     worker = Worker(spec, run_log, planned.windows, planned.manner, loader(spec, run_log), tell=tally)
@@ -110,7 +110,7 @@ def backfill(spec: PipelineSpec, run_log: RunLog, order: Order) -> BackfillResul
 
 
 def carried_out(planned: Plan, run_log: RunLog, tally: Tally, work: Callable[[], None]) -> BackfillResult:
-    """Do the work, and read in the ledger what came of it; an interrupt ends it early."""
+    """Call `work` and return the outcome as recorded in the interval ledger; an interrupt ends the work early."""
     interrupted = False
     try:
         if planned.windows:
@@ -121,7 +121,7 @@ def carried_out(planned: Plan, run_log: RunLog, tally: Tally, work: Callable[[],
 
 
 def loader(spec: PipelineSpec, run_log: RunLog) -> Load:
-    """Loads a window as a run of its own."""
+    """Return a function that loads a window as a separate run."""
 
     def load(window: GivenWindow, attempt: int) -> Result:
         return batch.run(spec, run_log=run_log, attempt=attempt, window=window)

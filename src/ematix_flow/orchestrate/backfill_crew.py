@@ -1,4 +1,4 @@
-"""Workers of a backfill as processes of this machine, and what they tell."""
+"""Backfill workers as child processes of this process, and the results that they print."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _USUAL_EXITS = (0, 1, 130)
 
 @dataclass
 class Crew:
-    """`flow backfill --worker` several times; the first one alone until its first window is settled.
+    """A pool of `flow backfill --worker` processes; the first one runs alone until its first window is settled.
 
-    The first window makes tables that are not there, and finds what is wrong with every window.
+    The first window creates missing tables and shows the errors that every window would have.
     """
 
     arguments: Sequence[str]
-    """What follows `flow` on a worker's command line: no secrets."""
+    """The arguments after `flow` on a worker's command line; they contain no secrets."""
     environment: Mapping[str, str]
     count: int
     tell: Callable[[WindowResult], None] = lambda _: None
@@ -38,7 +38,7 @@ class Crew:
     _heard: queue.Queue[WindowResult | int] = field(default_factory=queue.Queue)
 
     def work(self) -> None:
-        """Until the last worker has ended; an interrupt is passed on, and waits for them."""
+        """Run until the last worker has ended; after an interrupt, interrupt the workers and wait for them."""
         try:
             self._start()
             while any(listener.is_alive() for listener in self._listeners) or not self._heard.empty():
@@ -49,7 +49,7 @@ class Crew:
             raise
 
     def stop(self) -> None:
-        """Ask the workers to end, and wait: each gives its window back."""
+        """Interrupt the workers and wait up to 60 seconds for each, so that it releases its window; then kill it."""
         for worker in self._workers:
             if worker.poll() is None:
                 worker.send_signal(signal.SIGINT)
@@ -75,13 +75,13 @@ class Crew:
 
     def _start(self) -> None:
         try:
-            worker = subprocess.Popen(  # noqa: S603  this very interpreter
+            worker = subprocess.Popen(  # noqa: S603  the command is this interpreter
                 [sys.executable, "-m", "ematix_flow.cli", *self.arguments, "--worker", str(os.getpid())],
                 env={**os.environ, **self.environment},
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 text=True,
-                start_new_session=True,  # an interrupt of the terminal reaches them once, through this process
+                start_new_session=True,  # an interrupt of the terminal reaches the workers once, through this process
             )
         except OSError as error:
             raise RunFailed(
@@ -94,7 +94,7 @@ class Crew:
 
     def _listen(self, worker: subprocess.Popen[str]) -> None:
         for line in worker.stdout or ():
-            with suppress(ValueError, KeyError, TypeError):  # a line that is not ours
+            with suppress(ValueError, KeyError, TypeError):  # a line that no worker of this program wrote
                 self._heard.put(WindowResult.from_dict(json.loads(line)))
         self._heard.put(worker.wait())
 

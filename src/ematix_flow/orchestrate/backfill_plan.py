@@ -1,4 +1,4 @@
-"""What a backfill has to load: what the ledger lacks, cut into windows, and what it holds that is not done."""
+"""The plan of a backfill: new windows for time that the interval ledger lacks, and recorded windows not yet done."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG_AGO = datetime(1, 1, 2, tzinfo=timezone.utc)
 
 @dataclass(frozen=True)
 class Order:
-    """What somebody asks for; without a start only what is open in the ledger is taken up."""
+    """The request of a user; without a start it covers only the open windows of the interval ledger."""
 
     start: datetime | None = None
     end: datetime | None = None
@@ -32,7 +32,7 @@ class Order:
     redo: bool = False
 
     def window(self, spec: PipelineSpec, moment: datetime) -> Window | None:
-        """The stretch that is asked for, None for everything that is open."""
+        """Return the requested range, or None for every open window; raise a DeclarationError for an invalid range."""
         start = self.start or (None if self.resume else spec.window_start)
         if start is None:
             if not self.resume:
@@ -55,7 +55,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Planned:
-    """Windows to load, those that have to be written into the ledger for that, and how many are done already."""
+    """The windows to load, the intervals to write into the ledger first, and the number of windows that are done."""
 
     windows: tuple[Window, ...]
     record: tuple[Interval, ...]
@@ -72,20 +72,20 @@ class Plan:
     chunk: Chunk
     manner: Manner
     overtaken: int = 0
-    """Windows to load that are older than one that is done: an order that a merge notices."""
+    """The number of windows to load that are older than a window that is done; a merge depends on that order."""
 
     @property
     def range(self) -> Window | None:
-        """From the first to the last window."""
+        """Return the range from the first to the last window."""
         return Window(self.windows[0].start, max(item.end for item in self.windows)) if self.windows else None
 
 
 def plan_windows(
     known: Sequence[Interval], asked: Window | None, chunk: Chunk, *, zone: str | None, resume: bool, redo: str | None
 ) -> Planned:
-    """A pure function of the ledger and the order; windows that are there keep their edges, so that none overlap.
+    """Return the windows of a request, without I/O; recorded windows keep their edges, so that none overlap.
 
-    `redo` names the repetition of windows that are done.
+    `redo` is the repetition id for windows that are already done.
     """
     inside = [item for item in known if asked is None or window_of(item).overlaps(asked)]
     again = [item for item in inside if redo and item.status == "done"]
@@ -101,7 +101,7 @@ def plan_windows(
 
 
 def plan(run_log: RunLog, spec: PipelineSpec, order: Order, *, moment: datetime, write: bool = True) -> Plan:
-    """Settle what is to be loaded, and write it into the ledger, where every worker finds it."""
+    """Return the windows to load; with `write`, record them in the interval ledger, which every worker reads."""
     require_windowed(spec)
     asked, chunk = order.window(spec, moment), order.chunk or spec.window_size or USUAL_CHUNK
     manner = manner_of(spec)
@@ -124,15 +124,15 @@ def plan(run_log: RunLog, spec: PipelineSpec, order: Order, *, moment: datetime,
 
 
 def window_of(interval: Interval) -> Window:
-    """The stretch of an interval."""
+    """Return the window of an interval."""
     return Window(interval.start, interval.end)
 
 
 def run_of(interval: Interval) -> str:
-    """The run that loaded it or failed to, as far as it is known."""
+    """Return the id of the run that loaded the window or failed to; empty if unknown."""
     return "" if repeats(interval) else interval.run_id or ""
 
 
 def repeats(interval: Interval) -> str | None:
-    """Which repetition of a window this is, None for its first load."""
+    """Return the repetition id of a window; None for its first load."""
     return interval.run_id if interval.run_id and interval.run_id.startswith(AGAIN) else None

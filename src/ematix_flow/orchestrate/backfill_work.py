@@ -1,4 +1,4 @@
-"""One worker of a backfill: takes windows that nobody has, loads them, and says how each of them ended."""
+"""One worker of a backfill: claims free windows, loads them, and reports the result of each."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from ematix_flow.runlog.protocol import RunLog
 
 DONE, FAILED = "done", "failed"
 SECONDS_BETWEEN_LOOKS = 1.0
-_SECONDS_OF_A_LOOK = 10.0  # a long ledger is not read for every window
+_SECONDS_OF_A_LOOK = 10.0  # a long ledger is not read again for every window
 _ALIKE_IN_EVERY_WINDOW = (2, 3, 5)  # exit codes: names, declarations and statements, connections
 
 Load = Callable[[GivenWindow, int], Result]
-"""Loads a window; the attempt counts from 1."""
+"""Loads a window; the second argument is the attempt, counted from 1."""
 
 
 @dataclass(frozen=True)
 class WindowResult:
-    """How a window ended."""
+    """The result of one window."""
 
     window: Window
     status: str
@@ -45,10 +45,10 @@ class WindowResult:
     where: str | None = None
     hint: str | None = None
     is_hopeless: bool = False
-    """Whether every other window would fail like this one."""
+    """Whether every other window would fail with the same error."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, ready for JSON."""
         return {
             "window": str(self.window),
             "status": self.status,
@@ -63,16 +63,16 @@ class WindowResult:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> WindowResult:
-        """The result behind `to_dict()`."""
+        """Return the result that `to_dict()` wrote."""
         return cls(**{**told, "window": Window.parse(told["window"])})
 
 
 def free_windows(
     windows: Sequence[Window], ledger: Mapping[Window, Interval], *, in_order: bool, moment: datetime
 ) -> tuple[list[Window], bool]:
-    """The windows that may be taken now, and whether somebody works on others, which may become free.
+    """Return the windows that may be claimed now, and whether windows held by other workers may become free later.
 
-    A window that has failed since it was planned is left to the next backfill; in order, so is all that follows it.
+    A window that has failed since the plan is left to the next backfill; in order, so are all windows after it.
     """
     free: list[Window] = []
     is_waiting = False
@@ -90,7 +90,7 @@ def free_windows(
 
 @dataclass
 class Worker:
-    """Loads windows until none is free that this backfill has not tried."""
+    """A worker that loads windows until none is free that this backfill has not tried."""
 
     spec: PipelineSpec
     run_log: RunLog
@@ -100,10 +100,10 @@ class Worker:
     tell: Callable[[WindowResult], None] = lambda _: None
     say: Callable[[str], None] = lambda _: None
     is_over: Callable[[], bool] = lambda: False
-    """Asked between windows: whether nobody wants them any more."""
+    """Returns whether to stop; called between windows."""
 
     def go(self) -> None:
-        """Until every window is done, has failed, or is another worker's."""
+        """Load windows until each is done, has failed, or is held by another worker."""
         is_first = True
         while not self.is_over():
             ledger = {window_of(item): item for item in self.run_log.intervals(self.spec.name)}
@@ -124,7 +124,7 @@ class Worker:
                     break
 
     def _taken(self, window: Window, *, again: str) -> WindowResult | None:
-        """Load the window as often as the pipeline's policy says; None when it is not to be had."""
+        """Load the window with the retries of the pipeline's policy; return None if another worker has claimed it."""
         attempt = 1
         while True:
             with self._alone():
@@ -144,7 +144,7 @@ class Worker:
         choice = GivenWindow(self.spec, hold)
         try:
             done = self.load(choice, attempt)
-        except RunCancelled:  # the whole backfill is to end, not this window
+        except RunCancelled:  # a cancellation ends the whole backfill, not only this window
             raise
         except Exception as error:
             seconds = time.monotonic() - began
@@ -154,7 +154,7 @@ class Worker:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Where windows come one after the other, the pipeline's lease keeps live runs and other workers out."""
+        """Hold the pipeline's lease, against live runs and other workers, unless windows may load in parallel."""
         if self.manner.side_by_side:
             yield
             return

@@ -1,7 +1,7 @@
-"""When a cron schedule fires, in a time zone whose clocks may jump.
+"""The fire times of cron schedules, in time zones with daylight saving time.
 
-Fire times are instants. A time that the clocks skip in spring fires right after the gap; a time that they show twice in
-autumn fires once, except for schedules that fire every hour or oftener, which go on as time does.
+Fire times are instants. A local time skipped in spring fires right after the gap; a local time that occurs twice in
+autumn fires once, except for schedules that fire every hour or more often, which follow elapsed time.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _NICKNAMES = {
 
 
 class BadSchedule(DeclarationError):
-    """A schedule that no clock understands."""
+    """A schedule that is not a valid cron expression, or that never fires."""
 
 
 def check(schedule: str) -> None:
-    """A BadSchedule when the text is no cron expression.
+    """Raise a BadSchedule if the text is not a cron expression.
 
     >>> check("*/5 * * * *")
     """
@@ -31,7 +31,7 @@ def check(schedule: str) -> None:
 
 
 def next_fire(schedule: str, after: datetime, *, zone: str | None = None) -> datetime:
-    """The first fire time later than the instant, in UTC.
+    """Return the first fire time later than the instant, in UTC.
 
     >>> next_fire("0 2 * * *", datetime(2026, 1, 1, 2, tzinfo=timezone.utc)).isoformat()
     '2026-01-02T02:00:00+00:00'
@@ -40,17 +40,17 @@ def next_fire(schedule: str, after: datetime, *, zone: str | None = None) -> dat
 
 
 def last_fire(schedule: str, until: datetime, *, zone: str | None = None) -> datetime:
-    """The last fire time at or before the instant, in UTC.
+    """Return the last fire time at or before the instant, in UTC.
 
     >>> last_fire("0 2 * * *", datetime(2026, 1, 1, 2, tzinfo=timezone.utc)).isoformat()
     '2026-01-01T02:00:00+00:00'
     """
-    # One second later, because the library only gives times before its start.
+    # One second later, because the library returns only times before its start.
     return _step(schedule, until.replace(microsecond=0) + timedelta(seconds=1), zone, reverse=True)
 
 
 def fire_in(schedule: str, start: datetime, end: datetime, *, zone: str | None = None) -> datetime | None:
-    """The last fire time later than the start and not later than the end; None when there is none."""
+    """Return the last fire time after the start and not after the end; None if there is none."""
     fired = last_fire(schedule, end, zone=zone)
     return fired if fired > start else None
 

@@ -1,4 +1,4 @@
-"""Hands requested runs to an executor, as many at once as are allowed, and notices workers that never began."""
+"""The dispatcher: starts workers for requested runs, and detects workers that ended before they took their run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class _Worker:
 
 @dataclass
 class Dispatching:
-    """The workers of one leader."""
+    """The dispatcher of one leader, with the workers that it has started."""
 
     run_log: RunLog
     executor: Executor
@@ -37,12 +37,12 @@ class Dispatching:
     most: int
     lease_seconds: float
     tell: Callable[[str, str, str], None] = lambda _kind, _name, _text: None
-    """Hears of `dispatched`, `ended` (with the run's id), `dispatch_failed` and `cancelled`, and of which job."""
+    """Called with an event and its job: `dispatched`, `ended` (with the run id), `dispatch_failed` or `cancelled`."""
     workers: dict[str, _Worker] = field(default_factory=dict)
     _tries: dict[str, int] = field(default_factory=dict)
 
     def hand_out(self) -> int:
-        """Start workers for what waits, the oldest first; how many."""
+        """Start workers for waiting runs, the oldest first; return how many were started."""
         pending = self.run_log.pending_actions()
         self._cancel([record for record in pending if not Action.of(record).starts_a_run])
         waiting = [record for record in pending if record.pipeline in self.policies and Action.of(record).starts_a_run]
@@ -66,21 +66,21 @@ class Dispatching:
         return started
 
     def has_news(self) -> bool:
-        """Whether a worker has ended since anybody looked."""
+        """Return whether a worker has ended since the last dispatch."""
         return any(self._has_ended(worker.handle) for worker in self.workers.values())
 
     @property
     def is_idle(self) -> bool:
-        """Whether no worker of this leader is on its way."""
+        """Return whether no worker of this leader is running."""
         return not self.workers
 
     def _has_ended(self, handle: DispatchHandle) -> bool | None:
-        """None for an executor of the user's own that cannot tell."""
+        """Return whether a worker has ended; None for a user-defined executor without `has_ended`."""
         ask = getattr(self.executor, "has_ended", None)
         return ask(handle) if ask is not None else None
 
     def _busy(self) -> set[str]:
-        """Jobs that run, whoever started them, and those whose worker is on its way."""
+        """Return the jobs that run, whichever process started them, and those whose worker has been dispatched."""
         names = {worker.handle.pipeline_name for worker in self.workers.values()}
         for name, record in self.run_log.latest_runs().items():
             if name in self.policies and is_running(record):
@@ -101,7 +101,7 @@ class Dispatching:
     def _forget_the_ended(self, waiting: set[str]) -> None:
         for run_id, worker in list(self.workers.items()):
             has_ended = self._has_ended(worker.handle)
-            if has_ended is None:  # nobody can know: it has until its lease would be over to begin
+            if has_ended is None:  # the executor cannot report it: the worker has the length of a lease to take the run
                 has_ended = run_id not in waiting or time.monotonic() - worker.since > self.lease_seconds
             if not has_ended:
                 continue
@@ -112,7 +112,7 @@ class Dispatching:
                 self._count_try(record, "its worker ended before it had taken the run")
 
     def _count_try(self, record: RunRecord, reason: str, *, is_last: bool = False) -> None:
-        """A worker that does not begin is started again, but not for ever."""
+        """Count a failed start of a worker; after the last allowed one, close the run as failed."""
         tries = self._tries[record.run_id] = self._tries.get(record.run_id, 0) + 1
         self.tell("dispatch_failed", record.pipeline, reason)
         if tries < _TRIES and not is_last:
@@ -129,10 +129,10 @@ class Dispatching:
             run_id = Action.of(wish).run_id
             worker = self.workers.get(run_id or "")
             if worker is None:
-                continue  # another scheduler's, or this machine's `flow runs cancel` has stopped it
+                continue  # belongs to another scheduler, or `flow runs cancel` on this machine has stopped it
             try:
                 self.executor.cancel(worker.handle)
-            except DispatchError as error:  # the wish stays, and is tried again
+            except DispatchError as error:  # the request stays and is tried again
                 self.tell("dispatch_failed", wish.pipeline, mask(error.what))
                 continue
             if self.run_log.take_action(wish.run_id, worker.handle.backend):

@@ -1,6 +1,6 @@
-"""What is due now: a pure function of the declarations, the history and the clock.
+"""The decision which jobs are due: a pure function of the declarations, the history and the current time.
 
-Every decision is a value with its reason; nothing here reads a store, starts a run or asks what time it is.
+Every decision is a value with its reason; nothing here reads a store, starts a run or reads the clock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CRON, RETRY, AFTER, WAIT, MESSAGE = "cron", "retry", "after", "wait", "message"
 
 @dataclass(frozen=True)
 class Job:
-    """One pipeline as the clock sees it."""
+    """One pipeline with the properties that the scheduler needs."""
 
     name: str
     schedule: str | None = None
@@ -29,43 +29,43 @@ class Job:
     upstream_freshness_secs: float | None = None
     retry: RetryPolicy = field(default_factory=RetryPolicy)
     trigger: TriggerOp | None = None
-    """Successes of others that fire this one."""
+    """The successes of other jobs that fire this one."""
     slot: str | None = None
-    """A slot that is due by itself, whatever the clock shows."""
+    """A slot that is due regardless of the current time."""
 
 
 @dataclass(frozen=True)
 class Known:
-    """What the run log knows about jobs, by name."""
+    """The facts about jobs from the run log, by job name."""
 
     succeeded: Mapping[str, datetime] = field(default_factory=dict)
-    """When a job last succeeded."""
+    """The time of a job's last success."""
     fired: Mapping[str, str] = field(default_factory=dict)
     """The cron slot that a job fired last, as text."""
     waiting: Mapping[str, str] = field(default_factory=dict)
-    """The cron slot that a job was last seen waiting with."""
+    """The cron slot with which a job was last recorded as waiting."""
     triggered: Mapping[str, str] = field(default_factory=dict)
-    """The slot of runs of others that a job fired last."""
+    """The trigger slot (successes of other jobs) that a job fired last."""
     attempts: Mapping[str, AttemptState] = field(default_factory=dict)
     paused: Mapping[str, str] = field(default_factory=dict)
-    """Paused jobs, with who paused them."""
+    """Paused jobs, with the user who paused them."""
     running: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class Fire:
-    """A job to run, and the slot that may be fired only once."""
+    """A job to run, and the slot, which may be fired only once."""
 
     name: str
     slot: str
     attempt: int = 1
     clears_attempts: bool = False
-    """A new slot begins: failures of the one before are forgotten."""
+    """Whether failures of the previous slot are cleared because a new slot begins."""
 
 
 @dataclass(frozen=True)
 class Skip:
-    """A job that is due and does not run, and why; `waits_for` names the slot that stays due."""
+    """A job that is due and does not run, with the reason; `waits_for` names the slot that stays due."""
 
     name: str
     reason: str
@@ -76,9 +76,9 @@ Decision = Fire | Skip
 
 
 def decide(jobs: Sequence[Job], known: Known, *, now: datetime, interval: float) -> list[Decision]:
-    """Everything that is due, in the order of the jobs, which must be one that upstreams come first in.
+    """Return a decision for every due job, in the order of the jobs; upstreams must come before their downstreams.
 
-    A job that is due and blocked by an upstream that is itself due is told to wait: it is asked again.
+    A due job that is blocked by an upstream which is itself due is skipped with its slot in `waits_for`, and stays due.
     """
     decided: list[Decision] = []
     unsettled = set(known.running)
@@ -93,7 +93,7 @@ def decide(jobs: Sequence[Job], known: Known, *, now: datetime, interval: float)
 
 
 def cron_slot(fired: datetime) -> str:
-    """The key of a cron fire.
+    """Return the slot key of a cron fire time.
 
     >>> from datetime import timezone
     >>> cron_slot(datetime(2026, 11, 16, 3, tzinfo=timezone.utc))
@@ -120,7 +120,7 @@ def _decide(job: Job, known: Known, unsettled: set[str], *, now: datetime, inter
 
 
 def _new_slot(job: Job, known: Known, *, now: datetime, interval: float) -> str | None:
-    """The slot that is due and was never fired."""
+    """Return the slot that is due and was never fired; None if there is none."""
     if job.slot is not None:
         return job.slot if job.slot != known.fired.get(job.name) else None
     if job.trigger is not None:
@@ -158,7 +158,7 @@ def _retried(
 
 
 def _blocked(job: Job, known: Known, unsettled: Iterable[str], *, now: datetime) -> str | None:
-    """Upstreams that have to succeed first, None when all have."""
+    """Return the reason why upstreams block the job; None if all have succeeded recently enough."""
     missing = []
     for upstream in job.depends_on:
         done = known.succeeded.get(upstream)

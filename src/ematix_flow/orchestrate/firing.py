@@ -1,4 +1,4 @@
-"""One tick in this process: what is due is queued, and whatever is queued is carried out, upstreams first."""
+"""One polling cycle in this process: queue the due jobs, then execute every requested run, upstreams first."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class SkippedEvent:
 
 @dataclass
 class RunDueResult:
-    """Everything that one tick did."""
+    """The fired, failed and skipped jobs of one polling cycle."""
 
     fired: list[FiredEvent] = field(default_factory=list)
     failed: list[FailedEvent] = field(default_factory=list)
@@ -56,11 +56,11 @@ class RunDueResult:
 
 
 Work = Callable[[RunRecord], Any]
-"""Carries out a requested run, and settles its job."""
+"""Executes a requested run and records the outcome for its job."""
 
 
 class Firing:
-    """Fires until nothing that is due can run; independent jobs side by side."""
+    """A cycle that runs due jobs until no more can run; independent jobs run in parallel."""
 
     def __init__(self, jobs: Sequence[Job], run_log: RunLog, work: Work, *, now: datetime, interval: float,
                  say: Callable[[str], None] = lambda _: None, parallel: int = 1) -> None:  # fmt: skip
@@ -74,7 +74,7 @@ class Firing:
         self._policies = {job.name: job.retry for job in jobs}
 
     def go(self) -> RunDueResult:
-        """Each job at most once; what it leaves behind is for the next tick."""
+        """Run each job at most once; requests that remain are left to the next cycle."""
         handled = set[str]()
         for record, state in lost_runs(self.run_log, self._policies):
             self._tell_failed(record.pipeline, WORKER_GONE, "WorkerLost", state)
@@ -91,7 +91,7 @@ class Firing:
         return self.result
 
     def _waiting(self) -> list[RunRecord]:
-        """Requested runs of these jobs, one each; the oldest first."""
+        """Return the oldest requested run of each of these jobs, the oldest first."""
         paused, retried = self.run_log.paused(), tried_again(self.run_log, self._policies)
         found = dict[str, RunRecord]()
         for record in self.run_log.pending_actions():

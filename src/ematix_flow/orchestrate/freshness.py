@@ -1,4 +1,4 @@
-"""How fresh pipelines are: the time since their last success against their freshness_sla, and who hears of it."""
+"""Freshness of pipelines: the time since their last success against their `freshness_sla`, and the alerts about it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ematix_flow.runlog.worker import this_worker
 HEALTHY, WARNING, BREACHED = "healthy", "warning", "breached"
 WARNING_FROM = 0.8
 LATE, TIMELY = "late", "timely"
-"""Slots of the run log: an outage is told, and taken back, by one process only."""
+"""Slot prefixes in the run log, through which only one process sends the alert of an outage or of its end."""
 
 Duration = str | int | float | timedelta
 LastSuccess = Callable[[str], datetime | None]
@@ -31,7 +31,7 @@ LastSuccess = Callable[[str], datetime | None]
 
 @dataclass(frozen=True)
 class SlaSpec:
-    """How old the last success of a pipeline may be."""
+    """The maximum age of the last success of a pipeline."""
 
     pipeline: str
     sla_seconds: int
@@ -39,7 +39,7 @@ class SlaSpec:
 
 @dataclass(frozen=True)
 class FreshnessState:
-    """How old the last success is: healthy, warning from 80 % of what is allowed, breached beyond it or without any."""
+    """The age of the last success: warning from 80 % of the SLA, breached beyond the SLA or without a success."""
 
     pipeline: str
     sla_seconds: int
@@ -49,13 +49,13 @@ class FreshnessState:
     evaluated_at: datetime | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, ready for JSON."""
         moments = {"last_success": self.last_success, "evaluated_at": self.evaluated_at}
         return {**asdict(self), **{name: to_text(at) if at else None for name, at in moments.items()}}
 
 
 def register_freshness_sla(pipeline: str, sla: Duration | None) -> None:
-    """Say how old a pipeline's last success may be, whatever its declaration says; None for any age."""
+    """Set the maximum age of a pipeline's last success, overriding its declaration; None removes the limit."""
     allowed = None if sla is None else parse_duration(sla)
     if allowed is not None and not allowed:
         raise DeclarationError("an SLA of no time would always be breached", hint='for example "24h"')
@@ -63,7 +63,7 @@ def register_freshness_sla(pipeline: str, sla: Duration | None) -> None:
 
 
 def registered_slas() -> dict[str, SlaSpec]:
-    """Every pipeline with an SLA, by name: its `freshness_sla`, or what was registered for it."""
+    """Return every pipeline with an SLA, by name: its `freshness_sla`, or the registered one."""
     return {
         name: SlaSpec(name, max(1, round(allowed.total_seconds())))
         for name, allowed in sorted(registry.freshness().items())
@@ -73,7 +73,7 @@ def registered_slas() -> dict[str, SlaSpec]:
 def evaluate_freshness(
     *, pipeline: str, last_success: datetime | None, sla: Duration, now: datetime | None = None
 ) -> FreshnessState:
-    """The state of one pipeline at a moment; one that never succeeded is late.
+    """Return the state of one pipeline at a moment; a pipeline that never succeeded is breached.
 
     >>> noon = datetime(2026, 3, 1, 12)
     >>> evaluate_freshness(pipeline="orders", last_success=datetime(2026, 3, 1, 11), sla="1h", now=noon).state
@@ -83,13 +83,13 @@ def evaluate_freshness(
     seconds = round(allowed.total_seconds())
     if last_success is None:
         return FreshnessState(pipeline, seconds, None, BREACHED, None, at)
-    lag = max(timedelta(0), at - in_utc(last_success))  # a clock that runs ahead is no reason to be late
+    lag = max(timedelta(0), at - in_utc(last_success))  # a success time ahead of this clock does not count as late
     state = BREACHED if lag > allowed else WARNING if lag >= allowed * WARNING_FROM else HEALTHY
     return FreshnessState(pipeline, seconds, int(lag.total_seconds()), state, in_utc(last_success), at)
 
 
 def evaluate_all(last_success_fn: LastSuccess, now: datetime | None = None) -> list[FreshnessState]:
-    """The state of every pipeline that has an SLA, by name."""
+    """Return the state of every pipeline that has an SLA, ordered by name."""
     at = now or clock_now()
     return [
         evaluate_freshness(pipeline=name, last_success=last_success_fn(name), sla=spec.sla_seconds, now=at)
@@ -100,7 +100,7 @@ def evaluate_all(last_success_fn: LastSuccess, now: datetime | None = None) -> l
 def evaluate_freshness_once(*, last_success_fn: LastSuccess, analytics_store: Callable[[FreshnessState], None] | None = None,
                             alerters: Sequence[Alerter] | None = None,
                             now: datetime | None = None) -> list[FreshnessState]:  # fmt: skip
-    """The states now; a function that keeps them gets each one, alerters hear of those that are late."""
+    """Return the current states; pass each one to `analytics_store`, and send an alert for each breached one."""
     states = evaluate_all(last_success_fn, now)
     alerts = Alerts(alerters or ())
     for state in states:
@@ -112,7 +112,7 @@ def evaluate_freshness_once(*, last_success_fn: LastSuccess, analytics_store: Ca
 
 
 class FreshnessEvaluator:
-    """Asks again and again, and calls back only when a pipeline becomes late or fresh again."""
+    """An evaluator that calls back only when a pipeline becomes late or fresh again."""
 
     def __init__(self, *, last_success_fn: LastSuccess, on_breach: Callable[[FreshnessState], None] | None = None,
                  on_recover: Callable[[FreshnessState], None] | None = None,
@@ -124,11 +124,11 @@ class FreshnessEvaluator:
         self._before: dict[str, str] = {}
 
     def prime_state(self, mapping: Mapping[str, str]) -> None:
-        """The states that are known already, by pipeline: they are no news."""
+        """Set the previous states by pipeline, so that they cause no callback."""
         self._before.update(mapping)
 
     def evaluate_all(self, now: datetime | None = None) -> list[FreshnessState]:
-        """The states now."""
+        """Return the current states, and call back for each that has changed."""
         states = evaluate_all(self._last_success, now)
         for state in states:
             was_late = self._before.get(state.pipeline) == BREACHED
@@ -143,7 +143,7 @@ class FreshnessEvaluator:
 
 
 def last_success_in(run_log: RunLog) -> LastSuccess:
-    """When pipelines last succeeded, as a run log knows it."""
+    """Return a function that looks up the last success of a pipeline in the run log."""
     last = run_log.last_runs()
 
     def find(name: str) -> datetime | None:
@@ -157,7 +157,7 @@ def last_success_in(run_log: RunLog) -> LastSuccess:
 
 
 def outages_ended(states: Sequence[FreshnessState], run_log: RunLog, known: Outages) -> dict[str, Outage]:
-    """The known outages, and those that were told of pipelines which are no longer late: their end is news."""
+    """Return the known outages, plus those that were alerted for pipelines which are no longer late."""
     found = dict(known)
     opened = _opened(run_log)
     for state in states:
@@ -172,7 +172,7 @@ def outages_ended(states: Sequence[FreshnessState], run_log: RunLog, known: Outa
 
 
 def tell(states: Sequence[FreshnessState], run_log: RunLog, alerts: Alerts) -> None:
-    """Tell who is late and who no longer is, once, however many processes look."""
+    """Send an alert for each pipeline that became late or fresh again, once across all processes."""
     opened = _opened(run_log)
     for state in states:
         name = state.pipeline
@@ -185,7 +185,7 @@ def tell(states: Sequence[FreshnessState], run_log: RunLog, alerts: Alerts) -> N
 
 
 def _opened(run_log: RunLog) -> dict[str, Slot]:
-    """Outages that were told and not taken back."""
+    """Return the outages that were alerted and whose end was not."""
     ended = {name: slot.slot for name, slot in run_log.last_slots(TIMELY).items()}
     late = run_log.last_slots(LATE)
     return {name: slot for name, slot in late.items() if ended.get(name) != f"{TIMELY}:{slot.slot}"}
@@ -194,7 +194,7 @@ def _opened(run_log: RunLog) -> dict[str, Slot]:
 def _is_mine(run_log: RunLog, name: str, slot: str) -> bool:
     try:
         return run_log.take_slot(name, slot, this_worker())
-    except FlowError:  # better told twice than never
+    except FlowError:  # a duplicate alert is better than none
         return True
 
 

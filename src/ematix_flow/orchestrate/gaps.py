@@ -1,4 +1,4 @@
-"""What of a pipeline's data time is loaded, and what is missing: the ledger read as one line of time."""
+"""Loaded and missing data time of a pipeline: the interval ledger as one timeline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DONE, GAP = "done", "gap"
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of the line: done, running, planned, failed, or a gap that nobody has planned."""
+    """A segment of the timeline: done, running, planned, failed, or a gap that is not planned."""
 
     window: Window
     state: str
@@ -30,7 +30,7 @@ class Stretch:
     attempt: int = 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return the fields that are set, ready for JSON."""
         start, _, end = str(self.window).partition("/")
         told = {"windows": self.windows, "error": self.error, "run_id": self.run_id, "attempt": self.attempt}
         return {"start": start, "end": end, "state": self.state, **{key: value for key, value in told.items() if value}}
@@ -38,23 +38,23 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Gaps:
-    """The whole line, in the order of time."""
+    """The whole timeline, in the order of time."""
 
     pipeline: str
     stretches: tuple[Stretch, ...]
 
     @property
     def missing(self) -> list[Window]:
-        """What is not loaded and nobody is loading."""
+        """Return the windows that are neither loaded nor being loaded."""
         return merged(item.window for item in self.stretches if item.state not in (DONE, "running"))
 
     @property
     def is_known(self) -> bool:
-        """Whether every missing part stands in the ledger, so that a resumed backfill takes it up."""
+        """Return whether every missing part is in the ledger, so that a resumed backfill loads it."""
         return all(item.state != GAP for item in self.stretches)
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return everything, ready for JSON."""
         return {
             "pipeline": self.pipeline,
             "stretches": [item.to_dict() for item in self.stretches],
@@ -63,11 +63,11 @@ class Gaps:
 
 
 def gaps_of(spec: PipelineSpec, known: Sequence[Interval], *, moment: datetime) -> Gaps:
-    """From where its windows begin to where they should end by now."""
+    """Return the timeline from the start of the pipeline's windows to the end of those that should be loaded by now."""
     windows = [window_of(item) for item in known]
     starts = [*(window.start for window in windows), *([spec.window_start] if spec.window_start else [])]
     ends = [window.end for window in windows]
-    if spec.schedule is not None:  # what comes after the last fire is not missing, it is new
+    if spec.schedule is not None:  # data after the last fire is new, not missing
         ends.append(live_end(spec, last_fire(spec.schedule, moment, zone=spec.timezone)))
     if not starts or not ends or min(starts) >= max(ends):
         return Gaps(spec.name, ())
@@ -88,7 +88,7 @@ def gaps_of(spec: PipelineSpec, known: Sequence[Interval], *, moment: datetime) 
 
 
 def _state(interval: Interval, moment: datetime) -> str:
-    """A window whose worker has died is planned again."""
+    """Return the state of an interval; a running window whose worker is dead counts as planned."""
     if interval.status == "running" and not interval.is_held(moment):
         return "planned"
     return interval.status

@@ -1,4 +1,4 @@
-"""Pipelines and workflows as jobs of the clock, upstreams first."""
+"""Pipelines and workflows as jobs for the scheduler, upstreams first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ematix_flow.orchestrate.messages import message
 
 
 def declared_jobs() -> list[Job]:
-    """Every pipeline of this process as a job; what cannot work is an error with its place."""
+    """Return every registered pipeline as a job; raise a DeclarationError for an invalid declaration."""
     specs = {name: declared.spec for name, declared in registry.pipelines().items()}
     registry.check_graph()
     flows = workflow.workflows()
@@ -27,7 +27,7 @@ def declared_jobs() -> list[Job]:
 
 
 def job_of(spec: PipelineSpec, flow: Workflow | None = None) -> Job:
-    """A pipeline; one without a schedule of its own has that of its workflow."""
+    """Return the job of a pipeline; without a schedule it gets the schedule of its workflow."""
     schedule, zone = spec.schedule, spec.timezone
     if schedule is None and flow is not None:
         schedule, zone = flow.schedule, flow.timezone
@@ -48,17 +48,17 @@ def job_of(spec: PipelineSpec, flow: Workflow | None = None) -> Job:
 
 
 def _trigger(flow: Workflow, spec: PipelineSpec) -> TriggerOp | None:
-    """A message is one more name that succeeds: whoever sends it says when."""
+    """Return the trigger of a pipeline in a workflow; a message counts as a success of the name `message:…`."""
     if flow.on_message is None:
         return flow.triggered_by
-    if isinstance(flow.on_message, Source):  # its first jobs are asked for by each message, the others follow them
+    if isinstance(flow.on_message, Source):  # each message requests runs of the first jobs; the other jobs follow those
         upstreams = [name for name in spec.depends_on if name in flow.jobs]
         return AllOf(*upstreams) if upstreams else None
     return AnyOf(message(flow.on_message))
 
 
 def check_workflows(flows: Mapping[str, Workflow], pipelines: Iterable[str]) -> None:
-    """Every name is declared, and no workflow waits for itself by way of others."""
+    """Raise a DeclarationError for an undeclared name, or for workflows that wait for each other in a circle."""
     known = set(pipelines)
     for flow in flows.values():
         for name in (*flow.jobs, *flow.triggered_by_leaves):

@@ -1,4 +1,4 @@
-"""What the run log knows, as the value that decisions are made from."""
+"""The job facts that scheduling decisions are made from, read from the run log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.runlog.worker import is_dead
 
 
 def known_by(run_log: RunLog, jobs: Sequence[Job]) -> Known:
-    """A handful of questions, however long the history is."""
+    """Return the facts about jobs; the number of queries does not depend on the length of the history."""
     waiting = {name: slot.slot.partition(":")[2] for name, slot in run_log.last_slots(WAIT).items()}
     attempts = run_log.attempt_states()
     return Known(
@@ -35,7 +35,7 @@ def _succeeded(run_log: RunLog, jobs: Sequence[Job]) -> dict[str, datetime]:
     asked = {name for job in jobs for name in job.depends_on}
     asked |= {name for job in jobs if job.trigger is not None for name in job.trigger.leaves()}
     for name in asked - found.keys():
-        if name in last:  # its last run failed; an earlier one may have gone well
+        if name in last:  # the last run failed; an earlier one may have succeeded
             records, _ = run_log.list_runs(pipeline=name, status="succeeded", limit=1)
             if records and records[0].finished_at is not None:
                 found[name] = records[0].finished_at
@@ -43,7 +43,7 @@ def _succeeded(run_log: RunLog, jobs: Sequence[Job]) -> dict[str, datetime]:
 
 
 def _with_workflows(succeeded: dict[str, datetime], flows: Mapping[str, Workflow]) -> dict[str, datetime]:
-    """A workflow has succeeded when all of its jobs have: at the moment of the last one."""
+    """Add the workflows whose jobs have all succeeded, with the time of the last success."""
     for name, flow in flows.items():
         moments = [succeeded[job] for job in flow.jobs if job in succeeded]
         if len(moments) == len(flow.jobs):
@@ -56,7 +56,7 @@ def _running(run_log: RunLog) -> frozenset[str]:
 
 
 def _asked_for(run_log: RunLog, attempts: Mapping[str, AttemptState]) -> frozenset[str]:
-    """A run that waits for its worker is as good as running, unless it lets an earlier one be tried again first."""
+    """Return the jobs with a requested run, which counts as running unless a retry of an earlier run goes first."""
     return frozenset(
         record.pipeline
         for record in run_log.pending_actions()
@@ -74,13 +74,13 @@ def tried_again(run_log: RunLog, policies: Mapping[str, RetryPolicy]) -> set[str
 
 
 def waits_for_retry(record: RunRecord) -> bool:
-    """Return whether a run lets an earlier one of its job be tried again first: messages are done in their order."""
+    """Return whether a run waits until a failed earlier one of its job is retried: messages are processed in order."""
     return MESSAGE in record.extras and record.attempt == 1
 
 
 def is_running(record: RunRecord) -> bool:
-    """Whether somebody who may be alive carries it out, and nobody else may run the same pipeline meanwhile."""
-    if record.extras.get("backfill"):  # windows of the past are loaded beside the live runs
+    """Return whether a worker that may be alive executes the run, so that the pipeline must not run elsewhere."""
+    if record.extras.get("backfill"):  # past windows are loaded beside the live runs
         return False
     worker = record.extras.get("worker")
     return record.status == "running" and not (worker and is_dead(str(worker)))

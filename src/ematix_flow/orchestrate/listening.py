@@ -1,8 +1,8 @@
-"""Workflows that messages of a broker fire: the leader listens, and asks for a run of each message once.
+"""Workflows fired by broker messages: the leader listens and requests one run per message.
 
-A message becomes a requested run whose id is made of its place at the broker, and is confirmed there when the run log has
-that run. A leader that dies in between leaves the message to the next one, which finds the run: nothing is lost, and
-nothing fires twice. A leader whose lease is over can ask for nothing, and so confirms nothing.
+A message becomes a requested run whose id is derived from its position at the broker; the message is confirmed once the
+run log has that run. If a leader dies in between, the next one receives the message again and finds the run: nothing is
+lost and nothing fires twice. A leader whose lease has expired cannot request runs, and so confirms no messages.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _MOST_AT_ONCE = 100
 _WAIT_SECONDS = 0.5
 _AGAIN_SECONDS = 5.0
 _RUNS = uuid.UUID("6f0c3a52-3f8e-4f0f-9a63-6b1d4f1c9a77")
-"""What ids of runs are made under."""
+"""The UUID namespace of the run ids."""
 
 Hear = Callable[[str, str, str], None]
 
 
 def open_listener(flow: Workflow) -> Listener:
-    """Begin to listen to the source of a workflow; raises Unsupported for a system that cannot be listened to."""
+    """Return an open listener for the source of a workflow; raise Unsupported for a backend without listeners."""
     source = flow.on_message
     if not isinstance(source, Source):
         raise AssertionError(f"{flow.name} is fired by something else")
@@ -53,7 +53,7 @@ def open_listener(flow: Workflow) -> Listener:
 
 
 def requested_by(message: Message, job: str, flow: str) -> RunRecord:
-    """Return the run of a job that a message asks for; the same message asks for the same run."""
+    """Return the run of a job for a message; the same message always yields the same run id."""
     slot = f"{MESSAGE}:{message.position}"
     extras = {
         "action": "run", SLOT: slot, "requested_by": this_worker(), "workflow": flow, MESSAGE: message.to_dict(),
@@ -62,14 +62,14 @@ def requested_by(message: Message, job: str, flow: str) -> RunRecord:
 
 
 def heads_of(flow: Workflow, jobs: Iterable[Job]) -> list[str]:
-    """Return the jobs of a workflow that wait for no other of its jobs: those that its messages fire."""
+    """Return the jobs of a workflow without upstreams inside it: those that its messages fire."""
     known = {job.name: job for job in jobs}
     return [name for name in flow.jobs if name in known and not set(known[name].depends_on) & (set(flow.jobs) - {name})]
 
 
 @dataclass
 class MessageTrigger:
-    """Listens for one workflow, in a thread of its own: a broker that does not answer holds up no schedule."""
+    """A listener for one workflow, in a separate thread: an unresponsive broker delays no schedule."""
 
     flow: Workflow
     heads: Sequence[str]
@@ -82,16 +82,16 @@ class MessageTrigger:
     _thread: threading.Thread | None = None
 
     def start(self) -> None:
-        """Begin."""
+        """Start the listener thread."""
         self._thread = threading.Thread(target=self._work, name=f"listen-{self.flow.name}", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the messages at hand."""
+        """Make the thread stop after the received messages are processed."""
         self._stopping.set()
 
     def join(self, seconds: float) -> None:
-        """Wait until it has stopped."""
+        """Wait up to so many seconds until the thread has stopped."""
         if self._thread is not None:
             self._thread.join(seconds)
 
@@ -100,7 +100,7 @@ class MessageTrigger:
         while not self._stopping.is_set():
             try:
                 self._listen()
-            except LeaseLost:  # the next leader gets what was not confirmed
+            except LeaseLost:  # the next leader receives the unconfirmed messages
                 return
             except Exception as error:
                 told = mask(str(getattr(error, "what", error)))
@@ -132,7 +132,7 @@ class MessageTrigger:
 
 
 class Listening:
-    """Everything that a leader listens to."""
+    """The listeners of a leader for all workflows with a broker source."""
 
     def __init__(self, flows: Iterable[Workflow], jobs: Sequence[Job], run_log: RunLog, hear: Hear) -> None:
         self._flows = [(flow, heads_of(flow, jobs)) for flow in flows if isinstance(flow.on_message, Source)]
@@ -141,7 +141,7 @@ class Listening:
         self._news = threading.Event()
 
     def start(self, leader: str) -> None:
-        """Listen in the name of a leader."""
+        """Start listening under the leader's token."""
         self.stop()
         self._triggers = [
             MessageTrigger(flow, heads, self._run_log, leader, self._hear, self._news) for flow, heads in self._flows
@@ -150,7 +150,7 @@ class Listening:
             trigger.start()
 
     def stop(self, seconds: float = 0.0) -> None:
-        """Stop listening; with a time, wait so long for messages at hand to be confirmed."""
+        """Stop listening; wait up to so many seconds for each listener to confirm its received messages."""
         for trigger in self._triggers:
             trigger.stop()
         for trigger in self._triggers:
@@ -158,14 +158,14 @@ class Listening:
         self._triggers = []
 
     def has_news(self) -> bool:
-        """Return whether a run was asked for since this was asked last."""
+        """Return whether a run was requested since the last call."""
         has_news = self._news.is_set()
         self._news.clear()
         return has_news
 
 
 def check_sources(flows: Iterable[Workflow]) -> None:
-    """Refuse, before anything is scheduled, workflows whose source cannot be listened to or is not known."""
+    """Raise, before anything is scheduled, for a workflow whose source is unknown or cannot be listened to."""
     for flow in flows:
         if isinstance(flow.on_message, Source):
             try:

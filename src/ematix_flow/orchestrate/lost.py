@@ -1,4 +1,4 @@
-"""Runs whose worker has gone without a word: they are failed attempts, and their jobs are free again."""
+"""Runs whose worker ended without a result: they become failed attempts, and their jobs may run again."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WORKER_GONE = "its worker ended without a word"
 
 
 def lost_runs(run_log: RunLog, policies: Mapping[str, RetryPolicy]) -> list[tuple[RunRecord, AttemptState]]:
-    """Close the records of runs that nobody carries out any more, and count them as failed attempts."""
+    """Close the records of runs whose worker is gone, count them as failed attempts, and return them."""
     found = []
     for name, record in run_log.latest_runs().items():
-        if record.extras.get("backfill"):  # the ledger knows its window, and gives it to whoever goes on
+        if record.extras.get("backfill"):  # the ledger holds its window, and another worker can claim it
             continue
         if record.status != "running" or name not in policies or not _is_gone(run_log, record):
             continue
@@ -39,12 +39,12 @@ def lost_runs(run_log: RunLog, policies: Mapping[str, RetryPolicy]) -> list[tupl
 
 
 def _is_gone(run_log: RunLog, record: RunRecord) -> bool:
-    """A worker of this machine is looked for; of any other, its lease tells: it holds one while it works."""
+    """Return whether the worker is gone: checked by process on this machine, by its lease on any other."""
     worker = str(record.extras.get("worker") or "")
     if worker and is_dead(worker):
         return True
     if worker.partition(":")[0] == this_worker().partition(":")[0] or record.extras.get("backfill"):
-        return False  # it lives; and a window of the past is held in the ledger, not by a lease
+        return False  # it is alive; and a past window is held in the ledger, not by a lease
     claim = run_log.claim(record.pipeline, this_worker(), 30)
     if claim.token is None:
         return False

@@ -1,4 +1,4 @@
-"""Messages that fire workflows: a name in the run log, and when it was last sent."""
+"""Messages that fire workflows: a name in the run log, with the time of its last sending."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ematix_flow.runlog.protocol import RunLog
 
 
 def message(name: str) -> str:
-    """What a message is called among everything that can succeed."""
+    """Return the name of a message among the names that can succeed."""
     return f"message:{name}"
 
 
 def listeners(name: str) -> list[str]:
-    """The workflows that wait for this message; an UnknownName when none does."""
+    """Return the workflows that wait for this message; raise an UnknownName if there is none."""
     known = {flow.on_message for flow in workflows().values() if isinstance(flow.on_message, str)}
     if name not in known:
         raise UnknownName(f"no workflow has on_message={name!r}", hint=did_you_mean(name, known) if known else None)
@@ -23,5 +23,5 @@ def listeners(name: str) -> list[str]:
 
 
 def send(run_log: RunLog, name: str) -> None:
-    """Fire every workflow that waits for it, at the next look; messages that come before that count as one."""
+    """Fire every workflow that waits for the message in the next polling cycle; messages until then count as one."""
     run_log.record_run(message(name), clock_now(), True)

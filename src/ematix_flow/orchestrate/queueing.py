@@ -1,7 +1,7 @@
-"""Puts what is due into the queue: a slot is taken once and for all, and stands there as a requested run.
+"""Queue the due jobs: each slot is taken once and recorded as a requested run.
 
-Whoever finds a requested run may carry it out; the run log lets exactly one do so. A process that dies in between
-leaves a slot without a run, which the next one finds and asks for again under the same id.
+Any process may execute a requested run; the run log lets exactly one take it. A process that dies in between leaves a
+slot without a run; the next process finds that slot and requests the run under the same id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SLOT = "slot"
 
 @dataclass(frozen=True)
 class Ticked:
-    """What one look at the clock found."""
+    """The fired and skipped jobs of one polling cycle."""
 
     fired: tuple[Fire, ...] = ()
     skipped: tuple[Skip, ...] = ()
@@ -32,7 +32,7 @@ class Ticked:
 
 @dataclass(frozen=True)
 class Queueing:
-    """Decides and asks; `leader` is the token that has to hold while it does."""
+    """The queue of due jobs; `leader` is the leader token that must be valid for its writes."""
 
     jobs: Sequence[Job]
     run_log: RunLog
@@ -41,7 +41,7 @@ class Queueing:
     say: Callable[[str], None] = lambda _: None
 
     def tick(self, now: datetime, *, interval: float | None = None, leave: Container[str] = ()) -> Ticked:
-        """Ask for everything that is due and can run, but for the jobs that are to be left alone."""
+        """Request a run of every due job that can run, except the jobs in `leave`."""
         known = known_by(self.run_log, self.jobs)
         decisions = decide(self.jobs, known, now=now, interval=interval or self.interval)
         due = [item for item in decisions if isinstance(item, Fire) and item.name not in leave]
@@ -52,7 +52,7 @@ class Queueing:
         return Ticked(tuple(fired), tuple(skipped))
 
     def recover(self) -> list[str]:
-        """Ask again for slots whose run never came to be; the names of their jobs."""
+        """Request the missing runs of slots that were taken without one; return the names of their jobs."""
         newest = {record.run_id for record in self.run_log.latest_runs().values()}
         names = {job.name for job in self.jobs}
         found = [slot for kind in (CRON, RETRY, AFTER) for slot in self.run_log.last_slots(kind).values()]
@@ -67,7 +67,7 @@ class Queueing:
         ]
 
     def _repeated(self, record: RunRecord) -> RunRecord:
-        """A run that is tried again is about the same message as the one that failed."""
+        """Copy the message and workflow of the failed run into its retry."""
         if record.attempt == 1:
             return record
         failed = self.run_log.latest_runs().get(record.pipeline)
@@ -78,7 +78,7 @@ class Queueing:
         slot = Slot(fire.name, fire.slot, clock_now(), this_worker(), str(uuid.uuid4()))
         if not self.run_log.take_slot(
             fire.name, fire.slot, slot.worker_id, leader=self.leader, run_id=slot.run_id
-        ):  # somebody else was quicker
+        ):  # another process was first
             return False
         if fire.clears_attempts:
             self.run_log.clear_attempt_state(fire.name)
@@ -87,7 +87,7 @@ class Queueing:
         return True
 
     def _wait(self, item: Skip, known: Known) -> None:
-        """A slot that waits stays due after its window has passed; that is said once."""
+        """Record, once, that a cron slot waits: it stays due after its interval has passed."""
         if item.waits_for is None or not item.waits_for.startswith(CRON):
             return
         if known.waiting.get(item.name) != item.waits_for:

@@ -1,7 +1,7 @@
-"""The scheduler: one of several leads, asks for what is due and hands it out; the others wait to take over.
+"""The scheduler: one of several processes leads, requests due runs and dispatches them; the others are on standby.
 
-Only the run log is shared. The leader's lease has a fencing token that every slot is taken with, so that a leader who
-was stopped and wakes up can no longer fire; a run that was asked for is taken by exactly one worker.
+Only the run log is shared. The leader's lease has a fencing token with which every slot is taken, so that a paused and
+resumed ex-leader can no longer fire; a requested run is taken by exactly one worker.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _LOOKS_A_SECOND = 5
 _CLOCK_MAY_DRIFT = 30.0
 _MINUTE = 60.0
 _LAST_MESSAGES = 10.0
-"""How long messages at hand may take to be confirmed when a scheduler ends."""
+"""The maximum seconds for received messages to be confirmed when a scheduler ends."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How a scheduler works."""
+    """The settings of a scheduler; times are in seconds."""
 
     poll_interval: float = 10.0
     lease_seconds: int = 300
@@ -51,11 +51,11 @@ class Settings:
 
 
 Hear = Callable[[str, str, str], None]
-"""Hears what happens: its kind, the job, a text, which for runs that ended or were lost is the run's id."""
+"""Called with the kind of event, the job, and a text: the run id for runs that ended or were lost."""
 
 
 class Scheduler:
-    """One process of possibly several."""
+    """One scheduler process of possibly several."""
 
     def __init__(self, jobs: Sequence[Job], run_log: RunLog, executor: Executor,
                  spec_of: Callable[[RunRecord], DispatchSpec], *, settings: Settings, group: str = "",
@@ -81,7 +81,7 @@ class Scheduler:
         self._skipped: dict[str, str] = {}
 
     def run(self, *, max_iterations: int | None = None, sleep: Callable[[float], None] | None = None) -> None:
-        """Tick until told to stop; an error of one tick is told, and the next one tries again."""
+        """Run polling cycles until stopped; report an error of one cycle and continue with the next."""
         done = 0
         while not self._stopping.is_set() and (max_iterations is None or done < max_iterations):
             try:
@@ -96,11 +96,11 @@ class Scheduler:
         self.close()
 
     def stop(self) -> None:
-        """End after the tick that is under way."""
+        """End after the current polling cycle."""
         self._stopping.set()
 
     def tick(self) -> bool:
-        """One look at the clock; False while somebody else leads."""
+        """Run one polling cycle; return False while another scheduler leads."""
         if not self._leads():
             return False
         now, interval = self._window()
@@ -120,15 +120,15 @@ class Scheduler:
         return True
 
     def close(self) -> None:
-        """Leadership goes to whoever waits for it; runs that would die with this process are waited for."""
+        """Release the leadership and wait for runs that would end with this process."""
         self._listening.stop(_LAST_MESSAGES)
         token, self._token = self._token, None
         if token is not None:
             try:
                 self.run_log.release(token)
-            except FlowError as error:  # it runs out by itself
+            except FlowError as error:  # the lease expires by itself
                 self.hear("tick_error", ITSELF, error.what)
-        close = getattr(self.executor, "close", None)  # an executor of the user's own may have nothing to close
+        close = getattr(self.executor, "close", None)  # a user-defined executor may have no close()
         if close is not None:
             close(wait=True)
 
@@ -160,7 +160,7 @@ class Scheduler:
         self.hear("standby", ITSELF, reason)
 
     def _window(self) -> tuple[datetime, float]:
-        """Now, and how far back slots count: to the last look at least, however long a tick took."""
+        """Return the current time, and the seconds for which past slots count: at least those since the last cycle."""
         now, passed = self.clock(), time.monotonic()
         interval = self.settings.interval
         if self._last is not None:
@@ -172,8 +172,8 @@ class Scheduler:
         return now, interval
 
     def _wait(self, seconds: float) -> None:
-        """Until the next multiple of the interval on the clock, so that slots fire on time; less when a worker ends."""
-        rest = self.clock().timestamp() % seconds if seconds else 0.0  # without an interval: look again at once
+        """Wait until the next multiple of the interval, or until a worker ends or a message requests a run."""
+        rest = self.clock().timestamp() % seconds if seconds else 0.0  # no interval: no wait
         until = time.monotonic() + seconds - rest
         while time.monotonic() < until and not self._stopping.wait(1 / _LOOKS_A_SECOND):
             if self._workers.has_news() or self._listening.has_news():

@@ -1,4 +1,4 @@
-"""How a job stands after one of its runs: healthy, to be tried again, or given up."""
+"""The state of a job after one of its runs: healthy, to be retried, or given up."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ematix_flow.runlog.records import AttemptState
 def settle(
     run_log: RunLog, name: str, policy: RetryPolicy, *, attempt: int, error: BaseException | None, at: datetime
 ) -> AttemptState | None:
-    """Remember the outcome of an attempt; None when it went well."""
+    """Record the outcome of an attempt; return its state, or None after a success."""
     if error is None:
         run_log.clear_attempt_state(name)
         return None
@@ -23,6 +23,6 @@ def settle(
 
 
 def gives_up(policy: RetryPolicy, attempt: int, error: BaseException) -> bool:
-    """Whether nothing but a new slot or a person brings the job back; a job without a policy never had to give up."""
+    """Return whether only a new slot or a user restarts the job; a job without an explicit policy never gives up."""
     heals = not isinstance(error, FlowError) or error.retryable
     return policy.explicit and (attempt >= policy.max_attempts or not heals)

@@ -1,4 +1,4 @@
-"""How each pipeline is doing, as data and as the cells of a table."""
+"""The status of each pipeline, as data and as table cells."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HEADER = ("NAME", "SCHEDULE", "NEXT DUE", "LAST RUN", "OUTCOME", "RETRY", "LAG",
 
 
 def status_snapshot(run_log: RunLog) -> list[dict[str, Any]]:
-    """Every pipeline by name: its last run, its next due time and retry, its lag and freshness, ready for JSON."""
+    """Return every pipeline by name: its last run, next due time, next retry, lag and freshness, ready for JSON."""
     runs, attempts, newest = run_log.last_runs(), run_log.attempt_states(), run_log.latest_runs()
     paused, succeeded, slas = run_log.paused(), last_success_in(run_log), registered_slas()
     found = []
@@ -73,7 +73,7 @@ def _retry_at(spec: PipelineSpec, attempts: AttemptState | None) -> datetime | N
 
 
 def _next_due(spec: PipelineSpec) -> datetime | None:
-    """When the schedule fires next; None for one that cannot be read."""
+    """Return the next fire time; None for an invalid schedule."""
     try:
         return next_fire(str(spec.schedule), now(), zone=spec.timezone)
     except BadSchedule:
@@ -81,7 +81,7 @@ def _next_due(spec: PipelineSpec) -> datetime | None:
 
 
 def status_rows(snapshot: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
-    """The cells of a table for people, below `HEADER`."""
+    """Return the cells of a table below `HEADER`."""
     return [_row(entry) for entry in snapshot]
 
 

@@ -1,4 +1,4 @@
-"""What people ask of streams: to stop, between two batches."""
+"""Requests of users to streams: stop between two batches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ PATIENCE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Stopped:
-    """A stream that was asked to stop, as it stood afterwards; None when it did not run."""
+    """The result of a stop request: the stream status afterwards, or None if the stream was not running."""
 
     standing: Standing | None
     how: str = ""
 
 
 def stop(run_log: RunLog, name: str, *, seconds: float = PATIENCE_SECONDS) -> Stopped:
-    """Ask the process that runs the stream, and wait until it has ended: its batch is let through, no other begins."""
+    """Request a stop and wait until the running batch and the stream have ended; raise a RunFailed after a timeout."""
     record = running(run_log, name)
     if record is None:
         return Stopped(None)

@@ -1,4 +1,4 @@
-"""When a tree of names is satisfied, and by which moment."""
+"""Evaluation of triggers: whether and when a tree of names is satisfied."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from ematix_flow.declare.workflow import ALL, TriggerOp
 def satisfied_at(
     trigger: TriggerOp | str, succeeded: Mapping[str, datetime], *, since: datetime | None
 ) -> datetime | None:
-    """The moment at which successes later than `since` satisfied the trigger; None when they do not yet.
+    """Return the moment at which successes later than `since` satisfied the trigger; None if they do not yet.
 
-    For all of several the last success decides, for any of them the first one.
+    For all of several names the last success decides, for any of them the first one.
     """
     if isinstance(trigger, str):
         at = succeeded.get(trigger)

@@ -1,4 +1,4 @@
-"""Which pipelines read by windows, and how their windows may be loaded: side by side, or one after the other."""
+"""The window policy: which pipelines read by windows, and whether these may be loaded in parallel or only in turn."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ematix_flow.foundation.errors import PlanError
 
 @dataclass(frozen=True)
 class Manner:
-    """How windows of a pipeline are loaded, and why; in order means that a failed one stops those after it."""
+    """How a pipeline's windows are loaded, and why; `in_order`: a failed window stops all later ones."""
 
     side_by_side: bool = True
     in_order: bool = False
@@ -28,7 +28,7 @@ class Manner:
 
 
 def manner_of(spec: PipelineSpec) -> Manner:
-    """What its strategies and targets allow."""
+    """Return the policy that the pipeline's strategies and targets allow."""
     if not spec.loads:
         return Manner(False, False, "a plain function gets one window at a time")
     found = [_manner(load) for load in spec.loads]
@@ -52,7 +52,7 @@ def _manner(load: LoadSpec) -> Manner:
 
 
 def require_windowed(spec: PipelineSpec) -> None:
-    """A PlanError for a pipeline whose windows cannot be loaded one by one."""
+    """Raise a PlanError for a pipeline whose windows cannot be loaded one by one."""
     check_windowed(spec)
     if any(isinstance(load.strategy, Truncate) for load in spec.loads):
         raise PlanError(
@@ -65,12 +65,12 @@ def require_windowed(spec: PipelineSpec) -> None:
 
 
 def _has_no_window(spec: PipelineSpec) -> bool:
-    """Whether it is certain, without doing any of its work, that the pipeline asks for no window."""
+    """Return whether the pipeline certainly uses no window; calls its function only if that has no parameters."""
     function = spec.function
     if not spec.loads or (spec.source_table is not None and returns_nothing(function)):
         return True
     if not positional_parameters(function):
-        with suppress(Exception):  # what is wrong with it is told when it runs
+        with suppress(Exception):  # the run itself reports the error
             answer = function()
             return not marks_in(str(getattr(answer, "query", answer)))
         return False
@@ -79,7 +79,7 @@ def _has_no_window(spec: PipelineSpec) -> bool:
 
 
 def _texts(function: Callable[..., Any]) -> Iterator[str]:
-    """Texts that a function writes, and those it knows by name."""
+    """Yield the string constants of a function, and the global strings that it refers to by name."""
     code = getattr(function, "__code__", None)
     if code is None:
         return

@@ -1,4 +1,4 @@
-"""What people ask for: again, from a step, not now, no more. The command line and the page call the same functions."""
+"""User requests: retry, restart, resume, pause, cancel. The command line and the web page call the same functions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ STOPPED, ASKED, NEVER_BEGUN = "stopped", "asked", "never begun"
 
 
 def somebody() -> str:
-    """Who asks, for the record."""
+    """Return the name of the requesting user, or the worker id if there is no user name."""
     with suppress(KeyError, OSError):
         return getpass.getuser()
     return this_worker()
@@ -27,27 +27,27 @@ def somebody() -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """A run that somebody asks for."""
+    """A requested run."""
 
     run_id: str
     pipeline: str
 
 
 def retry(run_log: RunLog, name: str) -> Asked:
-    """Try a job again whatever failed before."""
+    """Request another attempt of a job, and clear its earlier failures."""
     run_log.clear_attempt_state(name)
     return _enqueued(run_log, Action("retry", name, by=somebody()))
 
 
 def restart(run_log: RunLog, run_id: str, *, from_step: str | None = None) -> Asked:
-    """That run again, from a step, or from the one it failed at."""
+    """Request that run again, from the given step, or from the one at which it failed."""
     prior = _ended(run_log, run_id)
     step = from_step or prior.failed_step
     return _enqueued(run_log, Action("restart", prior.pipeline, prior.run_id, step, by=somebody()))
 
 
 def resume(run_log: RunLog, run_id: str) -> Asked:
-    """Go on where that run ended: its load from the last watermark that was committed, or its transforms."""
+    """Request a continuation of that run: its load from the last committed watermark, or its transforms."""
     prior = _ended(run_log, run_id)
     if prior.status == "succeeded":
         raise DeclarationError(
@@ -58,25 +58,25 @@ def resume(run_log: RunLog, run_id: str) -> Asked:
 
 
 def pause(run_log: RunLog, name: str) -> None:
-    """Do not fire it until somebody says so."""
+    """Stop firing the job until it is unpaused."""
     run_log.set_paused(name, True, somebody())
 
 
 def unpause(run_log: RunLog, name: str) -> None:
-    """Fire it again."""
+    """Allow the job to fire again."""
     run_log.set_paused(name, False, somebody())
 
 
 @dataclass(frozen=True)
 class Cancelled:
-    """What became of a wish to stop a run."""
+    """The result of a request to stop a run."""
 
     record: RunRecord
     how: str
 
 
 def cancel(run_log: RunLog, run_id: str) -> Cancelled:
-    """A run that waits is taken out of the queue; one of a process here is stopped; others are asked to stop."""
+    """Withdraw a waiting run, stop one of a process on this machine, or else record a cancel request for its worker."""
     record = _known(run_log, run_id)
     if record.status in FINISHED:
         raise DeclarationError(f"run {record.run_id[:8]} has ended: {record.status}", hint="see: flow runs list")
@@ -96,7 +96,7 @@ def _enqueued(run_log: RunLog, action: Action) -> Asked:
 
 
 def _is_shared(record: RunRecord) -> bool:
-    """Whether other runs live in the same process."""
+    """Return whether other runs share the process."""
     return bool(record.extras.get("inprocess"))
 
 

@@ -1,4 +1,4 @@
-"""Carries out one requested run: takes it, runs it, remembers how the job stands after it."""
+"""Execution of one requested run: look it up, run it, record the resulting state of its job."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _R = TypeVar("_R")
 
 
 def requested_run(run_log: RunLog, run_id: str, spec: PipelineSpec) -> RunRecord:
-    """The run that was asked for; an UnknownName when there is none of this pipeline."""
+    """Return the requested run; raise an UnknownName if this pipeline has none with that id."""
     found = run_log.get_run(run_id)
     if found is None or found.pipeline != spec.name:
         raise UnknownName(f"nobody asked for a run {run_id} of {spec.name}", hint="see them: flow runs list")
@@ -29,7 +29,7 @@ def requested_run(run_log: RunLog, run_id: str, spec: PipelineSpec) -> RunRecord
 def carry_out(
     record: RunRecord, spec: PipelineSpec, run_log: RunLog, work: Callable[[], _R], *, now: datetime | None = None
 ) -> _R:
-    """Run it and settle its job; a run that somebody else has, or that was stopped, says nothing about the job."""
+    """Call `work` and record its outcome, unless the run is held elsewhere, lost its lease or was cancelled."""
     try:
         done = work()
     except (LeaseHeld, LeaseLost, RunCancelled):

@@ -1,1 +1,1 @@
-"""Decides what will be done from declarations and inspected state; changes nothing."""
+"""Planning: derives the work from declarations and inspected state; changes nothing."""

@@ -1,4 +1,4 @@
-"""Compares a table with its declaration and says which steps close the gap."""
+"""Compares a table with its declaration and plans the steps that remove the differences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ StoredType = Callable[[TargetShape, Column], "ColumnType | None"]
 
 
 def plan_ddl(shape: TargetShape, state: TableState | None, stored_type: StoredType) -> DdlPlan:
-    """What is created, added or widened by itself, and what is drift."""
+    """Return the steps that are applied automatically (create, add, widen) and the differences that are drift."""
     if state is None:
         return DdlPlan((CreateTable(shape.table),))
     there = {column.name: column for column in state.columns}
@@ -84,7 +84,7 @@ def _extra(column: ColumnState) -> Difference:
 def settle_drift(
     plan: DdlPlan, policy: str, *, table: str, where: Location | None
 ) -> tuple[tuple[DdlStep, ...], tuple[str, ...]]:
-    """The steps to carry out and the warnings to give under a policy; refuses what the policy does not allow."""
+    """Return the steps to execute and the warnings under a policy; raise `DriftError` where the policy forbids them."""
     if not plan.drift:
         return plan.steps, ()
     if policy == "evolve":
@@ -103,7 +103,7 @@ def settle_drift(
 
 
 def with_unique(plan: DdlPlan, shape: TargetShape, planner: object) -> DdlPlan:
-    """The plan with UNIQUE constraints that were dropped or added outside, where the system has such."""
+    """Return the plan with added or dropped UNIQUE constraints as harmless drift, where the system reports them."""
     ask = getattr(planner, "unique_groups", None)
     if ask is None:
         return plan
@@ -114,7 +114,7 @@ def with_unique(plan: DdlPlan, shape: TargetShape, planner: object) -> DdlPlan:
 
 
 def differs(table: str, differences: list[str], *, where: Location | None) -> DriftError:
-    """The error of a table that is not as declared, where nothing may be changed."""
+    """Return the error for a table that differs from its declaration and must not be changed."""
     found = [Difference(text) for text in differences]
     return _drift_error(table, found, where, 'change it with on_drift="evolve", or declare what is there')
 

@@ -1,4 +1,4 @@
-"""Chooses what carries the rows of a load: Arrow batches from driver to driver, or Spark's own rows."""
+"""Chooses the format of the rows of a load: Arrow batches from driver library to driver library, or Spark rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SMALL_ROWS = 200_000
 
 @dataclass(frozen=True)
 class LaneChoice:
-    """The lane and why."""
+    """The chosen lane and the reason."""
 
     lane: str
     reason: str
@@ -36,12 +36,12 @@ def choose_lane(*, force: str | None, obstacle: str | None) -> LaneChoice:
 
 
 def is_small(estimated: int) -> bool:
-    """Whether so little is to be done that a session is better started for a short life."""
+    """Return whether the estimated rows are few enough for a short-lived session with a quick start."""
     return estimated <= SMALL_ROWS
 
 
 def shape_obstacle(given: Carried, columns: Sequence[Column]) -> str | None:
-    """The first column that only Spark can bring into its declared type."""
+    """Return why Spark must cast a column to its declared type (first such column), None if Arrow can cast all."""
     types = dict(given)
     for column in columns:
         if column.name not in types:

@@ -1,4 +1,4 @@
-"""Chooses the way the rows take: inside the database, or through Spark."""
+"""Chooses the path of the rows: inside the database, or through Spark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CROSS_DB = "cross_db"
 
 @dataclass(frozen=True)
 class PathChoice:
-    """The path and why."""
+    """The chosen path and the reason."""
 
     path: str
     reason: str
@@ -33,7 +33,7 @@ def choose_path(
     columns: Sequence[Column],
     stored: Mapping[str, ColumnType | None],
 ) -> PathChoice:
-    """Same database, and nothing that needs Spark: INSERT … SELECT inside it."""
+    """Choose the path inside the database where possible; raise `PlanError` if the forced path is not possible."""
     reason = obstacle or (None if same_system else "source and target are different systems")
     if reason is None:
         reason = cast_obstacle(source, columns, stored)
@@ -51,10 +51,7 @@ def choose_path(
 def cast_obstacle(
     source: Sequence[SourceColumn], columns: Sequence[Column], stored: Mapping[str, ColumnType | None]
 ) -> str | None:
-    """Databases cast each in its own way; only conversions that all do alike stay inside.
-
-    `stored` is what the system makes of a declared type: one that arrives as just that needs no cast at all.
-    """
+    """Return why a column needs a cast, None if every source type is the stored one or converts alike everywhere."""
     given = {column.name: column for column in source}
     for column in columns:
         found = given.get(column.name)
@@ -81,7 +78,7 @@ def _assigns_alike(given: ColumnType | None, wanted: ColumnType) -> bool:
 def require_columns(
     available: Sequence[str], columns: Sequence[Column], *, derived: set[str], table: str, where: Location | None
 ) -> None:
-    """The source gives every declared column by name."""
+    """Raise `MissingColumn` unless the source provides every declared column by name."""
     for column in columns:
         if column.name not in available and column.name not in derived:
             raise MissingColumn(

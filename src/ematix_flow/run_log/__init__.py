@@ -1,4 +1,4 @@
-"""The run log: what has run, what is running, and who may run it."""
+"""The run log: run records, the schedule, and the leases that let one process run a pipeline."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +60,7 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> Any:
-    # Each needs a package of its own, which only those who use it have.
+    # Each needs an optional package.
     if name in _LAZY:
         from importlib import import_module
 

@@ -1,4 +1,4 @@
-"""The history of runs, and what people ask for."""
+"""The history of runs, and the requests of users."""
 
 from ematix_flow.runlog.memory import InMemoryRunHistory
 from ematix_flow.runlog.protocol import RunHistoryStore

@@ -1,4 +1,4 @@
-"""The run log in this process's memory."""
+"""The run log in the memory of this process."""
 
 from ematix_flow.runlog.memory import InMemoryRunLog
 

@@ -1,4 +1,4 @@
-"""What every run log offers."""
+"""The interface of every run log."""
 
 from ematix_flow.runlog.protocol import ClaimResult, ExpiredClaim, RunLog
 

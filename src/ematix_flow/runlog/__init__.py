@@ -1,4 +1,4 @@
-"""What has run, what is running, and who may run it: the run log and its stores."""
+"""The run log and its stores: run records, the schedule, and the leases that let one process run a pipeline."""
 
 from ematix_flow.runlog.agenda import Action, Interval, Pause, Slot
 from ematix_flow.runlog.default import default_address, default_run_log

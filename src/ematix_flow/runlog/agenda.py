@@ -1,4 +1,4 @@
-"""What is to be done and who does it: fired slots, pauses, queued actions, intervals."""
+"""The records of the schedule store: fired slots, pauses, queued actions and data intervals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ematix_flow.runlog.records import RunRecord, from_text, in_utc, storable, t
 from ematix_flow.runlog.worker import is_dead
 
 INTERVAL_STATUSES = ("planned", "running", "done", "failed")
-# Each of these becomes a run under the action's own id; the others are about a run that is there already.
+# Each of these becomes a run under the action's own id; the others refer to an existing run.
 STARTING = ("run", "rerun", "restart", "resume", "retry")
 ACTIONS = (*STARTING, "cancel")
 CRON = "cron"
@@ -22,7 +22,7 @@ CRON = "cron"
 
 @dataclass(frozen=True)
 class Slot:
-    """A slot that was fired: which one, when and by whom.
+    """A fired slot: its name, its time and its worker.
 
     >>> Slot("load_orders", "cron:2026-11-16T03:00:00Z", datetime(2026, 11, 16, 3), "host:1:0").kind
     'cron'
@@ -33,15 +33,15 @@ class Slot:
     fired_at: datetime
     worker_id: str
     run_id: str = ""
-    """The run that was asked for when the slot was taken."""
+    """The id of the run that was requested when the slot was taken."""
 
     @property
     def kind(self) -> str:
-        """What fired it: the word before the colon."""
+        """Return the kind of trigger: the text before the colon."""
         return self.slot.partition(":")[0][:32]
 
     def to_dict(self) -> dict[str, str]:
-        """As every store keeps it."""
+        """Return the form in which every store writes it."""
         return {
             "pipeline": self.pipeline,
             "slot": self.slot,
@@ -52,20 +52,20 @@ class Slot:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> Slot:
-        """The slot behind `to_dict()`; earlier versions named no run."""
+        """Return the slot that `to_dict()` wrote; earlier versions recorded no run."""
         return cls(
             told["pipeline"], told["slot"], from_text(told["fired_at"]), told["worker_id"], told.get("run_id") or ""
         )
 
     @property
     def digest(self) -> str:
-        """A name of one width for a slot of any length."""
+        """Return a fixed-length name for a slot of any length."""
         return hashlib.sha256(self.slot.encode()).hexdigest()
 
 
 @dataclass(frozen=True)
 class Pause:
-    """A pipeline or workflow that shall not be fired until somebody says so."""
+    """A pipeline or workflow that is not fired until it is unpaused."""
 
     name: str
     at: datetime
@@ -74,7 +74,7 @@ class Pause:
 
 @dataclass(frozen=True)
 class Action:
-    """What somebody asks for; `run_id` is the run it is about, `arguments` is anything that JSON can hold."""
+    """A request of a user; `run_id` is the run that it refers to, `arguments` must be JSON serialisable."""
 
     kind: str
     pipeline: str
@@ -89,11 +89,11 @@ class Action:
 
     @property
     def starts_a_run(self) -> bool:
-        """Whether it becomes a run of its own."""
+        """Return whether the action becomes a run of its own."""
         return self.kind in STARTING
 
     def to_record(self, run_id: str, at: datetime) -> RunRecord:
-        """The requested run that stands for it in the history."""
+        """Return the record that represents the action in the run log, with the status requested."""
         told = {
             "action": self.kind,
             "prior_run_id": self.run_id,
@@ -107,7 +107,7 @@ class Action:
 
     @classmethod
     def of(cls, record: RunRecord) -> Action:
-        """What a requested run asks for; one that does not say is to be run."""
+        """Return the action of a requested run; without a recorded kind it is `run`."""
         extras = record.extras
         return cls(
             kind=str(extras.get("action") or "run"),
@@ -121,9 +121,9 @@ class Action:
 
 @dataclass(frozen=True)
 class Interval:
-    """A stretch of data time and how its load stands; the store counts the attempts.
+    """An interval of data time and the status of its load; the store counts the attempts.
 
-    A result that names its worker counts only while that worker still has the interval; one that names none always does.
+    A result with a worker id is accepted only while that worker holds the interval; one without is always accepted.
     """
 
     start: datetime
@@ -149,13 +149,13 @@ class Interval:
             object.__setattr__(self, "error", storable(self.error))
 
     def is_held(self, moment: datetime) -> bool:
-        """Whether somebody who may be alive works on it."""
+        """Return whether a worker that may be alive is loading it."""
         if self.status != "running" or self.expires_at is None or self.worker_id is None:
             return False
         return self.expires_at > moment and not is_dead(self.worker_id)
 
     def after(self, before: Interval | None) -> Interval | None:
-        """This interval as it is to be kept over what was known; None when what was known stays."""
+        """Return this interval as it is to replace the stored one; None if the stored one stays."""
         if before is None:
             return self
         if self.status == "planned" and before.status == "running":
@@ -167,7 +167,7 @@ class Interval:
         return replace(self, attempt=attempt, worker_id=self.worker_id or before.worker_id, expires_at=lease)
 
     def taken(self, worker_id: str, moment: datetime, lease_seconds: float) -> Interval | None:
-        """The same interval in this worker's hands; None when it is done or somebody else has it."""
+        """Return the interval as claimed by this worker; None if it is done or held by another worker."""
         if self.status == "done" or self.is_held(moment):
             return None
         expires = moment + timedelta(seconds=lease_seconds)
@@ -176,7 +176,7 @@ class Interval:
         )
 
     def renewed(self, worker_id: str, moment: datetime, lease_seconds: float) -> Interval | None:
-        """The same interval for longer; None when this worker no longer has it."""
+        """Return the interval with an extended lease; None if this worker no longer holds it."""
         if (self.status, self.worker_id) != ("running", worker_id):
             return None
         return replace(self, expires_at=moment + timedelta(seconds=lease_seconds))

@@ -119,7 +119,7 @@ def _client(container: str, account_url: str | None, credential: Any) -> Any:
 
 
 def _credential(account_url: str) -> Any:
-    """The key or the signature from the environment, else whatever identity this machine has."""
+    """Return the account key or SAS token from the environment, else the default Azure identity of this machine."""
     for variable in ("AZURE_STORAGE_KEY", "AZURE_STORAGE_SAS_TOKEN"):
         found = os.environ.get(variable)
         if found:

@@ -1,4 +1,4 @@
-"""What may become of a run's record when somebody changes it."""
+"""The possible changes of a run's record."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ematix_flow.runlog.records import RunRecord
 
 
 class Fate(Enum):
-    """What happens to a record that is not replaced."""
+    """The fate of a record that is not replaced."""
 
     KEPT = "kept"
     REMOVED = "removed"
 
 
 def closed(record: RunRecord, status: str, summary: str, error: Mapping[str, Any] | None = None) -> RunRecord:
-    """The record of a run that ends now by somebody else's word."""
+    """Return the record of a run that another process ends now."""
     extras = {**record.extras, "error": dict(error)} if error is not None else record.extras
     return replace(record, status=status, finished_at=now(), error_summary=summary, extras=extras)
 

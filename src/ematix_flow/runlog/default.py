@@ -1,4 +1,4 @@
-"""The run log that is used when nobody names one."""
+"""The run log that is used when the user names none."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _unreachable_until: dict[str, float] = {}
 
 
 def default_address() -> str:
-    """EMATIX_FLOW_RUN_LOG_URL, else EMATIX_FLOW_RUN_LOG_PATH, else a file in the user's home."""
+    """Return EMATIX_FLOW_RUN_LOG_URL, else EMATIX_FLOW_RUN_LOG_PATH, else a file in the user's home."""
     own = str(Path.home() / ".ematix-flow" / "run_log.db")
     return os.environ.get(URL_VARIABLE) or os.environ.get(PATH_VARIABLE) or own
 
 
 def default_run_log() -> RunLog | None:
-    """The run log at the default address; when it cannot be opened, a warning and None: the work matters more."""
+    """Return the run log at the default address; if it cannot be opened, warn and return None, so that runs go on."""
     address = default_address()
     if address not in _open:
         if time.monotonic() < _unreachable_until.get(address, 0.0):
-            return None  # said before; a program with many runs shall not wait for each of them
+            return None  # warned already; a program with many runs must not wait for a timeout in each
         try:
             _open[address] = from_url(address)
         except FlowError as error:

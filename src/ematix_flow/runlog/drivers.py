@@ -13,7 +13,7 @@ CONNECT_SECONDS = 5
 
 
 def driver(module: str, *, package: str, extra: str) -> Any:
-    """The module; a sentence with the extra that brings it when it is not installed."""
+    """Return the imported module; raise a MissingDriver that names the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
@@ -23,7 +23,7 @@ def driver(module: str, *, package: str, extra: str) -> Any:
 
 
 def plain_name(name: str, *, what: str) -> str:
-    """A schema or a prefix, which becomes part of every statement: letters, digits and _ only."""
+    """Return a name for use in statements; raise a ConfigError unless it has only letters, digits and _."""
     if not re.fullmatch(r"\w*", name):
         raise ConfigError(f"the run log's {what} {name!r} is not a plain name", hint="use letters, digits and _")
     return name

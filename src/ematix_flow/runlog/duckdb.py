@@ -1,4 +1,4 @@
-"""The run log in one DuckDB file: opened for a moment at a time, because one process at a time may have it open."""
+"""The run log in one DuckDB file: opened only briefly, because DuckDB lets one process at a time open it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class _DuckDBDialect(Dialect):
         self.keeps_open = path == MEMORY
         self.per_process = path != MEMORY
         if not self.keeps_open:
-            # Two transactions of one process on one file would give each other up.
+            # Two transactions of one process on one file would make each other fail.
             self.lock = _locks.setdefault(os.path.realpath(path), threading.RLock())
 
     def connect(self) -> Any:
@@ -56,7 +56,7 @@ class _DuckDBDialect(Dialect):
         raw.executemany(sql, [list(row) for row in rows])
 
     def create_index(self, session: Session, name: str, table: str, columns: str) -> None:
-        """None: a column is read quickly without one, and DuckDB replaces no row whose indexed columns change."""
+        """Do nothing: columns are read fast without an index, and DuckDB cannot update indexed columns of a row."""
 
     def is_conflict(self, error: BaseException) -> bool:
         return isinstance(error, self._duckdb.TransactionException)
@@ -69,7 +69,7 @@ class _DuckDBDialect(Dialect):
 
 
 class DuckDBRunLog(SqlRunLog):
-    """A run log in the DuckDB file at `path`, made when it is not there; `:memory:` lives as long as this object."""
+    """A run log in the DuckDB file at `path`, created if missing; `:memory:` exists as long as this object."""
 
     def __init__(self, path: str | os.PathLike[str], *, create_tables: bool = True) -> None:
         self._path = str(path)
@@ -77,5 +77,5 @@ class DuckDBRunLog(SqlRunLog):
 
     @property
     def path(self) -> str:
-        """The file."""
+        """Return the path of the file."""
         return self._path

@@ -1,4 +1,4 @@
-"""What SQLite, DuckDB and the file system say about a run log that is a file, in the product's words."""
+"""Translation of errors of SQLite, DuckDB and the file system about a run log file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _NO_RUN_LOG = ("not a database", "malformed", "not a valid DuckDB database")
 
 
 def translate(error: BaseException, path: str) -> FlowError:
-    """One sentence about the file, and where to go from here."""
+    """Return a FlowError that names the file, with a hint."""
     told = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
     said = told.strip().partition("\n")[0]
     number = error.errno if isinstance(error, OSError) else None

@@ -56,7 +56,7 @@ class _GcsBucket:
     def folders(self, prefix: str) -> list[str]:
         with self._translated():
             found = self._bucket().list_blobs(prefix=prefix, delimiter="/", **self._how)
-            for _ in found:  # the folders are known when all pages were seen
+            for _ in found:  # the folders are complete only after the last page
                 pass
             return sorted(found.prefixes)
 
@@ -99,7 +99,7 @@ class _GcsBucket:
 
 
 class GcsRunLog(BlobRunLog):
-    """A run log below a prefix of a bucket; without credentials of your own, Google's defaults are used."""
+    """A run log below a prefix of a bucket; without given credentials, Google's defaults are used."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ def _client(bucket: str, project: str | None, credentials: Any, endpoint: str | 
     from google.auth.exceptions import GoogleAuthError
 
     if credentials is None and endpoint is not None and endpoint.startswith("http://"):
-        credentials = auth.AnonymousCredentials()  # an emulator: nobody sends a token over plain HTTP
+        credentials = auth.AnonymousCredentials()  # an emulator: tokens are never sent over plain HTTP
         project = project or "emulator"
     try:
         return storage.Client(
@@ -130,18 +130,18 @@ def _client(bucket: str, project: str | None, credentials: Any, endpoint: str | 
             credentials=credentials,
             client_options={"api_endpoint": endpoint} if endpoint else None,
         )
-    except (GoogleAuthError, OSError) as error:  # an OSError says that no project is known
+    except (GoogleAuthError, OSError) as error:  # the library raises an OSError if no project is configured
         what = f"the run log gcs://{bucket} cannot be opened: {mask(str(error))}"
         raise PermissionDenied(what, hint=_CREDENTIALS) from error
 
 
 def _how() -> dict[str, Any]:
-    """Some seconds for everything; writing twice is harmless, because what is conditional knows its own first try."""
+    """Return short timeouts and retries; retried writes are safe, as a conditional one recognises its own first try."""
     retry = driver("google.cloud.storage.retry", package="google-cloud-storage", extra="runlog-gcs")
     return {"retry": retry.DEFAULT_RETRY.with_timeout(CONNECT_SECONDS), "timeout": _TIMEOUT}
 
 
 def _cause(error: BaseException) -> str:
-    """What was behind the last of several tries."""
+    """Return the error behind the last of several attempts."""
     inner = getattr(error, "cause", None) or error.__cause__ or error
     return str(inner)

@@ -1,4 +1,4 @@
-"""The interval ledger at work: windows planned by one at a time, and a window in this worker's hands."""
+"""The interval ledger in use: the planning lock of a pipeline, and the lease of one window."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from ematix_flow.runlog.protocol import RunLog
 from ematix_flow.runlog.worker import this_worker
 
 LEASE_SECONDS = 120.0
-_PLANNING_SECONDS = 300.0  # many windows in an object store take a while
+_PLANNING_SECONDS = 300.0  # writing many windows to an object store takes long
 _PATIENCE_SECONDS = 60.0
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def planning(run_log: RunLog, pipeline: str) -> Iterator[None]:
-    """Nobody else plans windows of this pipeline inside the block, so that no two of them overlap."""
+    """Hold the planning lock of a pipeline during the block, so that no two planned windows overlap."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         claim = run_log.claim(f"{pipeline}#windows", this_worker(), _PLANNING_SECONDS)
@@ -35,24 +35,24 @@ def planning(run_log: RunLog, pipeline: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with suppress(FlowError):  # it runs out by itself
+        with suppress(FlowError):  # the lease expires by itself
             run_log.release(claim.token)
 
 
 class Hold:
-    """One window of the ledger, kept for this worker until its load has ended."""
+    """The lease of one window, renewed by a thread until its load has ended."""
 
     def __init__(self, run_log: RunLog, pipeline: str, window: Window, *, again: str = "") -> None:
         self.window = window
         self.again = again
-        """Says which repetition of a window that was done before this is; the ledger keeps it as the run's id."""
+        """The repetition id if the window was done before; the ledger keeps it as the run id."""
         self._run_log = run_log
         self._pipeline = pipeline
         self._ended = threading.Event()
         self._beat: threading.Thread | None = None
 
     def take(self) -> bool:
-        """The right to load it; False when it is done or somebody else works on it."""
+        """Claim the window; return False if it is done or held by another worker."""
         key = (self._pipeline, self.window.start, self.window.end, this_worker(), LEASE_SECONDS)
         if not self._run_log.take_interval(*key):
             return False
@@ -61,11 +61,11 @@ class Hold:
         return True
 
     def done(self, run_id: str) -> None:
-        """It is loaded."""
+        """Record that the window is loaded."""
         self._record(Interval(self.window.start, self.window.end, "done", run_id=run_id, worker_id=this_worker()))
 
     def failed(self, error: str, run_id: str) -> None:
-        """It is not loaded, and open to anybody."""
+        """Record that the load failed; another backfill may load the window."""
         told = Interval(
             self.window.start,
             self.window.end,
@@ -82,7 +82,7 @@ class Hold:
             self._beat.join(timeout=5)
         try:
             self._run_log.record_intervals(self._pipeline, [interval])
-        except FlowError as error:  # the target has its token: the window is found loaded when it is tried again
+        except FlowError as error:  # the target has the commit token, so that a second load finds the window loaded
             _log.warning("%s; the window %s stays open in the ledger", error.what, self.window)
 
     def _renew(self) -> None:
@@ -92,7 +92,7 @@ class Hold:
                 kept = self._run_log.renew_interval(
                     self._pipeline, self.window.start, self.window.end, worker, LEASE_SECONDS
                 )
-            except Exception as exc:  # the next beat tries again; the lease outlives two missed ones
+            except Exception as exc:  # the next heartbeat tries again; the lease outlives two missed ones
                 _log.debug("renewing: %s", mask(str(exc)))
                 continue
             if not kept:

@@ -1,4 +1,4 @@
-"""The run log in this process's memory: gone when it ends."""
+"""The run log in the memory of this process, lost when it ends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ematix_flow.runlog.sqlite import SqliteDialect
 
 
 class _MemoryDialect(SqliteDialect):
-    """SQLite without a file; a forked child goes on with its copy."""
+    """SQLite without a file; a forked child continues with its own copy."""
 
     per_process = False
 
@@ -22,7 +22,7 @@ class _MemoryDialect(SqliteDialect):
 
 
 class InMemoryRunLog(SqlRunLog):
-    """A run log for tests and for one process.
+    """A run log for tests and for single processes.
 
     >>> log = InMemoryRunLog()
     >>> log.claim("load_orders", "host:1:0", 60).acquired, log.claim("load_orders", "host:2:0", 60).acquired
@@ -33,19 +33,19 @@ class InMemoryRunLog(SqlRunLog):
         super().__init__(_MemoryDialect())
 
     def close(self) -> None:
-        """Nothing is open that could be closed; what is known stays known."""
+        """Do nothing: closing the connection would lose the data."""
 
 
 class InMemoryRunHistory(InMemoryRunLog):
-    """The history alone, as tests use it."""
+    """The run history alone, for tests."""
 
     def clear(self) -> None:
-        """Forget every run."""
+        """Delete every run."""
         with self._transaction() as sql:
             sql.run("DELETE FROM $run_records")
 
     def __len__(self) -> int:
         return self.list_runs(limit=1)[1]
 
-    def __bool__(self) -> bool:  # an empty one is there all the same
+    def __bool__(self) -> bool:  # an empty history is not a missing one
         return True

@@ -52,7 +52,7 @@ class _MySQLDialect(Dialect):
 
     def __init__(self, access: Mapping[str, Any], *, label: str, table_prefix: str) -> None:
         self._pymysql = driver("pymysql", package="PyMySQL", extra="runlog-mysql")
-        # Without the package for its kind of password, PyMySQL ends in a RuntimeError.
+        # PyMySQL raises a RuntimeError if the package for an authentication method is missing.
         super().__init__(label=label, errors=(self._pymysql.MySQLError, OSError, RuntimeError))
         self._access = access
         self.prefix = self.table_prefix = plain_name(table_prefix, what="table_prefix")
@@ -91,12 +91,12 @@ class _MySQLDialect(Dialect):
         return insert(table, columns) + f" ON DUPLICATE KEY UPDATE {changed}"
 
     def add(self, table: str, columns: Sequence[str]) -> str:
-        # Not INSERT IGNORE, which would also cut a name that is too long.
+        # Not INSERT IGNORE, which would also truncate a name that is too long.
         return insert(table, columns) + f" ON DUPLICATE KEY UPDATE {columns[0]} = ${table}.{columns[0]}"
 
     @contextmanager
     def migrating(self, session: Session) -> Iterator[None]:
-        """Under a lock of the server's: here every change of a table commits by itself."""
+        """Hold a named lock of the server: in MySQL every DDL statement commits by itself."""
         got = session.one("SELECT GET_LOCK(?, ?)", _MIGRATION_LOCK, LOCK_SECONDS)
         if not got or got[0] != 1:
             raise Unreachable(f"somebody else changes the tables of the run log {self.label}", hint="try again")
@@ -130,7 +130,7 @@ class _MySQLDialect(Dialect):
 
 
 class MySQLRunLog(SqlRunLog):
-    """A run log in a MySQL or MariaDB database, by URL or by PyMySQL's own words."""
+    """A run log in a MySQL or MariaDB database, given by a URL or by PyMySQL's connection arguments."""
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ def _number(error: BaseException) -> int | None:
 
 
 def _access(url: str) -> dict[str, Any]:
-    """PyMySQL's words for a URL."""
+    """Return PyMySQL's connection arguments for a URL."""
     try:
         parts = urls.split(url)
     except urls.UrlError as error:
@@ -185,7 +185,7 @@ def _tls(params: Mapping[str, str]) -> dict[str, Any]:
     import ssl
 
     context = ssl.create_default_context(cafile=ca)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # certificates that servers make for themselves are not that strict
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # server-generated certificates fail the strict check
     context.check_hostname = mode == "verify_identity"
     context.verify_mode = ssl.CERT_NONE if mode == "required" else ssl.CERT_REQUIRED
     return {"ssl": context}

@@ -13,7 +13,7 @@ from ematix_flow.runlog.drivers import CONNECT_SECONDS, ELSEWHERE, driver, plain
 from ematix_flow.runlog.records import in_utc
 from ematix_flow.runlog.sql import Dialect, Session, SqlRunLog
 
-# Of each transaction, because a pool between us and the server may hand every one to another session.
+# Set in each transaction, because a connection pooler may route every transaction to another session.
 _BOUNDS = "; SET LOCAL statement_timeout = '10s'; SET LOCAL lock_timeout = '5s'"
 _MIGRATION_LOCK = 6_021_023_001
 _REFUSED = ("28000", "28P01", "42501", "25006")
@@ -83,7 +83,7 @@ class _PostgresDialect(Dialect):
         return ConnectionFailed(f"the run log {self.label} cannot be used: {said}", hint=ELSEWHERE)
 
     def _is_network(self, error: BaseException) -> bool:
-        """Login refusals come without a state as well; they quote the server's FATAL."""
+        """Return whether it is a network error: login errors also have no SQLSTATE, but contain the server's FATAL."""
         return isinstance(error, (self._psycopg.OperationalError, OSError)) and "FATAL" not in str(error)
 
 

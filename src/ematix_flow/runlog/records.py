@@ -1,4 +1,4 @@
-"""What the run log remembers: runs, attempts and the last outcome of each pipeline."""
+"""The records of the run log: runs, attempts and the last outcome of each pipeline."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KINDS = ("batch", "streaming", "replay")
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run of one pipeline; a known secret inside its texts is masked before anybody stores it.
+    """One run of one pipeline; known secrets in its texts are masked before it is stored.
 
     >>> from datetime import datetime, timedelta, timezone
     >>> begun = datetime(2026, 1, 31, 23, 59, tzinfo=timezone.utc)
@@ -58,13 +58,13 @@ class RunRecord:
 
     @property
     def duration_ms(self) -> int | None:
-        """How long it took; None while it has not finished."""
+        """Return the duration in milliseconds; None if the run has not finished."""
         if self.finished_at is None:
             return None
         return max(0, round((self.finished_at - self.started_at).total_seconds() * 1000))
 
     def to_summary_dict(self) -> dict[str, Any]:
-        """The line of a listing, ready for JSON."""
+        """Return the fields of a listing, ready for JSON."""
         return {
             "run_id": self.run_id,
             "pipeline": self.pipeline,
@@ -79,7 +79,7 @@ class RunRecord:
         }
 
     def to_detail_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON."""
+        """Return all fields, ready for JSON."""
         return {
             **self.to_summary_dict(),
             "failed_watermark": self.failed_watermark,
@@ -88,7 +88,7 @@ class RunRecord:
 
     @classmethod
     def from_dict(cls, told: Mapping[str, Any]) -> RunRecord:
-        """The record behind `to_detail_dict()`."""
+        """Return the record that `to_detail_dict()` wrote."""
         finished = told.get("finished_at")
         return cls(
             run_id=told["run_id"],
@@ -107,7 +107,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class AttemptState:
-    """How often a pipeline has failed in a row."""
+    """The number of consecutive failures of a pipeline."""
 
     attempt_count: int
     last_attempt_at: datetime
@@ -116,19 +116,19 @@ class AttemptState:
 
 @dataclass(frozen=True)
 class LastRun:
-    """When a pipeline ran last, and whether it went well."""
+    """The time and the outcome of a pipeline's last run."""
 
     at: datetime
     success: bool
 
 
 def in_utc(moment: datetime) -> datetime:
-    """The same instant in UTC; a time without a zone is taken as UTC."""
+    """Return the same instant in UTC; a time without a zone is taken as UTC."""
     return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)
 
 
 def to_text(moment: datetime) -> str:
-    """An instant as text of one width, so that sorting the text sorts the time.
+    """Return an instant as text of fixed width, so that sorting the text sorts the time.
 
     >>> to_text(datetime(2026, 1, 31, 23, 59))
     '2026-01-31T23:59:00.000000Z'
@@ -137,7 +137,7 @@ def to_text(moment: datetime) -> str:
 
 
 def from_text(text: str) -> datetime:
-    """The instant behind the text, with or without fractions of a second.
+    """Return the instant of the text, with or without fractions of a second.
 
     >>> from_text("2026-01-31T23:59:00Z")
     datetime.datetime(2026, 1, 31, 23, 59, tzinfo=datetime.timezone.utc)
@@ -146,7 +146,7 @@ def from_text(text: str) -> datetime:
 
 
 def storable(text: str) -> str:
-    """The text without secrets and without what some stores cannot keep: zeros and halves of characters.
+    """Return the text without secrets, and without the NULs and lone surrogates that some stores reject.
 
     >>> storable("cannot reach postgres://ana:hunter22@db")
     'cannot reach postgres://ana:***@db'

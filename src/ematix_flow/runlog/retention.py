@@ -1,4 +1,4 @@
-"""How long runs are remembered."""
+"""The retention of run records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def retention_days() -> int:
-    """Return how many days a run is remembered after it began; 0 for ever."""
+    """Return how many days a run record is kept after the run began; 0 keeps it forever."""
     said = os.environ.get(VARIABLE, "").strip()
     if said and not said.isdigit():
         raise ConfigError(
@@ -32,13 +32,13 @@ def retention_days() -> int:
 
 
 def retire(run_log: RunLog) -> int:
-    """Remove the records of runs that are older than the retention; return how many."""
+    """Delete the records of runs that are older than the retention; return how many."""
     days = retention_days()
     return run_log.retire_runs(now() - timedelta(days=days)) if days else 0
 
 
 def retire_now_and_then(run_log: RunLog) -> None:
-    """Retire old runs behind one run of many: no run pays for a history that others made."""
+    """Delete old run records after one of 50 runs on average, so that the cost is not added to every run."""
     if random.randrange(_EVERY):  # noqa: S311  not a secret
         return
     try:

@@ -1,4 +1,4 @@
-"""The run log in S3, or in anything that speaks it and knows conditional writes."""
+"""The run log in S3, or in a compatible store with conditional writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _S3Bucket:
                 self._client.get().put_object(
                     Bucket=self._bucket, Key=key, Body=body, ContentType="application/json", **condition
                 )
-        except _Missing:  # what was to be matched has been deleted
+        except _Missing:  # the object to be matched has been deleted
             raise Changed(key) from None
 
     def keys(self, prefix: str, *, page: int = 1000) -> Iterator[str]:
@@ -96,14 +96,14 @@ class _S3Bucket:
 
 
 class _Missing(FlowError):
-    """The object is not there."""
+    """The object does not exist."""
 
     def __init__(self) -> None:
         super().__init__("the object is not there")
 
 
 class S3RunLog(BlobRunLog):
-    """A run log below a prefix of a bucket; without a client of your own, boto3 finds region and credentials."""
+    """A run log below a prefix of a bucket; without a given client, boto3 determines region and credentials."""
 
     def __init__(
         self,
@@ -128,13 +128,13 @@ def _client(region: str | None, endpoint: str | None) -> Any:
         read_timeout=5,
         retries={"total_max_attempts": 2, "mode": "standard"},
         max_pool_connections=AT_ONCE,
-        # The checksums that newer clients add are more than some servers that speak S3 understand.
+        # Some S3-compatible servers do not support the checksums that newer clients add.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **({"s3": {"addressing_style": "path"}} if endpoint else {}),
     )
     try:
-        session = boto3.session.Session()  # of our own: the library's default one keeps the first credentials it saw
+        session = boto3.session.Session()  # a new session: the library's default one caches the first credentials
         where = region or session.region_name or "us-east-1"
         return session.client("s3", region_name=where, endpoint_url=endpoint, config=settings)
     except (BotoCoreError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""The run log in one SQLite file, shared by as many processes as like to."""
+"""The run log in one SQLite file, shared by any number of processes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SqliteDialect(Dialect):
         self.path = path
 
     def connect(self) -> sqlite3.Connection:
-        """An open file; SQLite does not wait by itself while another process switches a new file to WAL."""
+        """Return a connection; retry here, as SQLite does not wait while another process switches a new file to WAL."""
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         until = time.monotonic() + BUSY_SECONDS
         while True:
@@ -65,10 +65,10 @@ class SqliteDialect(Dialect):
         # Threads share the connection under the dialect's lock.
         sql = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
         try:
-            # Kept in the file; readers and a writer then do not wait for each other.
+            # The setting is stored in the file; readers and a writer then do not block each other.
             if sql.execute("PRAGMA user_version").fetchone() == (0,):
                 sql.execute("PRAGMA journal_mode = WAL")
-            # In WAL mode this keeps the file whole through a crash; only the last moments before a power cut may
+            # In WAL mode this keeps the file consistent after a crash; only the last commits before a power failure may
             # be missing.
             sql.execute("PRAGMA synchronous = NORMAL")
         except BaseException:
@@ -78,7 +78,7 @@ class SqliteDialect(Dialect):
 
 
 class SqliteRunLog(SqlRunLog):
-    """A run log in the file at `path`, made when it is not there.
+    """A run log in the file at `path`, created if missing.
 
     >>> import tempfile
     >>> log = SqliteRunLog(Path(tempfile.mkdtemp()) / "run_log.db")
@@ -92,5 +92,5 @@ class SqliteRunLog(SqlRunLog):
 
     @property
     def path(self) -> Path:
-        """The file."""
+        """Return the path of the file."""
         return self._path

@@ -1,4 +1,4 @@
-"""Run logs from their addresses."""
+"""Run logs opened by their addresses."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EXAMPLES = "sqlite:///path/to/run_log.db, postgres://user:password@host/databas
 
 
 def from_url(url: str) -> RunLog:
-    """The run log at this address: a plain path, or one of the schemes of docs/run-log.md.
+    """Return the run log at this address: a plain path, or a URL with one of the schemes of docs/run-log.md.
 
     >>> from_url("memory://").list_runs()
     ([], 0)
@@ -41,7 +41,7 @@ def from_url(url: str) -> RunLog:
 
 
 def file_of(url: str) -> Path | None:
-    """The file behind an address; None when it is none."""
+    """Return the file at an address; None if the address is not a file."""
     scheme, separator, _ = url.partition("://")
     if not separator:
         return Path(url).expanduser()
@@ -62,7 +62,8 @@ def _path(url: str) -> str:
 
 
 def _means_absolute(path: str) -> bool:
-    """Four slashes are absolute and three relative, as in connections; but some write three before an absolute path."""
+    """Return whether a path after three slashes is absolute: its first folder exists at the root, but not here."""
+    # Three slashes are relative and four absolute, as in connections; but some users write three for an absolute path.
     if path.startswith("//"):
         return False
     parts = Path(path).parts[1:]

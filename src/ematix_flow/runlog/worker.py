@@ -1,4 +1,4 @@
-"""Who works: a process as `host:pid:starttime`, and whether that process is dead."""
+"""The identity of a worker, a process as `host:pid:starttime`, and the check whether that process is dead."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from pathlib import Path
 
 from ematix_flow.runlog.records import RunRecord
 
-# The process namespace a Linux kernel starts with.
+# The PID namespace in which a Linux kernel starts.
 _FIRST_NAMESPACE = "pid:[4026531836]"
 DIED = "died"
-_START_TIME_FIELD = 19  # counted behind the program's name, which may itself contain blanks and brackets
+_START_TIME_FIELD = 19  # counted after the program's name, which may itself contain blanks and brackets
 
 
 def this_worker() -> str:
-    """This process, told apart from every other one that had or will have its number."""
+    """Return the id of this process, unique even if its pid is reused."""
     return worker_of(os.getpid())
 
 
 def worker_of(pid: int) -> str:
-    """Any process of this machine in the same words."""
+    """Return the worker id of any process of this machine."""
     return f"{_host()}:{pid}:{_start_time(pid) or 0}"
 
 
 def is_dead(worker_id: str) -> bool:
-    """Whether this process has certainly ended; False whenever that cannot be known from here."""
+    """Return whether this process has certainly ended; False if that cannot be determined on this machine."""
     host, pid, started = _parts(worker_id)
     if host not in (_host(), _name()) or pid is None or os.name != "posix":
         return False
@@ -48,7 +48,7 @@ def _name() -> str:
 
 @lru_cache(maxsize=1)
 def _host() -> str:
-    """The machine's name; inside a container also which one, because there the same pid is another process."""
+    """Return the machine's name; in a container with its PID namespace, where the same pid is another process."""
     try:
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -67,7 +67,7 @@ def _exists(pid: int) -> bool:
 
 
 def _is_zombie(pid: int) -> bool:
-    """A process that has ended and only waits for its parent to notice."""
+    """Return whether a process has ended and is only not reaped by its parent yet."""
     fields = _stat(pid)
     return bool(fields) and fields[0] == "Z"
 
@@ -86,7 +86,7 @@ def _stat(pid: int) -> list[str]:
 
 
 def shown_status(record: RunRecord) -> str:
-    """The status, except that a run whose process has ended without a word is not running."""
+    """Return the status, or `died` for a running record whose process has ended."""
     worker = record.extras.get("worker")
     if record.status == "running" and isinstance(worker, str) and is_dead(worker):
         return DIED

@@ -1,4 +1,4 @@
-"""The scheduler: its loop as a function, and who carries out what is due."""
+"""The public functions of the scheduler: its loop, and executors by address."""
 
 from ematix_flow.scheduler.executor_url import executor_from_url
 from ematix_flow.scheduler.loop import DispatchFailedEvent, run_scheduler

@@ -1,4 +1,4 @@
-"""The scheduler's loop as a function, for programs that bring their own run log and executor."""
+"""The scheduler's loop as a function, for programs with their own run log and executor."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def run_scheduler(*, module: str, run_log: RunLog, run_log_url: str, executor: E
                   worker_id: str | None = None, history: RunHistoryStore | None = None,
                   max_iterations: int | None = None, now_fn: Callable[[], datetime] | None = None,
                   sleep_fn: Callable[[float], None] | None = None) -> None:  # fmt: skip
-    """Fire what is due in `module` until the process ends, or for `max_iterations` looks at the clock.
+    """Fire due jobs of `module` until the process ends, or for `max_iterations` polling cycles.
 
-    Workers open `run_log_url`, which must lead to the same place as `run_log`. `history` is accepted and not needed:
-    the run log keeps what people ask for.
+    Workers open `run_log_url`, which must be the address of `run_log`. `history` is ignored: the run log holds the
+    requests.
     """
     importlib.import_module(module)
     told, sink = Alerts(tuple(alerters or ())), metrics or NullSink()

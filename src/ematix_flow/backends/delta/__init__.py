@@ -1,4 +1,4 @@
-"""Delta Lake on a local disk: batch both ways, every load one commit of the table that carries its token."""
+"""Delta Lake on a local disk: batch source and sink, and stream source. Every load is one commit with its token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that tasks wrote become part of a Delta table by one entry in its log: no row is read or written again."""
+"""Commits Parquet files that tasks wrote to a Delta table by one log entry, without reading or writing a row again."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ematix_flow.foundation import fault
 from ematix_flow.foundation.redact import mask
 
 _OWN = "part-flow-"
-_STATISTICS = 32  # columns, as many as Delta itself keeps
+_STATISTICS = 32  # columns with statistics; Delta itself keeps as many
 
 
 def can_add(table: LakePath, columns: Carried) -> bool:
-    """Whether the log can be written without Spark: the library is there, knows the table's features, and types agree."""
+    """Return whether the installed library supports the table's features, and the column types are the table's."""
     there = _plain_columns(table)
     if there is None:
         return False
@@ -34,7 +34,7 @@ def can_add(table: LakePath, columns: Carried) -> bool:
 
 
 def can_add_typed(table: LakePath, names: Collection[str]) -> bool:
-    """The same for files whose columns have the table's own types."""
+    """Return whether files can be committed without Spark whose columns already have the table's own types."""
     there = _plain_columns(table)
     return there is not None and _are_nullable(there, names)
 
@@ -44,7 +44,7 @@ def _are_nullable(there: Mapping[str, Any], written: Collection[str]) -> bool:
 
 
 def _plain_columns(table: LakePath) -> Mapping[str, Any] | None:
-    """The columns of a table without partitions and features of its own, None where only Spark can write it."""
+    """Return the columns of a table without partitions or special features; None where only Spark can write it."""
     if not is_addressable(table):
         return None
     try:
@@ -54,7 +54,7 @@ def _plain_columns(table: LakePath) -> Mapping[str, Any] | None:
         return {field.name: field for field in found.schema().fields}
     except ImportError:
         return None
-    except Exception as exc:  # a table with features that this library does not know is Spark's
+    except Exception as exc:  # a table with features that this library does not support is left to Spark
         logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))
         return None
 
@@ -63,11 +63,10 @@ def add_files(
     table: LakePath, files: Sequence[LakePath], *, how: str, token: tuple[str, int] | None, note: str | None, run_id: str,
     onto: Any = None,
 ) -> bool:  # fmt: skip
-    """Move the files into the table and commit them with the token; False when a commit with the token is there.
+    """Move the files into the table and commit them with the token; return False when such a commit exists already.
 
-    A table that keeps no tokens is given None.
-
-    With `onto`, a version as the library opened it, raises LeaseHeld when there is a later one.
+    `token` is (writer, sequence), or None for a table that keeps no commit tokens. `onto` is a table version as the
+    library opened it; where it is given, raise LeaseHeld when a later version exists.
     """
     from deltalake import CommitProperties, Transaction
     from deltalake.transaction import AddAction
@@ -79,7 +78,7 @@ def add_files(
     actions: list[Any] = []
     with explained(table):
         for number, file in enumerate(files):
-            name = file_name(run_id, f"{number}-{uuid.uuid4().hex[:8]}")  # a run may have been tried before
+            name = file_name(run_id, f"{number}-{uuid.uuid4().hex[:8]}")  # an earlier attempt may have left files
             size, modified = _moved(file, table / name)
             statistics = json.dumps(_statistics(footer(table / name)))
             actions.append(AddAction(name, size, {}, int(modified * 1000), True, statistics))
@@ -87,7 +86,7 @@ def add_files(
     properties = CommitProperties(
         custom_metadata=None if note is None else {"userMetadata": note},
         app_transactions=None if token is None else [Transaction(token[0], token[1])],
-        max_commit_retries=None if onto is None else 0,  # a retry would let both commits stand
+        max_commit_retries=None if onto is None else 0,  # a retry would let both commits succeed
     )
     with nullcontext() if onto is None else refusing_others(table):
         found.create_write_transaction(actions, how, found.schema(), partition_by=[], commit_properties=properties)
@@ -95,7 +94,7 @@ def add_files(
 
 
 def _moved(file: LakePath, into: LakePath) -> tuple[int, float]:
-    """Size and time of a file that is in the table now; in a bucket it is copied, and goes with its stage."""
+    """Move a file into the table and return its bytes and mtime in seconds; in a bucket it is copied, not moved."""
     if isinstance(file, S3Path) and isinstance(into, S3Path):
         listed = next(iter(file.bucket.listed(file.key)))
         file.bucket.copy(listed, into.key)
@@ -106,12 +105,12 @@ def _moved(file: LakePath, into: LakePath) -> tuple[int, float]:
 
 
 def file_name(run_id: str, number: str) -> str:
-    """The name of a file in the table; by it the leftovers of a run that died can be told."""
+    """Return the name of a file in the table; it contains the run id, by which leftover files are found."""
     return f"{_OWN}{run_id}-{number}.parquet"
 
 
 def run_of(name: str) -> str | None:
-    """Return the run that added a file by its name, None for files that were written in another way.
+    """Return the id of the run that added a file, from its name; None for files that were written in another way.
 
     >>> run_of(file_name("0b6f", "0-1f2e3d4c"))
     '0b6f'
@@ -121,7 +120,7 @@ def run_of(name: str) -> str | None:
 
 
 def take_back(table: Path, run_id: str) -> None:
-    """Remove files of a run that never was committed."""
+    """Delete the files of a run that was never committed."""
     with explained(table):
         for file in table.glob(file_name(run_id, "*")):
             file.unlink(missing_ok=True)
@@ -139,7 +138,7 @@ def _shown(kind: Any) -> str:
 
 
 def _statistics(about: Any) -> Mapping[str, Any]:
-    """Rows, NULLs, and the bounds of whole numbers and days, from a file's own footer."""
+    """Return row and NULL counts, and the bounds of integer and date columns, from a Parquet file's footer."""
     nulls: dict[str, int] = {}
     lowest: dict[str, Any] = {}
     highest: dict[str, Any] = {}

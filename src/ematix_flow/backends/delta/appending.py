@@ -1,4 +1,4 @@
-"""Incremental appends: what is new is written once, as files that an entry in the log adds to the table."""
+"""Incremental appends: the new rows are written once, as files that one log entry adds to the table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _NEW = "new"
-_JOIN = "merge"  # of one sorted partition on each side; to broadcast one of them would be a job of its own
+_JOIN = "merge"  # both sides are one sorted partition; a broadcast would need a job of its own
 
 
 def append_new(
@@ -27,7 +27,7 @@ def append_new(
 ) -> Change | None:
     """Return the files of the rows that are later than the watermark or not in the table yet.
 
-    None where Spark has to write the table: in a bucket, with partitions, or with features of its own.
+    Return None where Spark has to write the table: on Sail, in a bucket, with partitions or special features.
     """
     words = Words(job)
     if on_sail() or not can_add_typed(table.path, words.table):

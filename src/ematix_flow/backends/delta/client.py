@@ -1,4 +1,4 @@
-"""Statements on Delta tables by their names below the connection's path, each one commit."""
+"""Runs SQL statements on Delta tables, addressed by their names below the connection's path; each is one commit."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _AFFECTED = "num_affected_rows"
 
 
 class DeltaClient(LakeClient):
-    """INSERT, UPDATE, DELETE, MERGE and queries."""
+    """A client that executes INSERT, UPDATE, DELETE, MERGE and queries on Delta tables."""
 
     title = "Delta Lake"
 
@@ -28,7 +28,7 @@ class DeltaClient(LakeClient):
         super().__init__(DeltaSource(connection))
 
     def execute(self, sql: str) -> int:
-        """Run a statement; rows affected, as far as Delta tells."""
+        """Execute a statement; return the rows affected, 0 where Delta does not report them."""
         if on_sail():
             raise Unsupported(
                 'engine="sail" takes queries of Delta tables, and no other statements: its conditions miss rows with NaN',
@@ -58,7 +58,7 @@ class DeltaClient(LakeClient):
 
 
 def _targets(tree: Any) -> set[int]:
-    """The table that an INSERT fills takes no alias."""
+    """Return the id of the table that an INSERT fills: it must not get an alias."""
     from sqlglot import exp
 
     if not isinstance(tree, exp.Insert):

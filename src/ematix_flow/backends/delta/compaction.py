@@ -1,4 +1,4 @@
-"""Small files of a Delta table put together now and then, on a budget: a load never waits for the whole table."""
+"""Merges the small files of a Delta table every few versions, within a byte budget that bounds the delay of a load."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from ematix_flow.backends.delta.library import opened
 from ematix_flow.families.lake.place import LakePath
 from ematix_flow.foundation.redact import mask
 
-EVERY = 10  # versions: looking at the log costs a moment as well
+EVERY = 10  # versions between two checks: reading the log takes time as well
 SMALL_BYTES = 16 * 1024 * 1024
-MANY = 20  # small files
+MANY = 20  # small files from which compaction is worthwhile
 BUDGET_BYTES = 256 * 1024 * 1024
 _WANTED_BYTES = 128 * 1024 * 1024
 _SWITCHES = ("delta.autoOptimize.autoCompact", "delta.autoOptimize")
@@ -20,15 +20,15 @@ _log = logging.getLogger(__name__)
 
 
 def is_due(version: int) -> bool:
-    """Whether to look at the files of a table that has come to this version."""
+    """Return whether a table at this version is due for a check of its files."""
     return version > 0 and version % EVERY == 0
 
 
 def compact(table: LakePath) -> int:
-    """Rewrite the small files of a table when there are many of them and they fit the budget; how many went away.
+    """Rewrite the small files of a table when there are many and they fit the budget; return the number of files saved.
 
-    The commit changes no data. A table that says `delta.autoOptimize.autoCompact = false` is left alone, and so is one
-    with features that only Spark knows.
+    The commit changes no data. A table with `delta.autoOptimize.autoCompact = false` is not compacted, nor is one with
+    features that the library does not support.
     """
     try:
         found = opened(table)
@@ -37,7 +37,7 @@ def compact(table: LakePath) -> int:
         done = found.optimize.compact(target_size=_WANTED_BYTES, max_concurrent_tasks=1)
     except ImportError:
         return 0
-    except Exception as exc:  # the load is done, whatever becomes of its files
+    except Exception as exc:  # the load is already committed: a failed compaction must not fail it
         _log.debug("%s is not compacted: %s", table, mask(str(exc)))
         return 0
     return int(done.get("numFilesRemoved", 0)) - int(done.get("numFilesAdded", 0))

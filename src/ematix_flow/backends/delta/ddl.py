@@ -1,4 +1,4 @@
-"""Delta tables as declared: Spark's types, with the declared type and key in the comment of every column."""
+"""DDL of Delta tables: Spark's types, with the declared type and primary key in the comment of every column."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _KEY = ", primary key"
 _DEFAULTS = "spark.databricks.delta.properties.defaults."
-# Table properties would do as well, but Spark hides those whose name or value looks like a secret: a key, a token.
+# Not in table properties: Spark redacts those whose name or value looks like a secret (key, token).
 _COMMENT = re.compile(rf"(\w+)(?:\[(\d+)(?:, (\d+))?\])?({_KEY})?")
 _PLAIN = {kind.__name__: kind() for kind in PLAIN_TYPES}
 _WIDER = {
@@ -35,7 +35,7 @@ _DIGITS = {"small_int": 5, "integer": 10, "big_int": 19}
 
 
 class DeltaDdl:
-    """Inspects and changes Delta tables below one path."""
+    """Inspection and changes of the Delta tables below one path."""
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
         self._place = Place.of(connection)
@@ -44,7 +44,7 @@ class DeltaDdl:
         return DeltaTable(self._place.table(shape.table.schema, shape.table.name))
 
     def inspect(self, shape: TargetShape) -> TableState | None:
-        """The table as it is; a declared type counts as long as the column still has the Spark type made for it."""
+        """Return the table or None; a declared type counts while the Spark type made for it is unchanged."""
         table = self._table(shape)
         if not table.exists:
             return None
@@ -64,11 +64,11 @@ class DeltaDdl:
         return TableState(tuple(states), tuple(key))
 
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
-        """Every declared type is kept as it was declared."""
+        """Return the declared type: the column comment keeps every declared type exactly."""
         return column.type
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
-        """Carry the steps out."""
+        """Apply the steps to the table."""
         table = self._table(shape)
         with translating(f"changing {shape.table.qualified}"):
             for step in steps:
@@ -80,7 +80,7 @@ class DeltaDdl:
                     _execute(self._statements(table, step))
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
-        """The steps in Spark SQL."""
+        """Return the steps as Spark SQL."""
         table = self._table(shape)
         return [statement for step in steps for statement in self._statements(table, step)]
 
@@ -113,7 +113,7 @@ class DeltaDdl:
 
 
 def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[str] = ()) -> str:
-    """The statement that creates a table, or lays an empty one out anew in partitions."""
+    """Return the statement that creates a table; with `partition_by`, one that replaces an empty table."""
     lines = [
         f"{quote(column.name)} {spark_type(column.type)}"
         f"{'' if column.nullable and not column.primary_key else ' NOT NULL'} COMMENT {text(_comment(column))}"
@@ -126,7 +126,7 @@ def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequen
 
 
 def create_table(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[str] = ()) -> None:
-    """Create a table, or lay an empty one out anew in partitions; without Spark, where only an entry in a log is written."""
+    """Create a table, or with `partition_by` replace an empty one; without Spark where a log entry is enough."""
     columns = [(column, _comment(column)) for column in spec.columns]
     if on_sail():
         native.create(table.folder, columns, partition_by=partition_by, anew=bool(partition_by))
@@ -143,7 +143,7 @@ def _execute(statements: Sequence[str]) -> None:
 
 
 def _has_defaults() -> bool:
-    """Whether the session gives new tables properties of its own."""
+    """Return whether the session sets default properties for new Delta tables."""
     return any(name.startswith(_DEFAULTS) for name in active().conf.getAll)
 
 
@@ -169,7 +169,7 @@ def _comment(column: Column) -> str:
 
 
 def _from_comment(comment: Any) -> tuple[ColumnType | None, bool]:
-    """The declared type and whether the column belongs to the key; nothing for a comment somebody else wrote."""
+    """Return the declared type and whether the column is in the primary key; (None, False) for any other comment."""
     found = _COMMENT.fullmatch(str(comment or ""))
     if found is None:
         return None, False
@@ -182,7 +182,7 @@ def _from_comment(comment: Any) -> tuple[ColumnType | None, bool]:
 
 
 def _can_widen(before: ColumnState, after: ColumnType) -> bool:
-    """What Delta widens without writing a file anew."""
+    """Return whether Delta can widen the type without rewriting files."""
     if isinstance(after, Numeric):
         if isinstance(before.type, Numeric):
             whole = before.type.precision - before.type.scale

@@ -1,4 +1,4 @@
-"""The library delta-rs: it commits to Delta tables without Spark, in a bucket on the condition that nobody else did."""
+"""Access to delta-rs, which commits to Delta tables without Spark; in a bucket by conditional writes of the log."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from ematix_flow.families.lake.place import LakePath
 from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.foundation.errors import LeaseHeld
 
-# Features that a table with plain columns may have; others change what a commit has to say.
+# Features that a table with plain columns may have; others require more in a commit.
 _FEATURES = {"appendOnly", "invariants", "timestampNtz"}
-_MAPPED = 2  # the version of readers that is the older word for mapped columns
+_MAPPED = 2  # the reader version that stands for column mapping in protocols without named features
 _CONSTRAINTS = "delta.constraints."
-_OWN = '"delta.'  # in the JSON of a column that the table computes or checks
+_OWN = '"delta.'  # occurs in the JSON of generated columns and columns with invariants
 
 
 def is_addressable(table: LakePath) -> bool:
-    """Whether the library takes the path; some signs end the process instead of raising an error."""
+    """Return whether the library accepts the path; some characters crash the process instead of raising an error."""
     return not any(sign in str(table) for sign in "[]\\^|%")
 
 
 def can_create(table: LakePath) -> bool:
-    """Return whether the library is there and takes a new table at this path; buckets are left to Spark."""
+    """Return whether the library is installed and can create a table at this path; buckets are left to Spark."""
     return isinstance(table, Path) and is_addressable(table) and find_spec("deltalake") is not None
 
 
 def is_plain(found: Any) -> bool:
-    """Whether files may join the table by an entry in its log: no partitions, and nothing that the table does to rows.
+    """Return whether files may be added by a log entry alone: no partitions, constraints or computed columns.
 
-    Versions of writers before features had names imply some of them, which the settings and columns then show.
+    Protocol versions older than named features imply some of them; the table's settings and columns then show these.
     """
     about, protocol = found.metadata(), found.protocol()
     named = {*(protocol.reader_features or ()), *(protocol.writer_features or ())}
@@ -43,7 +43,7 @@ def is_plain(found: Any) -> bool:
 
 
 def opened(table: LakePath) -> Any:
-    """The table as the library sees it."""
+    """Return the table, opened by the library at its newest version."""
     from deltalake import DeltaTable
 
     return DeltaTable(str(table), storage_options=_login(table))
@@ -64,7 +64,7 @@ def _login(table: LakePath) -> dict[str, str] | None:
 
 
 def footer(file: LakePath) -> Any:
-    """What a Parquet file says at its end."""
+    """Return the metadata from the footer of a Parquet file."""
     import pyarrow.fs
     import pyarrow.parquet as pq
 

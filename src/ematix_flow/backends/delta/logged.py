@@ -1,4 +1,4 @@
-"""Statistics that a Delta log keeps of its files: their rows, and the range of each column."""
+"""Statistics of files from a Delta log: row counts, and the range and NULL count of each column."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MILLISECOND_NS = 1_000_000
 
 
 def files_in_log(snapshot: Snapshot) -> TableFiles | None:
-    """Return the files of a version of a table with what its log tells; None where they are not all in its folder."""
+    """Return the files of a table version with the log's statistics; None where some are outside its folder."""
     adds = snapshot.adds
     if any(path.startswith("/") or ":" in path for path in snapshot.paths):
         return None
@@ -36,7 +36,7 @@ def _range(adds: Any, name: str) -> Range:
 
 
 def _of_column(adds: Any, what: str, name: str) -> Sequence[Any]:
-    """What the log says of one column, file by file."""
+    """Return one statistic of one column from the log, file by file; None where it is missing."""
     if what not in adds.column_names:
         return [None] * adds.num_rows
     said = adds.column(what).to_pylist()

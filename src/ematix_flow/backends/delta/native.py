@@ -1,7 +1,7 @@
-"""Delta tables changed without Spark, through the library delta-rs.
+"""Changes of Delta tables without Spark, through the library delta-rs, for the Sail engine.
 
-The native engine reads Delta and knows its SQL, but leaves out the token of a load without a word and cannot change a
-table's columns. So there this library creates, alters and commits; every commit of a load carries its token.
+Sail reads Delta and supports its SQL, but silently drops the commit token of a load and cannot alter a table's columns.
+So on Sail this library creates, alters and commits; every commit of a load contains its token.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _PLAIN = {"appendOnly", "invariants", "timestampNtz"}
-# The engine opens no Delta table below a path with other characters, and the library not below some of them.
+# Sail opens no Delta table below a path with other characters; delta-rs fails on some of them as well.
 _ADDRESS = re.compile(r"[A-Za-z0-9_./=+:,@()-]+")
 _NAMES = {"SMALLINT": "short", "INT": "integer", "BIGINT": "long"}
 _COMMENT = "comment"
@@ -35,7 +35,7 @@ _WITH_NAN = ("float", "double")
 
 
 def lacks(connection: Any, load: LoadSpec | None) -> str | None:
-    """Why a load is not for the native engine; the library that commits there must be installed."""
+    """Return why Sail cannot run a load, None where it can; raise MissingDriver where deltalake is not installed."""
     library = _library()
     if load is None:
         return None
@@ -53,7 +53,7 @@ def lacks(connection: Any, load: LoadSpec | None) -> str | None:
 
 
 def location(path: Path) -> str:
-    """The table as the engine must be told, where it opens the table itself."""
+    """Return the table's address for the Sail engine; raise Unsupported where Sail cannot open such a path."""
     if not _ADDRESS.fullmatch(str(path)):
         raise Unsupported(
             f'engine="sail" cannot open the Delta table {path}: it takes letters, digits and _ . = + : , @ ( ) - only',
@@ -63,7 +63,7 @@ def location(path: Path) -> str:
 
 
 def opened(path: Path) -> Any:
-    """The table as the library sees it."""
+    """Return the table, opened by the library at its newest version."""
     return _library().DeltaTable(str(path))
 
 
@@ -79,17 +79,17 @@ def _library() -> Any:
 
 
 def schema_of(path: Path) -> Any:
-    """The columns in PySpark's words, comments included: the engine leaves these out."""
+    """Return the columns as a PySpark schema with their comments, which Sail's own schema omits."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(opened(path).schema().to_json()))
 
 
 def read(path: Path, columns: str) -> DataFrame:
-    """Every row of the newest version, from the files that the log names.
+    """Return every row of the newest version, read from the Parquet files that the log lists.
 
-    The engine's own reader bends tables: a condition on a column with NaN loses rows or keeps too many, and NOT NULL
-    columns of files that this library has merged cannot be read. It is left to tables that need it.
+    Sail's own Delta reader is wrong in two cases: a filter on a column with NaN loses rows or keeps too many, and
+    NOT NULL columns of files that this library has merged cannot be read. It is used only for tables that need it.
     """
     table = opened(path)
     if table.metadata().partition_columns or _strange(table):
@@ -108,7 +108,7 @@ def read(path: Path, columns: str) -> DataFrame:
 def create(
     path: Path, columns: Sequence[tuple[Column, str]], *, partition_by: Sequence[str] = (), anew: bool = False
 ) -> None:
-    """A table of these columns, each with its comment; an empty one may be laid out anew."""
+    """Create a table of these columns, each with its comment; `anew` replaces an empty table."""
     from deltalake import DeltaTable, Schema
 
     schema = Schema(
@@ -126,9 +126,9 @@ def create(
 
 
 def _create_with_features(path: Path, schema: Any, partition_by: Sequence[str]) -> None:
-    """Create a table whose protocol lists its features, the usual ones too.
+    """Create a table whose protocol lists its features, including the basic ones.
 
-    The library lists those by a second commit. Both are made beside the table, and become its first one.
+    The library lists those by a second commit. Both are made in a temporary folder and merged into one commit.
     """
     from deltalake import DeltaTable
 
@@ -143,19 +143,19 @@ def _create_with_features(path: Path, schema: Any, partition_by: Sequence[str]) 
         listed.unlink()
         try:
             log.rename(path / "_delta_log")
-        except OSError:  # a folder that is not empty is in the way
+        except OSError:  # the folder exists and is not empty
             if not DeltaTable.is_deltatable(str(path)):
                 raise
 
 
 def _actions(commit: Path, kind: str = "") -> list[str]:
-    """The lines of a commit, those of one kind where it is given."""
+    """Return the lines of a commit file, only those of one action `kind` where it is given."""
     lines = commit.read_text(encoding="utf-8").splitlines()
     return [line for line in lines if line.startswith(f'{{"{kind}')]
 
 
 def _list_features(path: Path) -> None:
-    """Add to a table that lists its features those that older tables have without a word: Spark refuses it without them."""
+    """Add the basic features to a table that lists its features: Spark refuses a table that lists only some of them."""
     from deltalake import TableFeatures
 
     table = opened(path)
@@ -168,7 +168,7 @@ def _list_features(path: Path) -> None:
 
 
 def add_column(path: Path, column: Column, comment: str) -> None:
-    """A nullable column more."""
+    """Add a nullable column."""
     from deltalake import TableFeatures
 
     table = opened(path)
@@ -180,30 +180,30 @@ def add_column(path: Path, column: Column, comment: str) -> None:
 
 
 def change_comment(path: Path, name: str, comment: str) -> None:
-    """The declared type and key of a column, as its comment tells them."""
+    """Replace the comment of a column, which holds the declared type and key."""
     opened(path).alter.set_column_metadata(name, {_COMMENT: comment})
 
 
 def drop_not_null(path: Path, name: str) -> None:
-    """The column may be NULL from now on."""
+    """Make a column nullable."""
     opened(path).alter.drop_column_not_null(name)
 
 
 def layout_of(path: Path) -> tuple[list[str], int]:
-    """The columns of its partitions, and how many files the table has."""
+    """Return the partition columns and the number of files."""
     table = opened(path)
     return list(table.metadata().partition_columns), len(table.file_uris())
 
 
 def write(path: Path, rows: Path, how: str, *, token: tuple[str, int] | None = None, note: str = "") -> bool:
-    """Append the rows of a folder of Parquet, or replace all by them; False when a commit with the token is there."""
+    """Append the rows of a folder of Parquet, or overwrite the table with them; return False for a known token."""
     from deltalake import write_deltalake
 
     table = opened(path)
     if _is_known(table, token):
         return False
     with refusing_others(path):
-        # An overwrite and an append are of different signatures, and `how` is either.
+        # The library has separate signatures for overwrite and append, and `how` is either.
         write_deltalake(table, _reader(table, rows), mode=how, commit_properties=_properties(token, note))  # type: ignore[call-overload]
     return True
 
@@ -211,7 +211,7 @@ def write(path: Path, rows: Path, how: str, *, token: tuple[str, int] | None = N
 def merge(
     path: Path, actions: Path, names: Sequence[str], match: Sequence[str], *, token: tuple[str, int], note: str
 ) -> bool:
-    """Carry out the actions of a folder of Parquet on these columns; False when a commit with the token is there."""
+    """Apply the actions in a folder of Parquet files to these columns; return False for a known token."""
     table = opened(path)
     if _is_known(table, token):
         return False
@@ -223,19 +223,19 @@ def merge(
     with refusing_others(path):
         merger = table.merge(source, on, source_alias="s", target_alias="t", commit_properties=_properties(token, note))
         merger = merger.when_matched_delete(f"s.{ACTION} = 'delete'")
-        if updates:  # a table of keys has none
+        if updates:  # a table of key columns only has none
             merger = merger.when_matched_update(updates)
         merger.when_not_matched_insert(into, f"s.{ACTION} = 'write'").execute()
     return True
 
 
 def delete(path: Path, condition: str) -> None:
-    """Remove rows."""
+    """Delete the rows that match the condition."""
     opened(path).delete(condition)
 
 
 def keep_keys(path: Path, keys: Path, match: Sequence[str]) -> None:
-    """Remove rows whose key is not in a folder of Parquet."""
+    """Delete rows whose key is not in a folder of Parquet files."""
     table = opened(path)
     merger = table.merge(_reader(table, keys, only=match), _same(table, match), source_alias="s", target_alias="t")
     merger.when_not_matched_by_source_delete().execute()
@@ -249,7 +249,7 @@ def _same(table: Any, match: Sequence[str]) -> str:
 
 
 def _strange(table: Any) -> list[str]:
-    """Features beside those of plain columns; the second reader version is the older word for mapped columns."""
+    """Return the table's features beyond those of plain columns; reader version 2 implies column mapping."""
     protocol = table.protocol()
     found = {*(protocol.reader_features or ()), *(protocol.writer_features or ())} - _PLAIN
     if protocol.min_reader_version == 2:
@@ -267,7 +267,7 @@ def _field(column: Column, comment: str, *, nullable: bool) -> Any:
 
 
 def _commit_nothing(table: Any, token: tuple[str, int], note: str) -> bool:
-    """A load that changes no row is a commit all the same: it carries the token."""
+    """Commit without changing a row, so that the table contains the load's token; return True."""
     table.create_write_transaction(
         [], "append", table.schema(), partition_by=[], commit_properties=_properties(token, note)
     )
@@ -287,7 +287,7 @@ def _properties(token: tuple[str, int] | None, note: str) -> Any:
 
 
 def _reader(table: Any, folder: Path, *, more: Sequence[str] = (), only: Sequence[str] = ()) -> Any:
-    """The files of a folder as batches in the table's own types; a column of the table that they lack is NULL."""
+    """Return the files of a folder as batches in the table's own types; table columns that they lack are NULL."""
     import pyarrow as pa
     import pyarrow.dataset as ds
 

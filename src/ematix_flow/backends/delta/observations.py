@@ -1,7 +1,7 @@
-"""The table beside a history by event time: what was observed, each row with the run that brought it.
+"""The table of observations beside a history by event time: each observed row with the id of the run that wrote it.
 
-Observations are written before the table that they explain. Those of a run that never published are taken back by its mark,
-which is also in the names of the files that were added without a Spark job.
+Observations are written before the table that they explain. Those of a run that never published are removed by its run
+id, which is also in the names of the files that were added without a Spark job.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Observations:
-    """The observations of one target, as one load uses them."""
+    """The observations of one target during one load."""
 
     table: DeltaTable
     job: WriteJob
 
     def follow(self, ddl: DeltaDdl) -> None:
-        """Give the observations the columns and types that their target has taken since."""
+        """Add to the observations the columns and types that the target has gained since."""
         spec = observations_of(self.job.shape)
         shape = TargetShape(spec, spec)
         state = ddl.inspect(shape)
@@ -46,16 +46,16 @@ class Observations:
             ddl.apply(shape, missing_steps(ddl, self.job.shape, shape, state))
 
     def known(self) -> DataFrame:
-        """Return the observations of published loads; an earlier try of this run does not count."""
+        """Return the observations of published loads, without those of an earlier attempt of this run."""
         if not self.table.exists:
             return self._none()
         kept = self.table.read()
         return self._complete(kept, set(kept.columns))
 
     def known_if_small(self) -> tuple[DataFrame, int] | None:
-        """Return the same as one partition and their number, without a Spark job; None where that cannot be.
+        """Return the same as one partition, with their row count, without a Spark job; None where that is not possible.
 
-        What an earlier try of this run left must have been taken back.
+        Observations of an earlier attempt of this run must have been removed before.
         """
         if not self.table.exists:
             return self._none().coalesce(1), 0
@@ -76,17 +76,17 @@ class Observations:
         added = [f"CAST(NULL AS {spark_type(column.type)}) AS {quote(column.name)}" for column in missing]
         named = [quote(column.name) for column in columns if column.name in there]
         known = kept.where(f"{RUN} <> {text(self.job.run_id)}").selectExpr(*named, *added)
-        # An observation is the same one when it comes again with columns that were added since.
+        # The hash covers columns added later, so that an observation repeated with them counts as the same one.
         hashed = Words(self.job).row_hash(self.job.shape.declared.column_names, alias="o")
         return known.alias("o").withColumn(HASH, expr(f"CASE WHEN {GONE} THEN {HASH} ELSE {hashed} END"))
 
     def remember(self, new: DataFrame, folder: StageFolder) -> None:
-        """Add observations by Spark."""
+        """Append observations with Spark."""
         self._create()
         self.table.append(new, folder)
 
     def remember_files(self, folder: StageFolder) -> None:
-        """Add the observations that lie in the stage folder, file by file."""
+        """Add the observations in the stage folder by a log entry, file by file."""
         self._create()
         files = [file for file in sorted(local(folder.path / OBSERVATIONS).glob("*.parquet")) if footer(file).num_rows]
         if files:
@@ -109,7 +109,7 @@ def take_back(table: DeltaTable, run_id: str) -> None:
 
 
 def _may_hold(table: DeltaTable, run_id: str) -> bool:
-    """Whether a file is of this run by its name, or of several runs."""
+    """Return whether the table may contain rows of the run: a file has its id in the name, or the id of no run."""
     found = snapshot_of(table.path, with_files=True)
     if found is None:
         return True

@@ -1,7 +1,7 @@
-"""Which commit brought a row of a stream, in the form that messages of brokers have.
+"""The commit that added each row of a Delta stream, in the `_source` form that broker messages have.
 
-Delta streams rows without their commits, but a task knows which file it reads, and the log which commit added it. Files of
-the table as it was when the stream began are ordered by the time they were written.
+Delta streams rows without their commits, but tasks can read the file name, and the log has the commit of each file.
+Files of the table's first snapshot are ordered by the time they were written.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
 
 _FILE, _BLOCK, _NAME, _VERSION, _AT = "_flow_file", "_flow_block", "_flow_name", "_flow_version", "_flow_at"
 _MARKS = (f"input_file_name() AS {_FILE}", f"input_file_block_start() AS {_BLOCK}")
-# A task reads blocks of at least some megabytes one after the other, and counts its rows in 33 bits.
+# A task reads blocks of at least 1 MiB one after the other, and counts its rows in 33 bits.
 _PLACE = f"shiftleft({_BLOCK} DIV 1048576, 33) + (monotonically_increasing_id() & 8589934591)"
 _LAST_PART = "substring_index({}, '/', -1)"
 _MOST_COMMITS = 1_000
-"""Commits of one micro-batch that are looked at; where there are more, the time of their files has to do."""
+"""Most commits of one micro-batch that are looked up, the newest; rows of earlier ones get no offset."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """The versions of a micro-batch, as its checkpoint knows them."""
+    """The range of table versions in a micro-batch, as recorded in its checkpoint."""
 
     first: int = 0
     last: int = -1
     has_beginning: bool = True
-    """Whether rows of the table as it was at first may be among them."""
+    """Whether rows of the table's first snapshot may be among them."""
 
     @classmethod
     def planned(cls, read: StreamRead) -> Span:
-        """Of the micro-batch that was planned last."""
+        """Return the versions of the micro-batch that was planned last."""
         folder = home_of(read.checkpoint) / "spark" / "offsets"
         numbers = sorted(int(item.name) for item in folder.iterdir() if item.name.isdigit()) if folder.is_dir() else []
         if not numbers:
             return cls()
         lines = [(folder / str(one)).read_text(encoding="utf-8").splitlines()[read.number + 2] for one in numbers[-2:]]
-        ends = [json.loads(line) if line != "-" else {} for line in lines]  # a source beside another may have none yet
+        ends = [json.loads(line) if line != "-" else {} for line in lines]  # one of several sources may have none yet
         before: dict[str, Any] = ends[0] if len(ends) > 1 else {}
         return cls(
             int(before.get("reservoirVersion", 0)),
@@ -55,12 +55,12 @@ class Span:
 
 
 def marked(frame: DataFrame) -> DataFrame:
-    """A stream with the file of each row, which is known only while it is read."""
+    """Return the stream with the file name and block start of each row, which are available only while it is read."""
     return frame.selectExpr("*", *_MARKS)
 
 
 def with_commits(rows: DataFrame, table: DeltaTable, name: str, span: Span) -> DataFrame:
-    """Marked rows with `_source`: the commit is the offset, and the file with the place in it the message's id."""
+    """Add `_source` to rows with file names: the commit is the offset, file and position in it are the message id."""
     kept = [column for column in rows.columns if column not in (_FILE, _BLOCK)]
     file = _LAST_PART.format(_FILE)
     placed = rows.selectExpr("*", f"{file} AS {_NAME}", f"concat({file}, ':', lpad({_PLACE}, 20, '0')) AS _flow_id")
@@ -72,14 +72,14 @@ def with_commits(rows: DataFrame, table: DeltaTable, name: str, span: Span) -> D
 
 
 def of_changes(rows: DataFrame, name: str) -> DataFrame:
-    """Rows of a change feed with `_source`; what a row became comes after what it was."""
+    """Add `_source` to the rows of a change feed; the message id orders the row image before ahead of the one after."""
     is_old = "_change_type IN ('delete', 'update_preimage')"
     what = f"CASE WHEN {is_old} THEN NULL ELSE _change_type END"
     return rows.selectExpr("*", _source(name, "_commit_version", what, "_commit_timestamp"))
 
 
 def _of_commits(table: DeltaTable, span: Span) -> DataFrame:
-    """The files that the commits of a micro-batch added; later commits have later times, whatever their clocks say."""
+    """Return files added by the commits of a micro-batch; times increase with the version despite clock errors."""
     found: dict[str, tuple[str, int, int]] = {}
     at = 0
     wanted = [version for version in sorted(table.versions(span.first)) if version <= span.last]
@@ -96,7 +96,7 @@ def _of_commits(table: DeltaTable, span: Span) -> DataFrame:
 
 
 def _at_first(table: DeltaTable) -> DataFrame:
-    """When the files of the table were written, each of them once."""
+    """Return the modification time of every file of the table, one row per file name."""
     from pyspark.sql import DataFrame
 
     spark: Any = active()

@@ -1,4 +1,4 @@
-"""Writing Delta: rows are staged as Parquet once, then the table changes by one commit that carries the token."""
+"""The Delta sink: rows are staged as Parquet once, then the table changes by one commit that contains the token."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 _ROWS = "rows"
-_WHOLE = "whole"  # says that the staged files hold every column of the table
+_WHOLE = "whole"  # marker file: the staged files contain every column of the table
 
 
 class DeltaSink(LakeSink):
-    """Delta tables below one path."""
+    """A sink for the Delta tables below one path."""
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
         self.place = Place.of(connection)
@@ -66,13 +66,13 @@ class DeltaSink(LakeSink):
         return Observations(self._observations(job.shape.table.schema, job.shape.table.name), job)
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Folders of partitions are Spark's work, and so are buckets."""
+        """Return why tasks cannot write the stage as Arrow files, None where they can."""
         if not self.place.is_local:
             return "Spark writes into buckets"
         return "Spark makes folders of partitions" if job.write_options.get("partition_by") else None
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """Whole rows of the table in files; where nothing has to be compared, these files become the table's."""
+        """Write the rows as whole table rows; where nothing has to be compared, these files become the table's own."""
         path = local(self.stage_folder(job))
         facts = write_rows(tasks, job, path / _ROWS)
         facts.write(path / FACTS)
@@ -80,7 +80,7 @@ class DeltaSink(LakeSink):
         return Stage("", facts.rows, str(path))
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Write the rows once; count them and what is wrong with them."""
+        """Write the rows to the stage once, counting them and collecting rule violations."""
         path = self.stage_folder(job)
         self.place.meet(frame.sparkSession)
         with recognising(), exactly(frame.sparkSession):
@@ -90,8 +90,7 @@ class DeltaSink(LakeSink):
         return Stage("", facts.rows, str(path))
 
     def _stage_once(self, job: WriteJob, frame: DataFrame, path: LakePath) -> Facts:
-        """Count the rows while they are written; where nothing has to be compared, write whole rows of the table, so
-        that the files become the table's."""
+        """Write and count the rows; a plain append writes whole table rows, so that the table can adopt the files."""
         counted, facts = gathering(frame, job, lambda: self._staged(job))
         is_plain = isinstance(job.strategy, Append) and not job.write_options.get("partition_by")
         rows = whole_rows(counted, Words(job)) if is_plain else counted
@@ -116,7 +115,7 @@ class DeltaSink(LakeSink):
         return table.read() if table.exists else None
 
     def _lay_out(self, job: WriteJob) -> None:
-        """A new table takes the partitions the target asks for; one that holds data keeps its own."""
+        """Recreate an empty table with the target's partition columns; raise DriftError where it has files already."""
         wanted = list(job.write_options.get("partition_by") or ())
         table = self._target(job)
         if not wanted or job.rehearsal or not table.exists:
@@ -168,7 +167,7 @@ class DeltaSink(LakeSink):
         return load
 
     def _rewritten(self, job: WriteJob, facts: Facts, *, by_events: bool) -> Rewrite | None:
-        """The files of a small table after the load; None where the table changes in another way."""
+        """Return the files of a small table after the load; None where the table changes in another way."""
         stage, table, folder = self._staged(job), self._target(job).path, StageFolder(self.stage_folder(job))
         refuse_broken(facts, lambda: stage, job)
         with interpreted(active(), rows=facts.rows):
@@ -177,12 +176,12 @@ class DeltaSink(LakeSink):
             return rewrite_load(table, job, stage, facts.rows, folder)
 
     def _refuse(self, job: WriteJob, opening: Opening, load: Load) -> NoReturn:
-        """The state is older than the table: the next run begins after what the table says."""
+        """Replace a state that is older than the table by the table's own last load, then raise LeaseHeld."""
         self.state.write(job.writer, WriterState(self._target(job).last_load_of(job.writer), pending=load))
         raise taken(opening)
 
     def _can_add(self, job: WriteJob, opening: Opening) -> bool:
-        """Nothing to compare, and whole rows in the table's own types."""
+        """Return whether staged files can be committed as they are: nothing to compare, whole rows, equal types."""
         compared = job.incremental is not None and opening.watermark is not None
         plain = isinstance(job.strategy, Truncate) or (isinstance(job.strategy, Append) and not compared)
         if not plain or not self.place.is_local or not (self.stage_folder(job) / _WHOLE).exists():
@@ -202,7 +201,7 @@ class DeltaSink(LakeSink):
         return load
 
     def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | Change | None]:
-        """The change in full, and the observations, or what the gate remembers, that must be written before it."""
+        """Return the change, and what is written before it: observations, or the change of the CDC watermark table."""
         words, folder = Words(job), StageFolder(self.stage_folder(job))
         stage, staged = self._staged(job), facts.rows
         refuse_broken(facts, lambda: stage, job)
@@ -227,7 +226,7 @@ class DeltaSink(LakeSink):
                 return self._events(stage, target, Events(words, strategy, folder), job, staged=staged)
 
     def _appended(self, job: WriteJob, stage: DataFrame, facts: Facts, opening: Opening) -> Change | None:
-        """An incremental append to a table of this machine that needs no Spark to be committed to."""
+        """Return the change of an incremental append that needs no Spark commit; None for any other load."""
         is_compared = job.incremental is not None and opening.watermark is not None and not job.rehearsal
         if not isinstance(job.strategy, Append) or not is_compared or not self.place.is_local:
             return None
@@ -235,7 +234,7 @@ class DeltaSink(LakeSink):
         return append_new(self._target(job), job, stage, facts, opening.watermark or "", folder)
 
     def _gate(self, job: WriteJob) -> DeltaTable:
-        """What remembers the newest change of each key: a table beside the target, under its lock."""
+        """Return the CDC watermark table, with the newest change of each key; the target's lock covers it as well."""
         return self._table(job.shape.table.schema, f"{job.shape.table.name}__{GATE.name}")
 
     def _gate_rows(self, job: WriteJob) -> DataFrame:
@@ -272,7 +271,7 @@ class DeltaSink(LakeSink):
             return table.last_load_of(job.writer) if table.exists else None
 
     def writers_of(self, schema: str, table: str) -> dict[str, int]:
-        """Everybody whose loads the table's own log still has, with the last sequence."""
+        """Return every writer in the table's own log, with the sequence of its last load."""
         found = self._table(schema, table)
         last: dict[str, int] = {}
         with translating(f"reading the history of {table}"):
@@ -282,7 +281,7 @@ class DeltaSink(LakeSink):
         return last
 
     def forget_load(self, load: Load) -> None:
-        if self.place.is_local:  # nobody else adds files that were written before
+        if self.place.is_local:  # `take_back` works on local folders only
             take_back(self._table(load.schema, load.table).folder, load.run_id)
         with translating("taking back observations"):
             take_back_observations(self._observations(load.schema, load.table), load.run_id)
@@ -290,7 +289,7 @@ class DeltaSink(LakeSink):
     def settle(
         self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
     ) -> WriteResult | None:
-        """As every lake; and many small files become a few, now and then."""
+        """Settle as every lake sink does; every few versions, also compact small files."""
         settled = super().settle(job, opening, result, error)
         if result is not None and error is None and not job.rehearsal:
             beside = [self._observed(job).table] if _goes_by_events(job) else []
@@ -301,7 +300,7 @@ class DeltaSink(LakeSink):
         return settled
 
     def finish_load(self, load: Load) -> None:
-        """Keys whose last version was deleted are forgotten as observations too."""
+        """Delete the observations of keys whose last version was deleted, where the load requires it."""
         keys = (load.after or {}).get("forget")
         if keys:
             with translating("forgetting observations of deleted keys"):

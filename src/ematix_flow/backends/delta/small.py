@@ -1,4 +1,4 @@
-"""Changes of small tables: the rows that follow are written as plain Parquet by one Spark job, then committed."""
+"""Loads into small tables: one Spark job writes the resulting rows as plain Parquet, then a log entry commits them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from ematix_flow.backends.delta.observations import Observations
 
 _CONTENT = "content"
-_JOIN = "merge"  # both sides are one sorted partition; to broadcast one of them would be a job of its own
+_JOIN = "merge"  # both sides are one sorted partition; a broadcast would need a job of its own
 
 
 @dataclass(frozen=True)
 class Rewrite:
-    """Files to add to one version of a table, or to put in the place of all its files."""
+    """Files to add to one version of a table, or to replace all its files with."""
 
     onto: Any
     files: tuple[Path, ...]
@@ -40,9 +40,9 @@ class Rewrite:
 
 
 def rewrite_load(table: LakePath, job: WriteJob, stage: DataFrame, staged: int, folder: StageFolder) -> Rewrite | None:
-    """Work a load out; None where the table is not small, or its own MERGE has to say what is wrong.
+    """Return the result of a load; None where the table is not small, or its own MERGE has to report the error.
 
-    Raises DuplicateKeys and Brake as a load into any other table.
+    Raise DuplicateKeys and Brake like a load into any other table.
     """
     strategy = job.strategy
     is_meant = isinstance(strategy, Merge) or (isinstance(strategy, Scd2) and not strategy.event_time)
@@ -60,9 +60,9 @@ def rewrite_load(table: LakePath, job: WriteJob, stage: DataFrame, staged: int, 
 def rewrite_events(
     table: LakePath, observed: Observations, job: WriteJob, stage: DataFrame, staged: int, folder: StageFolder
 ) -> Rewrite | None:
-    """Do the same for a history by event time; what it observed is then to be remembered from the stage folder."""
+    """Return the result of a load into a history by event time, whose new observations are in the stage folder."""
     found, known = _small(table, job.shape.table.column_names, staged), observed.known_if_small()
-    if found is None or known is None or (found.rows and not known[1]):  # a table that is to be observed first
+    if found is None or known is None or (found.rows and not known[1]):  # rows without observations need these first
         return None
     assert isinstance(job.strategy, Scd2)  # noqa: S101  the caller's match
     events = Events(Words(job), job.strategy, folder, side=_one_sorted)
@@ -82,7 +82,7 @@ def _one_sorted(frame: DataFrame) -> DataFrame:
 
 
 def rewrite_by(table: LakePath, change: Change, folder: StageFolder) -> Rewrite | None:
-    """Carry out actions that are worked out already; None where the table's own MERGE has to."""
+    """Return the result of a change that is already computed; None where the table's own MERGE has to apply it."""
     columns = tuple(rows_of(change.frame))
     found = _small(table, columns, change.counts.read)
     if found is None:
@@ -93,7 +93,7 @@ def rewrite_by(table: LakePath, change: Change, folder: StageFolder) -> Rewrite 
 
 
 def _small(table: LakePath, columns: Collection[str], rows: int) -> Snapshot | None:
-    """Return the table if so many rows can be laid beside its own by one task, and be committed without Spark."""
+    """Return the table if one task can process it with this many more rows, and it can be committed without Spark."""
     found = snapshot_of(table, with_files=True) if rows <= snapshot.SMALL_ROWS else None
     if found is None or not found.is_small or not found.has_plain_columns:
         return None
@@ -113,13 +113,13 @@ def _drafted(job: WriteJob, stage: DataFrame, target: DataFrame, staged: int) ->
 
 def _written(content: tuple[DataFrame, Callable[[], Outcome]], folder: StageFolder) -> Outcome:
     rows, outcome = content
-    remove(folder.path / _CONTENT)  # an earlier try may have left files of a part that this one does not have
+    remove(folder.path / _CONTENT)  # an earlier attempt may have left files of a part that this one does not have
     rows.write.mode("overwrite").partitionBy(PART).parquet(uri(folder.path / _CONTENT))
     return outcome()
 
 
 def _outcome(found: Snapshot, draft: Draft, outcome: Outcome, folder: StageFolder) -> Rewrite:
-    """Only new rows are a commit that adds: streams that read the table go on."""
+    """Return the files written; new rows alone make an append, so that streams reading the table continue."""
     counts = draft.counts(outcome.tally, lambda: outcome.alive)
     content, parts = local(folder.path / _CONTENT), (OLD, NEW) if outcome.touched else (NEW,)
     files = [file for part in parts for file in sorted((content / f"{PART}={part}").glob("*.parquet"))]

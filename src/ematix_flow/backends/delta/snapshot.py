@@ -1,7 +1,7 @@
-"""Plain Delta tables of this machine as their log describes them, without a Spark job.
+"""Plain Delta tables on local disks, read from their log without a Spark job.
 
-Spark finds the columns and files of a table by jobs over its log. A table without features of its own says the same to
-the library delta-rs in a few milliseconds, and its files are plain Parquet.
+Spark finds the columns and files of a table by jobs over its log. The library delta-rs reads the same from a table
+without special features in a few milliseconds, and the table's files are plain Parquet.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 SMALL_BYTES = 4 * 1024 * 1024
-SMALL_ROWS = 100_000  # bytes say little of columns with one value
-SMALL_FILES = 32  # from more paths on, Spark lists them by a job
-# Those that change nothing about how rows are read and written.
+SMALL_ROWS = 100_000  # a limit on bytes is not enough: columns with one value compress to almost nothing
+SMALL_FILES = 32  # Spark lists more paths than this by a job
+# Settings that do not change how rows are read and written.
 _PROPERTIES = {
     "delta.logRetentionDuration", "delta.deletedFileRetentionDuration", "delta.checkpointInterval",
     "delta.autoOptimize", "delta.autoOptimize.autoCompact", "delta.minReaderVersion", "delta.minWriterVersion",
 }  # fmt: skip
 _FEATURE = "delta.feature."
-_ADDRESS = set("*?{}:")  # in a path they mean several files, or another place
-_MARKS = ('"__', '"void"')  # in the JSON of columns with a meaning beside their types
+_ADDRESS = set("*?{}:")  # in a path these mean a pattern, or another location
+_MARKS = ('"__', '"void"')  # in the JSON of columns with a meaning beyond their types
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """One version of a table, as the library has opened it."""
+    """One version of a table, opened by the library."""
 
     folder: Path
     opened: Any
 
     @cached_property
     def columns(self) -> str:
-        """The columns as JSON."""
+        """Return the columns as JSON."""
         return str(self.opened.schema().to_json())
 
     @cached_property
     def adds(self) -> Any:
-        """What the log says about each file, as an Arrow table."""
+        """Return what the log records about each file, as an Arrow table."""
         import pyarrow as pa
 
         return pa.table(self.opened.get_add_actions())
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
-        """The files, as they are called inside of the table's folder; those of another table have an address."""
+        """Return the files' paths, relative to the table's folder; files of another table have an absolute address."""
         return tuple(sorted(unquote(path) for path in self.adds.column("path").to_pylist()))
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
+        """Return the bytes of all files."""
         return sum(self.adds.column("size_bytes").to_pylist())
 
     @property
     def rows(self) -> int | None:
-        """How many rows there are, None where the log does not count those of each file."""
+        """Return the number of rows, None where the log does not count those of each file."""
         if not self.paths:
             return 0
         counts = self.adds.column("num_records").to_pylist() if "num_records" in self.adds.column_names else [None]
@@ -75,21 +75,21 @@ class Snapshot:
 
     @property
     def schema(self) -> StructType:
-        """The columns, with their comments."""
+        """Return the columns, with their comments."""
         from pyspark.sql.types import StructType
 
         return StructType.fromJson(json.loads(self.columns))
 
     @property
     def is_small(self) -> bool:
-        """Whether one task may read and write the whole table."""
+        """Return whether one task may read and write the whole table."""
         if len(self.paths) > SMALL_FILES or self.size > SMALL_BYTES or self.rows is None or self.rows > SMALL_ROWS:
             return False
         return not any(_ADDRESS & set(path) or path.startswith("/") for path in (*self.paths, str(self.folder)[1:]))
 
     @property
     def has_plain_columns(self) -> bool:
-        """Whether the table itself only refuses NULL in whole columns: it pads and cuts nothing."""
+        """Return whether no column pads or truncates values, and NULL is refused only in whole columns."""
         if any(mark in self.columns for mark in _MARKS):
             return False
         return all(":false" not in _compact(field["type"]) for field in json.loads(self.columns)["fields"])
@@ -107,7 +107,7 @@ class Snapshot:
 
 
 def snapshot_of(table: LakePath, *, with_files: bool = False) -> Snapshot | None:
-    """Return the newest version of a table, looking at its files as well if asked to; None where only Spark can."""
+    """Return the newest version of a table, `with_files` also with its file list; None where only Spark can read it."""
     if not isinstance(table, Path) or on_sail() or not is_addressable(table):
         return None
     try:
@@ -118,13 +118,13 @@ def snapshot_of(table: LakePath, *, with_files: bool = False) -> Snapshot | None
         return made if made.columns and (not with_files or made.adds is not None) else None
     except ImportError:
         return None
-    except Exception as exc:  # a table that this library does not understand is Spark's
+    except Exception as exc:  # a table that this library does not support is left to Spark
         logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))
         return None
 
 
 def _is_known(properties: Any) -> bool:
-    """Whether no setting changes what files or commits must look like; features are the protocol's."""
+    """Return whether no setting changes the form of files or commits; features are checked in the protocol."""
     own = {name for name in properties or {} if name.startswith("delta.") and not name.startswith(_FEATURE)}
     return own <= _PROPERTIES
 

@@ -1,4 +1,4 @@
-"""Reading Delta: Spark SQL over the tables below the connection's path."""
+"""The Delta source: Spark SQL on the tables below the connection's path."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class DeltaSource(LakeSource):
-    """Reads queries of one Delta lake, each from one snapshot of every table."""
+    """A reader of queries on one Delta lake, each from one snapshot of every table."""
 
     what = "a Delta table"
 
@@ -36,4 +36,4 @@ class DeltaSource(LakeSource):
         return files_in_log(found) if found is not None else None
 
     def rows(self, path: LakePath) -> int | None:
-        return DeltaTable(path).read().count()  # answered from the log's statistics
+        return DeltaTable(path).read().count()  # computed from the log's statistics

@@ -1,4 +1,4 @@
-"""A Delta table as the source of a stream: its rows once, then every new commit, or what each commit changed."""
+"""A Delta table as a stream source: its current rows, then every new commit; or the change feed of the commits."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
 
 CHANGES = "changes:"
-"""What a query begins with that wants the changes of a table: `changes:analytics.orders`."""
+"""Prefix of a query that reads the change feed of a table: `changes:analytics.orders`."""
 _FEED = "delta.enableChangeDataFeed"
-_MOST_COMMITS = 100  # are looked at for a lag, or for the size of a file
+_MOST_COMMITS = 100  # that are read to compute a lag or the size of a file
 _LOSS = (
     "DELTA_MISSING_FILES_UNEXPECTED_VERSION", "DELTA_LOG_FILE_NOT_FOUND_FOR_STREAMING_SOURCE", "DELTA_CHANGE_DATA_FILE_NOT_FOUND",
 )  # fmt: skip
@@ -33,11 +33,11 @@ _UNREAD = re.compile(
     r"FAILED_READ_FILE\.FILE_NOT_EXIST\] Encountered error while reading file (.+?)\. File does not exist"
     r"|DELTA_FILE_NOT_FOUND_DETAILED\] File (.+?) referenced in the transaction log cannot be found"
 )
-"""What Spark and Delta say of a file that was removed, as VACUUM does; it may be one of another table."""
+"""Errors of Spark and Delta about a file that was removed, as by VACUUM; it may belong to another table."""
 
 
 class DeltaStream:
-    """Rows as they are; a change feed adds `_change_type`, `_commit_version` and `_commit_timestamp`."""
+    """A stream of rows; a change feed adds `_change_type`, `_commit_version` and `_commit_timestamp`."""
 
     envelopes = False
 
@@ -47,12 +47,12 @@ class DeltaStream:
         self._gone: str | None = None
 
     def check(self, read: StreamRead) -> None:
-        """The table must be there, and the place to begin at one."""
+        """Raise where the table does not exist or the start is invalid."""
         _beginning(read.start)
         self._table(read)
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
-        """New commits from where the checkpoint stands, else from `start`."""
+        """Return the stream of new commits, from the checkpoint's offset, else from `start`."""
         if on_sail():
             raise Unsupported('engine="sail" has no streams of Delta tables', hint='use engine="local"')
         options, table = _beginning(read.start), self._table(read)
@@ -61,13 +61,13 @@ class DeltaStream:
             options["readChangeFeed"] = "true"
         if read.max_rows is not None:
             options["maxFilesPerTrigger"] = str(_files_of(table, read.max_rows))
-        # A commit that only moved rows into other files is passed over by Delta itself; other changes stop the stream.
+        # Delta itself skips a commit that only moved rows into other files; other changes stop the stream.
         self._started = read
         frame = spark.readStream.format("delta").options(**options).load(table.location)
         return frame if _wants_changes(read) else marked(frame)
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """The rows of a micro-batch, with the commits that they come from."""
+        """Return the rows of a micro-batch, with the commits that added them."""
         read = self._started
         if read is None:
             raise RunFailed("the stream was not started")
@@ -76,11 +76,11 @@ class DeltaStream:
         return with_commits(frame, self._table(read), _name(read), Span.planned(read))
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Nobody keeps count but the checkpoint."""
+        """Do nothing: only the checkpoint records the offsets."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
-        """Rows of the commits that were not read yet, and how long the first of them waits."""
-        version = end.get("reservoirVersion", end.get("version"))  # or where a stream is to begin
+        """Return the rows of the commits that were not read yet, and the age in seconds of the oldest one."""
+        version = end.get("reservoirVersion", end.get("version"))  # the latter is a start offset
         if version is None or version == "latest":
             return ()
         commits = list(_commits(self._table(read), int(version)))
@@ -89,12 +89,12 @@ class DeltaStream:
         return (PartitionLag(_name(read), rows, max(0.0, waiting)),)
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """Commits that the table's log no longer keeps, or files of theirs that the table no longer keeps."""
+        """Return unread commits that the table's log no longer has, or whose files the table no longer has."""
         table, version = self._table(read), end.get("reservoirVersion")
         kept = table.first_version()
         if version is not None and kept is not None and kept > int(version):
             return (Lost(_name(read), str(version), str(kept), None),)
-        is_begun = version is not None and not end.get("isStartingVersion")  # before, it reads the table as it was
+        is_begun = version is not None and not end.get("isStartingVersion")  # before, it reads the first snapshot
         found = _removed(table, int(version)) if version is not None and is_begun else None
         if found is not None:
             at, rows, following = found
@@ -102,13 +102,13 @@ class DeltaStream:
         return (Lost(_name(read), self._gone, "", None),) if self._gone else ()
 
     def tells_of_loss(self, exc: BaseException) -> bool:
-        """Whether a query ended because commits are gone that it wanted to read, or files of the table."""
+        """Return whether a query failed because commits or files of the table that it had to read are gone."""
         said = str(exc)
         self._gone = self._gone_file(said)
         return self._gone is not None or any(word in said for word in _LOSS)
 
     def _gone_file(self, said: str) -> str | None:
-        """The file of this table that could not be found."""
+        """Return the file of this table that the error reports as missing."""
         if self._started is None:
             return None
         below = _plain(self._table(self._started).location) + "/"
@@ -116,7 +116,7 @@ class DeltaStream:
         return next((file.removeprefix(below) for file in files if file.startswith(below)), None)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
-        """The first commit at or after a moment."""
+        """Return the offset of the first commit at or after a moment, `latest` where there is none."""
         wanted = moment.timestamp() * 1000
         found: Any = "latest"
         for version, at, _ in _newest_first(self._table(read)):
@@ -126,7 +126,7 @@ class DeltaStream:
         return {"version": found}
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the source holds no resources."""
 
     def _table(self, read: StreamRead) -> DeltaTable:
         return DeltaTable(self._source.locate(tuple(_name(read).replace("/", ".").split("."))))
@@ -141,9 +141,9 @@ def _name(read: StreamRead) -> str:
 
 
 def _beginning(start: str) -> dict[str, str]:
-    """Delta's words for where a stream without a checkpoint begins."""
+    """Return the Delta options for where a stream without a checkpoint begins."""
     if start == "earliest":
-        return {}  # the table as it is, then what comes
+        return {}  # the current rows of the table, then new commits
     if start == "latest":
         return {"startingVersion": "latest"}
     try:
@@ -158,7 +158,7 @@ def _beginning(start: str) -> dict[str, str]:
 
 
 def _require_feed(table: DeltaTable, name: str) -> None:
-    """The table must keep its changes."""
+    """Raise PlanError unless the table's change feed is enabled."""
     with translating(f"looking at {name}"):
         kept = table.properties().get(_FEED, "false").lower() == "true"
     if not kept:
@@ -169,14 +169,14 @@ def _require_feed(table: DeltaTable, name: str) -> None:
 
 
 def _commits(table: DeltaTable, first: int) -> Iterator[tuple[int, float, int]]:
-    """Versions from one on, oldest first, with their times and how many rows each brought."""
+    """Yield versions from `first` on, oldest first, with their time (ms) and row count; 100 versions at most."""
     versions = sorted(table.versions(first))[:_MOST_COMMITS]
     for version in versions:
         yield version, *_about(table.actions_of(version))
 
 
 def _removed(table: DeltaTable, first: int) -> tuple[int, int | None, int | None] | None:
-    """The first commit of which a file is gone, the rows of all such commits, and the first behind them."""
+    """Return the first commit with a missing file, the rows of all missing files, and the first commit after them."""
     at, rows, following = None, 0, None
     for version in sorted(table.versions(first))[:_MOST_COMMITS]:
         adds = [action["add"] for action in table.actions_of(version) if action.get("add", {}).get("dataChange")]
@@ -190,7 +190,7 @@ def _removed(table: DeltaTable, first: int) -> tuple[int, int | None, int | None
 
 
 def _plain(address: str) -> str:
-    """An address as it compares: `file:/a%20b`, `file:///a b`."""
+    """Return an address in a form that can be compared: `file:/a%20b` and `file:///a b` become equal."""
     return re.sub(r"^file:/*", "file:/", unquote(address))
 
 
@@ -200,7 +200,7 @@ def _newest_first(table: DeltaTable) -> Iterator[tuple[int, float, int]]:
 
 
 def _files_of(table: DeltaTable, rows: int) -> int:
-    """How many files have so many rows, by those of the newest commits; at least one, which may have more."""
+    """Return how many files contain so many rows, by the average of the newest commits; at least 1."""
     counts: list[int] = []
     for version in sorted(table.versions(0), reverse=True)[:_MOST_COMMITS]:
         adds = [action["add"] for action in table.actions_of(version) if action.get("add", {}).get("dataChange")]

@@ -1,4 +1,4 @@
-"""One Delta table: where it is, what it holds, and the commits that made it."""
+"""One Delta table: its location, rows, schema and commits."""
 
 from __future__ import annotations
 
@@ -30,43 +30,43 @@ MARK = "ematix_flow"
 _CONF = "spark.databricks.delta."
 _CHANGE = "change"
 _COMMIT = re.compile(r"\d{20}\.json")
-_READ_AHEAD = 32  # commits of a bucket, fetched side by side
+_READ_AHEAD = 32  # commits of a bucket that are fetched concurrently
 
 
 @dataclass(frozen=True)
 class DeltaTable:
-    """A table by its folder; statements address it as delta.`path`."""
+    """A table, identified by its folder; SQL statements address it as delta.`path`."""
 
     path: LakePath
 
     @property
     def folder(self) -> Path:
-        """The table's folder on this machine."""
+        """Return the table's local folder; raise Unsupported for a table in a bucket."""
         return local(self.path)
 
     @property
     def relation(self) -> str:
-        """The table in a statement."""
+        """Return the table's name in SQL statements."""
         return f"delta.{quote(self.location)}"
 
     @property
     def location(self) -> str:
-        """The table as the engine must be told."""
+        """Return the table's address for the current engine."""
         return native.location(self.folder) if on_sail() else uri(self.path)
 
     @property
     def exists(self) -> bool:
-        """Whether a Delta table is there."""
+        """Return whether the folder contains a Delta table."""
         return next(self._log(), None) is not None
 
     def read(self) -> DataFrame:
-        """Every row, of the newest version."""
+        """Return every row of the newest version."""
         if on_sail():
             return native.read(self.folder, _columns(self.schema()))
         return active().read.format("delta").load(self.location)
 
     def schema(self) -> StructType:
-        """The columns, with their comments."""
+        """Return the columns, with their comments."""
         if on_sail():
             known: StructType = native.schema_of(self.folder)
             return known
@@ -74,12 +74,12 @@ class DeltaTable:
         return self.read().schema if found is None else found.schema
 
     def count(self) -> int:
-        """How many rows there are, by the log where it says so."""
+        """Return the number of rows, from the log where it records that."""
         known = self._counted()
         return self.read().count() if known is None else known
 
     def is_empty(self) -> bool:
-        """Whether there is no row."""
+        """Return whether the table has no rows."""
         known = self._counted()
         return self.read().isEmpty() if known is None else known == 0
 
@@ -88,34 +88,34 @@ class DeltaTable:
         return None if found is None else found.rows
 
     def layout(self) -> tuple[list[str], int]:
-        """The columns of its partitions, and how many files there are."""
+        """Return the partition columns and the number of files."""
         if on_sail():
             return native.layout_of(self.folder)
         found = active().sql(f"DESCRIBE DETAIL {self.relation}").select("partitionColumns", "numFiles").collect()[0]
         return list(found["partitionColumns"]), int(found["numFiles"])
 
     def commits(self) -> Iterator[tuple[int, dict[str, Any]]]:
-        """Versions with what our own loads wrote into their commits, newest first; read as it is asked for."""
+        """Yield versions with the metadata that our own loads wrote into the commits, newest first; read lazily."""
         yield from _notes(list(self._log()))
 
     def commits_after(self, version: int) -> Iterator[tuple[int, dict[str, Any]]]:
-        """The same of the versions after one."""
+        """Yield the same for the versions after `version`."""
         files = list(self._log(after=version))
         yield from takewhile(lambda found: found[0] > version, _notes(files))
 
     def version(self) -> int:
-        """The newest version."""
+        """Return the newest version."""
         return max(int(file.stem) for file in self._log(after=self._checkpoint() - 1))
 
     def _checkpoint(self) -> int:
-        """A version that is there for certain; the log of a bucket is long to list from its beginning."""
+        """Return a version that certainly exists; listing the log of a bucket from its beginning takes long."""
         if not isinstance(self.path, S3Path):
             return 0
         found = read_if_there(self.path / "_delta_log" / "_last_checkpoint")
         return int(json.loads(found)["version"]) if found else 0
 
     def _log(self, *, after: int = -1) -> Iterator[LakePath]:
-        """The commits in the table's log; those before a version may be left out."""
+        """Return the commit files in the table's log; in a bucket, only those later than version `after`."""
         log = self.path / "_delta_log"
         if isinstance(log, S3Path):
             since = f"{log.prefix}{after:020}.json" if after >= 0 else None
@@ -124,33 +124,33 @@ class DeltaTable:
         return (file for file in log.glob("*.json") if _COMMIT.fullmatch(file.name))
 
     def versions(self, first: int) -> list[int]:
-        """The versions from one on that the log still has."""
+        """Return the versions from `first` on that the log still has."""
         return [found for file in self._log(after=first - 1) if (found := int(file.stem)) >= first]
 
     def first_version(self) -> int | None:
-        """The oldest version that the log still has."""
+        """Return the oldest version that the log still has."""
         return min((int(file.stem) for file in self._log()), default=None)
 
     def actions_of(self, version: int) -> list[dict[str, Any]]:
-        """Everything that one commit says."""
+        """Return all actions of one commit."""
         found = read_if_there(self.path / "_delta_log" / f"{version:020}.json")
         return [json.loads(line) for line in (found or "").splitlines() if line.strip()]
 
     def properties(self) -> Mapping[str, str]:
-        """The table's settings."""
+        """Return the table's properties."""
         found = active().sql(f"DESCRIBE DETAIL {self.relation}").select("properties").collect()[0]["properties"]
         return dict(found or {})
 
     def load_of(self, run_id: str) -> Load | None:
-        """What a run committed, None when it did not."""
+        """Return the load that a run committed, None where it committed none."""
         return next((_load(kept) for _, kept in self.commits() if kept.get("run_id") == run_id), None)
 
     def last_load_of(self, writer: str) -> Load | None:
-        """The newest commit of a writer."""
+        """Return the newest load that a writer committed, None where it committed none."""
         return next((_load(kept) for _, kept in self.commits() if kept.get("writer") == writer), None)
 
     def change(self, change: Change, *, writer: str, load: Load, folder: StageFolder) -> bool:
-        """One commit with the token; False when a commit with this token is already there."""
+        """Apply a change by one commit with the token; return False when a commit with this token exists already."""
         note, before = _noted(writer, load), self.version()
         if on_sail():
             return self._change_on_sail(change, token=(writer, load.sequence), note=note, folder=folder)
@@ -165,17 +165,17 @@ class DeltaTable:
             return self._add_on_s3(change, writer=writer, load=load, folder=folder)
         else:
             self._write(change, {"txnAppId": writer, "txnVersion": str(load.sequence), "userMetadata": note})
-        # Delta passes over a token it knows in silence, so its log is asked whose commit this is.
+        # Delta silently skips a token that it has already, so the log must show whose commit this is.
         return load.run_id in (kept.get("run_id") for _, kept in self.commits_after(before))
 
     def _write(self, change: Change, options: Mapping[str, str]) -> None:
-        """Rows that need not be compared."""
+        """Append or overwrite without comparing rows."""
         with alone():
             rows = self.typed(change.frame).write.format("delta").mode(change.how)
             rows.options(**options).save(self.location)
 
     def _add_on_s3(self, change: Change, *, writer: str, load: Load, folder: StageFolder) -> bool:
-        """Spark writes the files, the other library commits them: it does so on a condition, which Spark's does not."""
+        """Let Spark write the files and delta-rs commit them: its commit is a conditional write, Spark's is not."""
         with alone():
             folder.keep(_CHANGE, self.typed(change.frame))
         files: list[LakePath] = sorted((folder.path / _CHANGE).glob("*.parquet"), key=lambda file: file.name)
@@ -189,12 +189,12 @@ class DeltaTable:
         return native.write(self.folder, rows, change.how, token=token, note=note)
 
     def add(self, files: Sequence[LakePath], how: str, *, writer: str, load: Load, onto: Any = None) -> bool:
-        """The same with files that are already written; `onto` is the only version that they may follow."""
+        """Commit files that are already written; `onto` is the only version that the commit may follow."""
         token, note = (writer, load.sequence), _noted(writer, load)
         return add_files(self.path, files, how=how, token=token, note=note, run_id=load.run_id, onto=onto)
 
     def typed(self, frame: DataFrame) -> DataFrame:
-        """The rows in the table's own types, which may be wider than the declared ones."""
+        """Return the rows cast to the table's own types, which may be wider than the declared ones."""
         kinds = {field.name: field.dataType.simpleString() for field in self.schema().fields}
         return frame.selectExpr(*(f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" for name in frame.columns))
 
@@ -204,7 +204,7 @@ class DeltaTable:
         nullable = {field.name: field.nullable for field in self.schema().fields}
         on = " AND ".join(f"t.{quote(key)} {'<=>' if nullable[key] else '='} s.{quote(key)}" for key in change.match)
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names if name not in change.match)
-        update = f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else ""  # a table of keys has nothing else
+        update = f"WHEN MATCHED THEN UPDATE SET {sets} " if sets else ""  # a table of key columns only has no other
         into, values = ", ".join(quote(name) for name in names), ", ".join(f"s.{quote(name)}" for name in names)
         statement = (
             f"MERGE INTO {self.relation} AS t USING {view} AS s ON {on} "
@@ -215,7 +215,7 @@ class DeltaTable:
             f"{_CONF}write.txnAppId": writer,
             f"{_CONF}write.txnVersion": str(load.sequence),
             f"{_CONF}commitInfo.userMetadata": note,
-            # The actions are files that nobody changes: a copy of them would only cost time.
+            # The actions are files that no process changes: a copy of them would only cost time.
             f"{_CONF}merge.materializeSource": "none",
         }
         change.frame.createOrReplaceTempView(view)
@@ -226,7 +226,7 @@ class DeltaTable:
             spark.catalog.dropTempView(view)
 
     def append(self, frame: DataFrame, folder: StageFolder) -> None:
-        """Rows of the product's own, without a token; columns may be new."""
+        """Append rows without a commit token; columns may be new."""
         if on_sail():
             folder.keep(_CHANGE, frame)
             native.write(self.folder, local(folder.path / _CHANGE), "append")
@@ -235,7 +235,7 @@ class DeltaTable:
             frame.write.format("delta").mode("append").option("mergeSchema", "true").save(self.location)
 
     def delete(self, condition: str) -> None:
-        """Remove rows."""
+        """Delete the rows that match the condition."""
         if on_sail():
             native.delete(self.folder, condition)
             return
@@ -243,7 +243,7 @@ class DeltaTable:
             active().sql(f"DELETE FROM {self.relation} AS t WHERE {condition}").collect()
 
     def keep_keys_of(self, other: DeltaTable, keys: Sequence[str], folder: StageFolder) -> None:
-        """Remove rows whose key the other table does not hold."""
+        """Delete rows whose key is not in the other table."""
         names = ", ".join(quote(key) for key in keys)
         if on_sail():
             folder.keep(_CHANGE, other.read().selectExpr(*(quote(key) for key in keys)).distinct())
@@ -259,7 +259,7 @@ class DeltaTable:
 
 @contextmanager
 def alone() -> Iterator[None]:
-    """One Delta write at a time in this process: a token in the session's settings must not reach another table."""
+    """Serialise the Delta writes of this process: a token in the session's settings must reach one commit only."""
     spark = active()
     with settings(spark, {}), exactly(spark):
         yield
@@ -270,9 +270,9 @@ def _columns(schema: StructType) -> str:
 
 
 def _notes(files: Sequence[LakePath]) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Versions and notes of commits, newest first; those in a bucket are fetched some at a time."""
+    """Yield versions and commit metadata, newest first; in a bucket several commits are fetched concurrently."""
     left = sorted(files, key=lambda file: file.name, reverse=True)
-    ahead = 2  # the newest is asked for most often
+    ahead = 2  # the newest commit is the one that is needed most often
     while left:
         some, left = left[:ahead], left[ahead:]
         fetched = some[0].bucket.at_once(_note, some) if isinstance(some[0], S3Path) else map(_note, some)
@@ -281,7 +281,7 @@ def _notes(files: Sequence[LakePath]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _note(file: LakePath) -> dict[str, Any]:
-    """What one of our loads wrote into this commit; nothing for a commit of somebody else."""
+    """Return the metadata that one of our loads wrote into this commit; empty for any other commit."""
     if isinstance(file, S3Path):
         return _noted_in(file.read_text().splitlines())
     with explained(file), file.open(encoding="utf-8") as lines:

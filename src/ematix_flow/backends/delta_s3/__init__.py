@@ -1,4 +1,4 @@
-"""Delta Lake in a bucket: as on a disk, and every commit a conditional write of the table's log."""
+"""Delta Lake in a bucket: as on a local disk, with every commit a conditional write of the table's log."""
 
 from __future__ import annotations
 

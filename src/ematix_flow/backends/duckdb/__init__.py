@@ -1,4 +1,4 @@
-"""DuckDB: batch both ways through Parquet, opened only while it works, effectively-once writes."""
+"""DuckDB: batch source and sink through Parquet, effectively-once writes; the file is open only while it is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of DuckDB: what is there, and how a column changes."""
+"""DDL of DuckDB tables: inspection and column changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class DuckdbDdl(RebuildingDdl):
-    """Inspects through DuckDB's own catalog functions."""
+    """Inspection of DuckDB's tables through its catalog functions, and their changes."""
 
     def __init__(self, connection: DuckDBConnection) -> None:
         self._connection = connection
@@ -61,7 +61,7 @@ class DuckdbDdl(RebuildingDdl):
         )
 
     def can_alter(self, step: ChangeType | DropNotNull, layout: Layout) -> bool:
-        """A column that no key and no index needs."""
+        """Return whether no key and no index contains the column."""
         name = step.column.name
         keyed = {column for group in (layout.primary_key, *layout.unique) for column in group}
         return name not in keyed and not layout.attached

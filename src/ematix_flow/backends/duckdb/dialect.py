@@ -1,4 +1,4 @@
-"""DuckDB's SQL."""
+"""The SQL dialect of DuckDB."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ematix_flow.declare.types import (
 )
 from ematix_flow.families.sql.dialect import SqlDialect
 
-# DuckDB keeps no length of a text and one kind of JSON; what it would forget is not written.
+# DuckDB stores no length of a text and has one JSON type, so neither is written into the DDL.
 _TYPES = {
     "small_int": "SMALLINT", "integer": "INTEGER", "big_int": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
     "boolean": "BOOLEAN", "text": "VARCHAR", "string": "VARCHAR", "date": "DATE", "timestamp": "TIMESTAMP",
@@ -40,7 +40,7 @@ _DECIMAL = re.compile(r"^DECIMAL\((\d+),\s*(\d+)\)$")
 
 
 class DuckdbDialect(SqlDialect):
-    """DuckDB 1.2 and later; `catalog` is the name DuckDB gives the file."""
+    """The dialect of DuckDB 1.2 and later; `catalog` is DuckDB's name for the database file."""
 
     name = "duckdb"
 
@@ -63,7 +63,7 @@ class DuckdbDialect(SqlDialect):
         return f"CREATE SCHEMA IF NOT EXISTS {self._schema(schema)}" if schema not in ("", "main") else None
 
     def _schema(self, schema: str) -> str:
-        # In analytics.duckdb the name analytics.events could mean the schema or the file, and DuckDB refuses to choose.
+        # In analytics.duckdb, analytics.events could mean the schema or the catalog, and DuckDB raises an error.
         is_ambiguous = schema.lower() == self._catalog.lower()
         return f"{self.quote(self._catalog)}.{self.quote(schema)}" if is_ambiguous else self.quote(schema)
 

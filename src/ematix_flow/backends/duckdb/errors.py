@@ -1,4 +1,4 @@
-"""DuckDB's errors in the product's words, by class and message."""
+"""Translates DuckDB errors to FlowError, by exception class and message."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _BY_CLASS: dict[str, tuple[type[FlowError], str]] = {
 
 
 def translate(exc: Exception) -> FlowError:
-    """A duckdb error as one of ours."""
+    """Return the FlowError for a duckdb error."""
     whole = str(exc)
     text = mask(_sentence(whole) or type(exc).__name__)
     near = re.search(r"(Did you mean \"?[^\n?]+\??|Candidate bindings: [^\n]+)", whole)

@@ -1,4 +1,4 @@
-"""Sessions with DuckDB: opened late, closed early, because one process at a time may write the file."""
+"""DuckDB sessions: opened late and closed early, because only one process at a time may write the file."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ MOST_THREADS = 4
 
 
 class DuckdbSession(SqlSession):
-    """A connection whose statements answer with the number of rows they changed."""
+    """A connection whose statements return the number of rows they changed."""
 
     def __init__(self, raw: Any, open_until: ExitStack) -> None:
         super().__init__(raw, translate=translate)
         self._open_until = open_until
 
     def execute(self, sql: str) -> int:
-        """Run one statement; rows affected."""
+        """Execute one statement; return the rows affected."""
         with self._cursor(sql) as cursor:
             named = [item[0] for item in cursor.description or ()]
             answer = cursor.fetchone() if named == ["Count"] else None
@@ -48,21 +48,21 @@ class DuckdbSession(SqlSession):
             raise translate(exc) from exc
 
     def close(self) -> None:
-        """End the session and let go of the file."""
+        """Close the connection, which releases the file, and delete the scratch folder."""
         self.raw.close()
         self._open_until.close()
 
 
 def connect(connection: DuckDBConnection) -> DuckdbSession:
-    """A session for people: the file is made when it is not there, its folder is not."""
+    """Return a session for interactive use; a missing file is created, a missing folder is not."""
     return _session(str(database_path(connection)))
 
 
 def connect_source(connection: DuckDBConnection) -> DuckdbSession:
-    """A session that only reads, within bounded memory; the database must be there."""
+    """Return a read-only session with bounded memory; raise ConnectionFailed where the database does not exist."""
     path = database_path(connection)
     if not path.exists() and is_in_memory(connection.resolved().path):
-        with connect_target(connection) as session:  # it is there from the start, and empty
+        with connect_target(connection) as session:  # a database in memory exists from the start, and is empty
             session.execute("SELECT 1")
     if not path.exists():
         raise ConnectionFailed(
@@ -72,7 +72,7 @@ def connect_source(connection: DuckDBConnection) -> DuckdbSession:
 
 
 def connect_target(connection: DuckDBConnection) -> DuckdbSession:
-    """A session that writes, within bounded memory; file and folder are made when they are not there."""
+    """Return a session that writes, with bounded memory; a missing file or folder is created."""
     path = database_path(connection)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -84,18 +84,18 @@ def connect_target(connection: DuckDBConnection) -> DuckdbSession:
 
 
 def database_path(connection: DuckDBConnection) -> Path:
-    """The file of a connection; for one in memory a file that goes with this process."""
+    """Return the file of a connection; for a database in memory, a file that is deleted with this process."""
     path = connection.resolved().path
     return file_of("duckdb", connection.name) if is_in_memory(path) else Path(os.path.realpath(path))
 
 
 def catalog_name(path: Path) -> str:
-    """The name DuckDB gives a database file: its own, up to the first dot."""
+    """Return DuckDB's name for a database file: the file name up to the first dot."""
     return path.name.split(".")[0]
 
 
 def identity(connection: DuckDBConnection) -> tuple[str, ...]:
-    """The real path: the same means the same database."""
+    """Return the real path of the file: equal paths mean the same database."""
     return ("duckdb", str(database_path(connection)))
 
 
@@ -111,13 +111,13 @@ def _bounded(session: DuckdbSession) -> DuckdbSession:
     session.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
     session.execute(f"SET threads = {threads}")
     session.execute("SET preserve_insertion_order = false")
-    with suppress(FlowError):  # a connection of the person's own in this process may use another folder already
+    with suppress(FlowError):  # a connection of the user in this process may have set another folder already
         session.execute(f"SET temp_directory = '{str(folder).replace(chr(39), chr(39) * 2)}'")
     return session
 
 
 def _open(path: str, read_only: bool) -> Any:
-    """Wait for a lock a little: others open late and close early, too."""
+    """Open the file, waiting up to `LOCK_SECONDS` for another process to close it."""
     try:
         import duckdb
     except ImportError as exc:

@@ -1,4 +1,4 @@
-"""Writing DuckDB: Spark's tasks write Parquet, this process alone opens the file and takes it over in one transaction."""
+"""The DuckDB sink: Spark tasks write Parquet, and this process alone loads it into the file in one transaction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _VIEW = "flow_stage"
 
 
 class DuckdbSink(SqlSink):
-    """Stages as Parquet files, read in place."""
+    """A sink whose stages are Parquet files that DuckDB reads in place."""
 
     def __init__(self, connection: DuckDBConnection) -> None:
         path = database_path(connection)
@@ -37,27 +37,27 @@ class DuckdbSink(SqlSink):
         return connect_target(self._connection)
 
     def has_database(self) -> bool:
-        """Return whether the file is there."""
+        """Return whether the database file exists."""
         return database_path(self._connection).exists()
 
     def ddl(self) -> DuckdbDdl:
         return DuckdbDdl(self._connection)
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Every load can take Arrow batches."""
+        """Return None: every load can use Arrow batches."""
         return None
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Spark's rows."""
+        """Stage the rows of a Spark frame."""
         return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """Every task writes its own Parquet file; the stage is the query that reads them, and the database is not touched."""
+        """Let every task write a Parquet file; the stage is a query on these files, and the database is not opened."""
         written = parquet_stage.write_stage(tasks, job, owner=self._owner)
         return Stage(self._select(job, str(written.location)), written.rows, written.location)
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:
-        """Fill a table beside the target, inside DuckDB."""
+        """Create a stage table beside the target, from a query inside DuckDB."""
         relation = self.dialect.relation(self.dialect.meta_schema, _table_name(job.run_id))
         chosen = ", ".join(self._cast(column) for column in job.shape.declared.columns)
         with self.connect() as session:
@@ -66,7 +66,7 @@ class DuckdbSink(SqlSink):
         return Stage(relation, rows)
 
     def open_stage(self, session: SqlSession, stage: Stage) -> str:
-        """The Parquet files under one name, columns typed as the target's."""
+        """Return the stage's name in this session; Parquet files become a temporary view with the target's types."""
         if stage.location is None:
             return stage.relation
         session.execute(f"CREATE OR REPLACE TEMPORARY VIEW {_VIEW} AS {stage.relation}")

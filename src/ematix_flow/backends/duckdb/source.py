@@ -1,4 +1,4 @@
-"""Reading DuckDB: it writes the result as Parquet in one go and lets go of the file, Spark reads the Parquet in parallel."""
+"""The DuckDB source: DuckDB writes the result as Parquet and closes its file, then Spark reads it in parallel."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _BOUNDS = {
 
 
 class DuckdbSource:
-    """Reads queries of one DuckDB connection."""
+    """A reader of queries on one DuckDB connection."""
 
     def __init__(self, connection: DuckDBConnection) -> None:
         self._connection = connection
         database_path(connection)
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
-        """Describe the result without reading it."""
+        """Return the columns and estimated rows of the result, without reading it."""
         query = clean(query)
         with connect_source(self._connection) as session:
             columns = _describe(session, query)
@@ -55,23 +55,23 @@ class DuckdbSource:
         return ReadPlan(query, columns, 1, "DuckDB writes the result as Parquet, which Spark splits", estimate, True)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """The query from a watermark on."""
+        """Return the query restricted to rows from a watermark on."""
         if column.type is None:
             return None
         return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """Spark reads what DuckDB wrote."""
+        """Return the result as a frame over the Parquet files that DuckDB wrote."""
         carried = [(f"c{index}", column.type or Text()) for index, column in enumerate(plan.columns)]
         reader = spark.read.schema(spark_schema(carried)).option("datetimeRebaseMode", "CORRECTED")
         return reader.parquet(str(self._copied(plan, open_until))).toDF(*(column.name for column in plan.columns))
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Every column in the type it travels in."""
+        """Return the columns in the types of the Arrow transport."""
         return tuple((column.name, column.type or Text()) for column in plan.columns)
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
-        """The files that DuckDB wrote, dealt out to tasks."""
+        """Return the Parquet files that DuckDB wrote, distributed over the tasks."""
         files = parquet_files(sorted(self._copied(plan, open_until).glob("*.parquet")))
         if isinstance(files, str):
             raise RunFailed(f"DuckDB's copy of the rows cannot be read: {files}", hint="run it again")
@@ -79,7 +79,7 @@ class DuckdbSource:
         return parquet_parts(files, names, self.arrow_columns(plan), parallelism=os.cpu_count() or 2)
 
     def _copied(self, plan: ReadPlan, open_until: ExitStack) -> Path:
-        """One statement is one state of the database; the file is free again before a task begins."""
+        """Copy the result to Parquet by one statement, hence one snapshot; the file is closed before a task begins."""
         folder = scratch_dir(open_until) / "rows"
         chosen = ", ".join(f"{_expression(column)} AS c{index}" for index, column in enumerate(plan.columns))
         place = _DIALECT.text_literal(str(folder))
@@ -130,6 +130,6 @@ def _expression(column: SourceColumn) -> str:
 
 
 def _checked(name: str, value: str, test: str) -> str:
-    """Neither infinity nor nanoseconds nor the year 10000 have a place in Spark: the read fails and says so."""
+    """Return SQL that raises on values Spark cannot represent: infinity, nanoseconds, the year 10000."""
     failure = f"error(CAST({name} AS VARCHAR) || ' cannot leave DuckDB as a date or timestamp')"
     return f"CASE WHEN {name} IS NULL THEN NULL WHEN {test} THEN {value} ELSE {failure} END"

@@ -1,4 +1,4 @@
-"""Folders of Parquet, CSV, ORC or JSON-lines files on a local disk: every load one folder that appears by one rename."""
+"""Folders of Parquet, CSV, ORC or JSON-lines files on a local disk; every load is a folder, published by one rename."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""New files of a watched folder as a source of Spark's: their names, each exactly once, in an order that can be repeated.
+"""New files of a watched folder as a Spark data source: their names, each exactly once, in a repeatable order.
 
-It runs in a Python process of Spark's own. What was given out is kept in a ledger beside the checkpoint, one entry for
-each batch of names, written before Spark hears of it.
+It runs in a Python process that Spark starts. The names returned so far are recorded in a log beside the checkpoint,
+one entry per batch of names, written before the batch's offset is returned to Spark.
 """
 
 from __future__ import annotations
@@ -21,49 +21,49 @@ from ematix_flow.foundation.errors import FlowError, RunFailed
 SCHEMA = "name STRING"
 _BATCH = "batch"
 _ALL = "upto"
-_EVERY = 200  # entries, after which the older ones become one
+_EVERY = 200  # entries, after which the older ones are merged into one
 
 
 @dataclass(frozen=True)
 class Watched:
-    """What is watched; it travels to Spark's process as it is."""
+    """Settings of a watched folder; pickled into Spark's Python process."""
 
     folder: Folder
     ledger: LakePath
     is_new: bool
     """Whether the stream has no checkpoint yet."""
     since: float | None = None
-    """Files that are older than this moment count as read."""
+    """Time in epoch seconds; files older than this count as read."""
     most: int = 1000
-    """Files of one batch; without a limit where everything that is there is drained at once."""
+    """Most files of one batch; no limit where a drain without `max_rows` reads everything at once."""
     max_rows: int | None = None
-    """Rows of one batch, unless its only file has more; one whose rows cannot be counted is a batch by itself."""
+    """Most rows of one batch, unless a single file has more; files with an unknown row count count as this many."""
     drains: bool = False
     run: str = ""
-    """Whose drain it is: one that is bounded takes several queries, and ends with the files that the first one found."""
+    """Id of the drain; with `max_rows` it takes several queries, and ends with the files that the first one found."""
     planned: int = 0
-    """The last entry that Spark has planned."""
+    """The last entry for which Spark has planned a micro-batch."""
 
 
 @dataclass(frozen=True)
 class Goal:
-    """The files that a drain found when it began, beside the ledger."""
+    """The files that a drain found when it began, stored beside the log of names."""
 
     folder: LakePath
     run: str
 
     def load(self) -> list[Arrived] | None:
-        """None where this run has found nothing yet."""
+        """Return the files, None where this run has recorded none yet."""
         kept = json.loads(read_if_there(self._path) or "{}")
         return [Arrived(*item) for item in kept["files"]] if kept.get("run") == self.run else None
 
     def save(self, files: Sequence[Arrived]) -> None:
-        """Once for each run."""
+        """Write the files; called once per run."""
         found = [(item.name, item.size, item.modified) for item in files]
         write_atomically(self._path, json.dumps({"run": self.run, "files": found}))
 
     def left(self, seen: Container[str]) -> list[Arrived]:
-        """Those that were not given out yet."""
+        """Return the files that were not returned to Spark yet."""
         return [item for item in self.load() or () if item.name not in seen]
 
     @property
@@ -73,14 +73,14 @@ class Goal:
 
 @dataclass
 class Ledger:
-    """The names that were given out: entry 0 are those that were there before and are not wanted."""
+    """The log of names returned to Spark; entry 0 lists the files that existed before the stream's start."""
 
     folder: LakePath
     seen: set[str] = field(default_factory=set)
     last: int = -1
 
     def load(self) -> None:
-        """Read it back."""
+        """Read the log from its folder."""
         for path in self._together():
             self.seen |= set(json.loads(path.read_text(encoding="utf-8")))
         for number in self._numbers():
@@ -88,12 +88,12 @@ class Ledger:
             self.last = max(self.last, number)
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Delete all entries."""
         remove(self.folder)
         self.seen, self.last = set(), -1
 
     def add(self, names: Sequence[str]) -> None:
-        """One more entry; it lasts when this returns."""
+        """Append an entry; it is durable when this returns."""
         self.last += 1
         write_atomically(self._path(self.last), json.dumps(list(names)))
         self.seen |= set(names)
@@ -101,7 +101,7 @@ class Ledger:
             self._compact(self.last - _EVERY)
 
     def names(self, number: int) -> list[str]:
-        """The names of one entry."""
+        """Return the names of one entry; raise RunFailed where it is missing."""
         try:
             found: list[str] = json.loads(self._path(number).read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -112,7 +112,7 @@ class Ledger:
         return found
 
     def _compact(self, number: int) -> None:
-        """Entries that Spark cannot ask for any more, in one file."""
+        """Merge the entries that Spark can no longer request into one file."""
         old = [item for item in self._numbers() if item <= number]
         kept = self._together()
         names = [name for path in kept for name in json.loads(path.read_text(encoding="utf-8"))]
@@ -134,14 +134,14 @@ class Ledger:
 
 
 class Names(InputPartition):
-    """Names of one batch."""
+    """The names of one batch."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = list(names)
 
 
 class ArrivalsReader(DataSourceStreamReader):
-    """Looks at the folder whenever Spark asks how far it has come."""
+    """A reader that lists the folder whenever Spark requests the latest offset."""
 
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
@@ -151,11 +151,11 @@ class ArrivalsReader(DataSourceStreamReader):
         return {"_watched": self._watched, "_ledger": None}
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802  Spark's own names
-        """Behind what is not wanted."""
+        """Return the offset after the files that precede the stream's start."""
         return {_BATCH: 0}
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        """The last entry, after whatever is new has become one."""
+        """Return the number of the last entry, after writing an entry for new files."""
         try:
             ledger, watched = self._opened(), self._watched
             if watched.drains and ledger.last > max(watched.planned, 0):  # one query drains one entry
@@ -169,7 +169,7 @@ class ArrivalsReader(DataSourceStreamReader):
             raise carried_error(exc, _translate) from exc
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The names between two offsets, the same ones every time."""
+        """Return the names between two offsets as at most one partition; the same names every time."""
         try:
             ledger = self._opened()
             numbers = range(int(start[_BATCH]) + 1, int(end[_BATCH]) + 1)
@@ -179,7 +179,7 @@ class ArrivalsReader(DataSourceStreamReader):
         return [Names(names)] if names else []
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        """The names of a partition."""
+        """Yield the names of a partition."""
         if isinstance(partition, Names):
             yield from ((name,) for name in partition.names)
 
@@ -196,7 +196,7 @@ class ArrivalsReader(DataSourceStreamReader):
         return self._ledger
 
     def _wanted(self, ledger: Ledger) -> Sequence[Arrived]:
-        """What is new; of a drain in several queries, what was new when it began."""
+        """Return the new files; for a drain in several queries, those that were new when it began."""
         watched = self._watched
         if not watched.drains or watched.max_rows is None:
             return watched.folder.arrived(ledger.seen, wait=watched.drains)
@@ -206,7 +206,7 @@ class ArrivalsReader(DataSourceStreamReader):
         return goal.left(ledger.seen)
 
     def _bounded(self, new: Sequence[Arrived]) -> Sequence[Arrived]:
-        """As many of the oldest as one batch may have."""
+        """Return as many of the oldest files as one batch may contain."""
         some, most = new[: self._watched.most], self._watched.max_rows
         if most is None:
             return some
@@ -224,7 +224,7 @@ class ArrivalsReader(DataSourceStreamReader):
 
 
 def data_source(name: str, watched: Watched) -> type[DataSource]:
-    """A class for this one folder: Spark takes classes, and options would show secrets in its plans."""
+    """Return a class for this one folder: Spark registers classes, and options would show secrets in its plans."""
 
     class ArrivalsDataSource(DataSource):
         @classmethod

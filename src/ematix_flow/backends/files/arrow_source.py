@@ -21,14 +21,14 @@ from ematix_flow.families.sql.linear import linear
 
 @dataclass(frozen=True)
 class PlainRead:
-    """Columns of one table's files, nothing computed and nothing left out."""
+    """Unchanged columns of one table's files, without expressions or filters."""
 
     files: ParquetFiles
     names: tuple[str, ...]
     carried: Carried
 
     def parts(self, parallelism: int) -> ArrowParts:
-        """Row groups dealt out to tasks."""
+        """Return row groups distributed over the tasks."""
         return parquet_parts(self.files, self.names, self.carried, parallelism=parallelism)
 
 
@@ -38,16 +38,16 @@ LayoutOf = Callable[[LakePath], Layout | None]
 
 @dataclass(frozen=True)
 class _Plain:
-    """A query of whole columns of one table, and the table's files."""
+    """A query of unchanged columns of one table, with the table's files."""
 
     layout: Layout | None
     files: ParquetFiles
     columns: tuple[tuple[str, str], ...]
-    """What each column of the result is called, and what it is called in the table."""
+    """(name in the result, name in the table) of each column."""
 
 
 def plain_plan(query: str, locate: Locate, layout_of: LayoutOf, *, parallelism: int) -> ReadPlan | None:
-    """The plan of a plain read as the files' footers tell it; None when only Spark knows what the query gives."""
+    """Return the plan of a plain read from the files' footers; None where only Spark can determine the result."""
     found = _plain(query, locate, layout_of)
     if isinstance(found, str):
         return None
@@ -64,7 +64,7 @@ def plain_plan(query: str, locate: Locate, layout_of: LayoutOf, *, parallelism: 
 
 
 def plain_read(plan: ReadPlan, locate: Locate, layout_of: LayoutOf) -> PlainRead | str:
-    """The read without Spark, or why Spark must do it."""
+    """Return the read without Spark, or the reason why Spark must do it."""
     found = _plain(plan.query, locate, layout_of)
     if isinstance(found, str):
         return found
@@ -96,13 +96,13 @@ def _plain(query: str, locate: Locate, layout_of: LayoutOf) -> _Plain | str:
 
 
 def chosen_columns(query: str) -> Any | None:
-    """Return the tree of a query that only takes columns of one table, None when it does more than that."""
+    """Return the tree of a query that only selects columns of one table, None where it does more."""
     found = linear(query, "spark")
     return found.tree if found is not None and _chosen(found.tree) is not None else None
 
 
 def _chosen(tree: Any) -> list[str] | None:
-    """Names of the columns a query takes, an empty list for all of them, None when it does more than that."""
+    """Return the names of the columns a query selects, an empty list for all, None where it does more."""
     from sqlglot import exp
 
     if tree.args.get("where"):
@@ -114,7 +114,7 @@ def _chosen(tree: Any) -> list[str] | None:
 
 
 def table_files(path: Path, layout: Layout | None) -> list[Path] | str:
-    """Return the Parquet files of a table, or why they are not read as one."""
+    """Return the Parquet files of a table, or the reason why they cannot be read as one."""
     return _own_files(path, layout) if layout else _foreign_files(path)
 
 

@@ -1,4 +1,4 @@
-"""A table as the batches it consists of: each says how it was written, and all are read as the table is declared."""
+"""A table as its published batches: each records its layout, and all are read with the table's current columns."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from ematix_flow.families.lake.session import active
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# A batch never changes, and every note of a bucket costs a request.
+# A batch never changes, and reading each layout file in a bucket costs a request.
 _noted: dict[S3Path, Layout | None] = {}
 _MOST_NOTED = 100_000
 
 
 def batches_of(table: LakePath) -> Sequence[LakePath]:
-    """The published batches of a table."""
+    """Return the published batches of a table."""
     return Marks(table).batches() if isinstance(table, S3Path) else sorted(table.glob(f"{BATCH}=*"))
 
 
 def batch_folder(table: Path, run_id: str) -> Path:
-    """Where the rows of one published run are."""
+    """Return the folder with the rows of one published run."""
     return table / f"{BATCH}={run_id}"
 
 
 def read_table(layout: Layout, table: LakePath) -> DataFrame:
-    """Every published row of a table; none when there is no batch yet."""
+    """Return every published row of a table."""
     batches = batches_of(table)
     if not batches:
         return active().createDataFrame([], spark_schema(pairs(layout.columns)))
@@ -43,7 +43,7 @@ def read_table(layout: Layout, table: LakePath) -> DataFrame:
 
 
 def rows_in_footers(layout: Layout, table: LakePath) -> int | None:
-    """How many rows a table has, where its files say so themselves."""
+    """Return the number of rows from Parquet footers, None for other formats and in buckets."""
     if layout.format != "parquet" or not isinstance(table, Path):
         return None
     import pyarrow.parquet as pq
@@ -57,7 +57,7 @@ def rows_in_footers(layout: Layout, table: LakePath) -> int | None:
 
 
 def outdated(layout: Layout, table: LakePath) -> list[LakePath]:
-    """Batches with a column in another form than the layout has it now."""
+    """Return the batches with a column stored in another form than the current layout requires."""
     forms = {column.name: stored_form(column, layout) for column in layout.columns}
     found: list[LakePath] = []
     batches = batches_of(table)
@@ -69,9 +69,9 @@ def outdated(layout: Layout, table: LakePath) -> list[LakePath]:
 
 
 def renew(layout: Layout, table: LakePath, old: Sequence[LakePath], into: LakePath, options: Mapping[str, Any]) -> None:
-    """The table once more: the old batches written as the layout is now, the others as they are.
+    """Write the table again: the old batches in the current layout, the others unchanged.
 
-    In a bucket only the old ones: the others stay where they are.
+    In a bucket only the old batches are written: the others stay where they are.
     """
     write_batches(read_some(layout, table, old), layout, into, options)
     if isinstance(table, Path) and isinstance(into, Path):
@@ -88,7 +88,7 @@ def _complete(layout: Layout, table: Path, old: Sequence[LakePath], into: Path) 
             if batch not in old:
                 shutil.copytree(batch, copy, copy_function=_link)
                 continue
-            copy.mkdir(exist_ok=True)  # a batch without rows gets no folder from Spark
+            copy.mkdir(exist_ok=True)  # Spark creates no folder for a batch without rows
             for note in batch.glob("_*"):
                 if note.is_file():
                     shutil.copy2(note, copy)
@@ -103,7 +103,7 @@ def read_some(
     whole: bool = False,
     more: Mapping[str, str] | None = None,
 ) -> DataFrame:
-    """The rows of some batches as the table is declared, with the name of the batch, and `more` columns of its files."""
+    """Return the rows of some batches in the table's columns, with the batch name and `more` columns of its files."""
     groups, more = _by_layout(layout, batches), more or {}
     frames = [
         conformed(
@@ -121,11 +121,11 @@ def read_some(
 
 
 def noted_layouts(batches: Sequence[LakePath]) -> list[Layout | None]:
-    """How each of these batches was written."""
+    """Return the recorded layout of each of these batches, None where it has none."""
     remote = [batch for batch in batches if isinstance(batch, S3Path)]
     if not remote:
         return [noted_layout(batch) for batch in batches]
-    known = dict(_noted)  # of this moment: another thread may forget everything meanwhile
+    known = dict(_noted)  # a copy: another thread may clear the cache meanwhile
     unknown = [batch for batch in remote if batch not in known]
     known.update(zip(unknown, remote[0].bucket.at_once(noted_layout, unknown), strict=True))
     _noted.clear() if len(known) > _MOST_NOTED else _noted.update((batch, known[batch]) for batch in unknown)
@@ -146,8 +146,8 @@ def _by_layout(layout: Layout, batches: Sequence[LakePath]) -> list[tuple[Layout
 
 
 def _link(source: str, destination: str) -> None:
-    """Published files never change, so both folders may share them."""
+    """Hard-link a published file, which never changes, into another folder; copy it where that fails."""
     try:
         os.link(source, destination)
-    except OSError:  # not every file system has links
+    except OSError:  # not every file system has hard links
         shutil.copy2(source, destination)

@@ -1,4 +1,4 @@
-"""Rows into files and back, exactly: what a format has no type for goes as text with one meaning."""
+"""Writes rows to files and reads them back exactly: types that a format lacks are stored as text with one meaning."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameReader
 
 SPARK_FORMATS = {"parquet": "parquet", "orc": "orc", "csv": "csv", "json_lines": "json"}
-# Spark reads an empty quoted text as NULL where NULL is empty too; read as this, it can be told apart.
+# Spark reads an empty quoted text as NULL where the NULL text is empty too; this value marks it.
 EMPTY = "\u0001flow-empty\u0001"
 _NATIVE_IN_JSON = (
     "small_int",
@@ -36,25 +36,25 @@ _NO_MARKER = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
 
 
 def write_files(frame: DataFrame, layout: Layout, folder: LakePath, options: Mapping[str, Any]) -> None:
-    """Every column of the layout, in its order; partition columns become folders."""
+    """Write every column of the layout, in its order, and its layout file; partition columns become folders."""
     _write(frame, layout, folder, options)
     note_layout(folder, layout)
 
 
 def write_batches(frame: DataFrame, layout: Layout, folder: LakePath, options: Mapping[str, Any]) -> None:
-    """Rows of several batches, each into the folder of its own batch."""
+    """Write rows of several batches, each into the folder of its own batch."""
     _write(frame, layout, folder, options, above=(BATCH,))
 
 
 def read_files(layout: Layout, folder: LakePath) -> DataFrame:
-    """The rows of one folder of files."""
+    """Return the rows of one folder of files."""
     return _reader(layout).load(uri(folder)).selectExpr(*(_decoded(column, layout) for column in layout.columns))
 
 
 def read_batches(layout: Layout, table: LakePath, batches: Sequence[LakePath] = (), *more: str) -> DataFrame:
-    """The rows of some batches of a table, or of all, with the name of the batch, and more that Spark knows of them."""
+    """Return the rows of some or all batches of a table, with the batch name and `more` expressions on the files."""
     reader = _reader(layout, f", {BATCH} STRING")
-    if on_sail():  # it knows no basePath, and leaves out folders by a condition on their name
+    if on_sail():  # Sail has no basePath option, and skips folders by a filter on their name
         found = reader.load(uri(table))
         if batches:
             names = ", ".join(text(batch.name.partition("=")[2]) for batch in batches)
@@ -66,7 +66,7 @@ def read_batches(layout: Layout, table: LakePath, batches: Sequence[LakePath] = 
 
 
 def conformed(frame: DataFrame, columns: Iterable[Column], *more: str) -> DataFrame:
-    """These columns in these types; one that the frame lacks is NULL."""
+    """Return these columns in these types; columns that the frame lacks are NULL."""
     given = dict(frame.dtypes)
     made = list(more)
     for column in columns:
@@ -79,14 +79,14 @@ def conformed(frame: DataFrame, columns: Iterable[Column], *more: str) -> DataFr
 
 
 def stored_form(column: Column, layout: Layout) -> str:
-    """What a reader of the files finds: readers cannot take columns of two forms for one."""
+    """Return the form in which the files store a column: one reader cannot read columns of two forms."""
     if column.name in layout.partition_by or _goes_as_text(column, layout):
         return "text"
     return "plain" if layout.format == "json_lines" else _stored_type(column, layout)
 
 
 def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Spark's CSV options for the options of a target, the same for writing and reading."""
+    """Return Spark's CSV options for the options of a target, the same for writing and reading."""
     escape = str(options.get("csv_escape") or _quote(options))
     made = {
         "sep": str(options.get("csv_delimiter") or ","),
@@ -127,7 +127,7 @@ def _reader(layout: Layout, more: str = "") -> DataFrameReader:
         reader = reader.options(**csv_options(layout.options), emptyValue=EMPTY, mode="PERMISSIVE")
     elif layout.format == "json_lines":
         reader = reader.option("mode", "FAILFAST")
-    # Columns of a partition come last when Spark reads them, and CSV goes by position: so they are named last.
+    # Spark reads partition columns last, and CSV goes by position: so the schema names them last.
     ordered = sorted(layout.columns, key=lambda column: column.name in layout.partition_by)
     stored = ", ".join(f"{quote(column.name)} {_stored_type(column, layout)}" for column in ordered)
     return reader.schema(stored + more)
@@ -146,7 +146,7 @@ def _stored_type(column: Column, layout: Layout) -> str:
 
 
 def _goes_as_instant(column: Column, layout: Layout) -> bool:
-    """Spark writes a timestamp without a zone into ORC as a number; its instant in UTC has the same wall clock."""
+    """Return whether ORC stores an instant in UTC: Spark would write a timestamp without a zone as a number."""
     return layout.format == "orc" and column.type.kind == "timestamp" and column.name not in layout.partition_by
 
 

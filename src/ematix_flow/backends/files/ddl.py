@@ -1,4 +1,4 @@
-"""Tables of files: the declared columns are kept in the lake's own schema file."""
+"""DDL of tables of files: the declared columns are stored in a schema file of the lake."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _TEXTS = ("string", "text")
 
 
 class FilesDdl:
-    """Inspects and changes what the lake knows about its folders."""
+    """Inspection and changes of the schema files of a lake's tables."""
 
     def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
         resolved = connection.resolved()
@@ -40,7 +40,7 @@ class FilesDdl:
         self._layouts = Layouts(self._place)
 
     def inspect(self, shape: TargetShape) -> TableState | None:
-        """The table as its schema file tells."""
+        """Return the table from its schema file, None where there is none; raise DriftError for another file format."""
         layout = self._layouts.read(_parts(shape))
         if layout is None:
             return None
@@ -56,17 +56,17 @@ class FilesDdl:
         return TableState(states, tuple(column.name for column in layout.columns if column.primary_key))
 
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
-        """Every declared type is kept as it was declared."""
+        """Return the declared type: the schema file keeps every declared type exactly."""
         return column.type
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
-        """Files have no language for this: the steps as sentences."""
+        """Return the steps as SQL comments: files have no DDL language."""
         folder = self._place.table(shape.table.schema, shape.table.name)
         self._changed(shape, steps)
         return [f"-- {self._format} files in {folder}: {step}" for step in steps]
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
-        """Write the schema file anew."""
+        """Write the new schema file."""
         if not steps:
             return
         layout = self._changed(shape, steps)
@@ -116,14 +116,14 @@ def _with_column(layout: Layout, name: str, **changes: object) -> Layout:
 
 
 def _reads_as(layout: Layout, before: ColumnType | None, after: ColumnType) -> bool:
-    """Text holds whatever it held; files of other formats are written anew by the next load, if nothing is lost."""
+    """Return whether files of the old type can become the new one: text always, others if the change is lossless."""
     if before is None:
         return False
     return layout.format in _BY_TEXT or (before.kind in _TEXTS and after.kind in _TEXTS) or is_lossless(before, after)
 
 
 def _refuse_strangers(folder: LakePath) -> None:
-    """A folder with files of somebody else is not ours to write into."""
+    """Raise PlanError where the folder contains files that ematix-flow did not write."""
     if not folder.is_dir():
         return
     strangers = [item.name for item in folder.iterdir() if not item.name.startswith((".", "_", f"{BATCH}="))]

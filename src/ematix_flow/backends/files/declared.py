@@ -1,7 +1,7 @@
-"""Texts of CSV files as values of the declared types: no pass over the file has to find out what it holds.
+"""Converts texts of CSV files to the declared types, so that no pass over the file has to infer types.
 
-Every value counts by itself, as what it would be in a column of its like: 12.0 is a whole number, an instant with an
-offset becomes UTC, and a number is no day.
+Every value is converted by itself, as type inference would treat it: 12.0 is an integer, a timestamp with an offset
+becomes UTC, and a number is not a date.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OTHERS = ("numeric", "float", "double", "boolean")
 
 
 def can_declare(columns: Sequence[Column]) -> bool:
-    """Return whether texts alone give these columns; a normalizer of another type wants to see that type."""
+    """Return whether these columns can be read as texts; a normalizer of another type needs values of that type."""
     return all(
         column.type.kind in _TEXTS or (not column.normalizers and column.type.kind in (*_INTEGERS, *_MOMENTS, *_OTHERS))
         for column in columns
@@ -29,7 +29,7 @@ def can_declare(columns: Sequence[Column]) -> bool:
 
 
 def as_declared(column: Column) -> str:
-    """Return the SQL of a text column in its declared type; texts stay as they are, what they must be is checked later."""
+    """Return the SQL of a text column in its declared type; text types stay as they are and are checked later."""
     name, kind, wanted = quote(column.name), column.type.kind, spark_type(column.type)
     if kind in _TEXTS:
         return name
@@ -45,7 +45,7 @@ def as_declared(column: Column) -> str:
 
 
 def _whole(column: Column, tried: str) -> str:
-    """A whole number, which may be written with an exponent or with zeros after its point."""
+    """Return the SQL of an integer that may be written with an exponent or with zeros after its decimal point."""
     name = quote(column.name)
     near, exact = f"try_cast({name} AS DOUBLE)", f"try_cast({name} AS DECIMAL(38,9))"
     written = f"{name} RLIKE '{NUMBER}' AND {near} = floor({near}) AND {exact} = floor({exact})"

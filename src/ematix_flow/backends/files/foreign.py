@@ -1,4 +1,4 @@
-"""Reading files that somebody else wrote: names from the header, types from the values."""
+"""Reads files that ematix-flow did not write: names from the header, types inferred from the values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CSV_SHORT_ROWS = "truncated_rows_ok"
 
 
 def check_options(file_format: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that the format does not have."""
+    """Raise where options are given that the format does not have."""
     known = {"csv": CSV_READ_OPTIONS, "json_lines": JSON_READ_OPTIONS}.get(file_format, ())
     check_read_options(f"{file_format} read options", options, known)
 
@@ -32,7 +32,7 @@ _CHANGED = "the file changed while it was read: run it again"
 
 
 def read_foreign(file_format: str, path: LakePath, options: Mapping[str, Any], stamp: Stamp) -> DataFrame:
-    """Return the rows of a file or folder; types found in the same files before, which `stamp` names, need no pass."""
+    """Return the rows of a file or folder; types cached for the same files (`stamp`) need no inference pass."""
     refuse_foreign(file_format, path)
     if file_format == "csv":
         return _inferred(read_texts(path, options), options, stamp)
@@ -63,7 +63,7 @@ def read_texts(path: LakePath, options: Mapping[str, Any]) -> DataFrame:
 
 
 def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
-    """Spark's CSV options for the read options of a connection."""
+    """Return Spark's CSV options for the read options of a connection."""
     mark = str(options.get("quote") or '"')
     made = {
         "header": str(options.get("has_header", True)).lower(),
@@ -72,7 +72,7 @@ def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
         "escape": str(options.get("escape") or mark),
         "multiLine": "true",
         "emptyValue": EMPTY,
-        # Rows of another length are an error, unless the short ones are said to be fine; and so are other headers.
+        # Rows of another length are an error unless short ones are allowed; so is a different header.
         "mode": "PERMISSIVE" if options.get(CSV_SHORT_ROWS) else "FAILFAST",
         "columnPruning": "false",
         "enforceSchema": "false",
@@ -86,7 +86,7 @@ def csv_options(options: Mapping[str, Any]) -> dict[str, str]:
 
 
 def cleaned(name: str, null_regex: str | None) -> str:
-    """A column of texts, in which an empty one is not NULL."""
+    """Return the SQL of a text column in which empty text is not NULL."""
     column = quote(name)
     value = f"IF({column} = {text(EMPTY)}, '', {column})"
     if null_regex:
@@ -104,7 +104,7 @@ def _json(path: LakePath, options: Mapping[str, Any]) -> DataFrame:
 
 
 def _schema_of(lines: Sequence[str]) -> str:
-    """The columns of some records, as a DDL schema."""
+    """Return the columns of some JSON records, as a DDL schema."""
     records = [json.loads(line) for line in lines if line.strip()]
     sample = text(json.dumps(records))
     described = active().sql(f"SELECT schema_of_json({sample}) AS kind").collect()[0]["kind"]

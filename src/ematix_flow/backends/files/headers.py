@@ -1,4 +1,4 @@
-"""The first lines of CSV files: Spark reads files together only where they are the same."""
+"""Header lines of CSV files: Spark reads several files together correctly only where their headers are equal."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ematix_flow.families.lake.session import active
 _AT_ONCE = 8
 _LONGEST_HEADER = 65_536
 _MOST_LINES = 1_000
-"""Comments and empty lines that may stand before a header."""
+"""Most comment and empty lines before a header."""
 
 
 def plain_header(path: LakePath, options: Mapping[str, Any]) -> list[str] | None:
-    """Return the column names of one plain file of this machine; None where only Spark's own parser can tell them."""
+    """Return the column names of one plain local file; None where Spark's own parser is needed to find them."""
     if not isinstance(path, Path) or path.suffix not in (".csv", ".tsv", ".txt") or not path.is_file():
         return None
     if not options.get("has_header", True) or options.get("terminator") or options.get("comment"):
@@ -38,7 +38,7 @@ def plain_header(path: LakePath, options: Mapping[str, Any]) -> list[str] | None
 
 
 def by_header(files: Sequence[str], options: Mapping[str, Any]) -> list[list[str]]:
-    """The files in groups of one header each; all together where they have none."""
+    """Return the files in groups with equal headers; in one group where they have no header."""
     if len(files) < 2 or not options.get("has_header", True):
         return [list(files)]
     comment = str(options.get("comment") or "")
@@ -51,7 +51,7 @@ def by_header(files: Sequence[str], options: Mapping[str, Any]) -> list[list[str
 
 
 def _first_line(file: str, comment: str) -> str:
-    """Through Hadoop, which knows every store and unpacks what is compressed."""
+    """Return the first line, read through Hadoop, which supports every store and decompresses files."""
     spark: Any = active()
     jvm, settings = spark._jvm, spark._jsparkSession.sessionState().newHadoopConf()
     path = jvm.org.apache.hadoop.fs.Path(file)

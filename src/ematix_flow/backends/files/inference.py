@@ -1,4 +1,4 @@
-"""Types of columns that are only text: the first that every value has, and that says the value exactly."""
+"""Infers types of text columns: the first type that every value has and that represents every value exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ematix_flow.families.lake.session import quote, text
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-# The first type that every value of a column has. Digits with a leading zero are names, not numbers: 01234 is a ZIP code.
+# In order of preference. Digits with a leading zero are no numbers: 01234 is a ZIP code.
 _INTEGER = r"^[+-]?(0|[1-9][0-9]*)$"
 NUMBER = r"^[+-]?(([0-9]+\\.?[0-9]*|\\.[0-9]+)([eE][+-]?[0-9]+)?|NaN|Inf(inity)?)$"
 _DAY = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
@@ -19,12 +19,12 @@ _MOMENT = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{
 ZONED = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[ T][0-9]{2}:[0-9]{2}(:[0-9]{2}(\\.[0-9]{1,6})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$"
 _PARTS = r"^[+-]?([0-9]*)\\.?([0-9]*)(?:[eE]([+-]?[0-9]+))?$"
 _UNLIKE_DIGITS = r"[eE].*$|[^0-9]"
-_FEW_DIGITS = 15  # so many survive in every double
+_FEW_DIGITS = 15  # that many are exact in every double
 _MOST_DIGITS = 38
 
 
 def _digits(value: str) -> str:
-    """The digits that matter, without zeros at either end: two spellings of one number have the same."""
+    """Return SQL of the significant digits, without zeros at either end: equal for two spellings of one number."""
     return f"trim(BOTH '0' FROM regexp_replace({value}, '{_UNLIKE_DIGITS}', ''))"
 
 
@@ -32,7 +32,7 @@ def _part(number: int) -> str:
     return f"regexp_extract({{0}}, '{_PARTS}', {number})"
 
 
-# Numbers that a double would bend are exact decimals, or stay text.
+# Numbers that a double would change are exact decimals, or stay text.
 _DOUBLE = "try_cast({0} AS DOUBLE)"
 _SURVIVES = (
     f"length({_digits('{0}')}) <= {_FEW_DIGITS} AND ({_digits('{0}')} = '' OR abs({_DOUBLE}) BETWEEN 1E-300 AND 1E300)"
@@ -55,12 +55,12 @@ _TESTS = dict(_CANDIDATES)
 
 
 def typed(frame: DataFrame, kinds: Mapping[str, str], *, hint: str | None) -> DataFrame:
-    """Return the columns in these types; with a hint, a value that is not exactly of its type ends the read with it."""
+    """Return the columns in these types; with a `hint`, a value not exactly of its type raises with that hint."""
     return frame.selectExpr(*(_cast(name, kind, hint) for name, kind in kinds.items()))
 
 
 def wrong_value(name: str, kind: str) -> str | None:
-    """What keeps a text from being a value of this type, NULL when nothing does; None where every text is one."""
+    """Return SQL of the error for a text that is not of this type, else NULL; None where any text is of the type."""
     column = quote(name)
     test = _test(kind) or (None if kind == "STRING" else f"try_cast({{0}} AS {kind}) IS NOT NULL")
     if test is None:
@@ -72,12 +72,12 @@ def wrong_value(name: str, kind: str) -> str | None:
 
 
 def read_value(name: str, kind: str, *, unless: str) -> str:
-    """The column in this type, NULL where a condition holds."""
+    """Return SQL of the column in this type, NULL where the condition `unless` is true."""
     return f"CASE WHEN {unless} THEN NULL ELSE CAST({quote(name)} AS {kind}) END AS {quote(name)}"
 
 
 def _cast(name: str, kind: str, hint: str | None) -> str:
-    """A value that was not foretold is refused, because a cast might bend it."""
+    """Return SQL of the column in this type; with a hint it raises where a cast would change the value."""
     column = quote(name)
     cast, test = f"CAST({column} AS {kind})", _test(kind)
     if hint is None or test is None:
@@ -92,7 +92,7 @@ def _cast(name: str, kind: str, hint: str | None) -> str:
 
 
 def _test(kind: str) -> str | None:
-    """What is true of a text that is exactly a value of this type."""
+    """Return the SQL condition that a text is exactly a value of this type, None where there is no test."""
     test = _TESTS.get(kind.partition("(")[0])
     if test is None or not kind.startswith("DECIMAL"):
         return test
@@ -100,7 +100,7 @@ def _test(kind: str) -> str | None:
 
 
 def kinds_of(frame: DataFrame, limit: int | None) -> dict[str, str]:
-    """The type of every column: that of all its values, or of the first `limit`."""
+    """Infer the type of every column from all its values, or from those of the first `limit` rows."""
     frame = frame.limit(limit) if limit else frame
     tests: list[str] = []
     for position, name in enumerate(frame.columns):

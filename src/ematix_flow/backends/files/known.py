@@ -1,4 +1,4 @@
-"""The columns of a stream's files: declared, or as the files that came so far had them, kept beside the checkpoint."""
+"""The columns of a stream's files: declared, or learned from earlier files and stored beside the checkpoint."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class KnownColumns:
-    """Whoever widens them keeps them before a row is read: a batch that is done again has the same columns."""
+    """The columns known so far; written before a row is read, so that a repeated micro-batch has the same columns."""
 
     path: LakePath
     fields: Mapping[str, str] | None = None
 
     @property
     def are_declared(self) -> bool:
-        """Whether the stream says what it wants, and nothing else is read."""
+        """Return whether the stream declares its columns; then no others are read."""
         return bool(self.fields)
 
     def load(self) -> StructType | None:
-        """The columns, None before the first file."""
+        """Return the columns, None before the first file."""
         from pyspark.sql import types as t
 
         if self.fields:
@@ -37,7 +37,7 @@ class KnownColumns:
         return t.StructType.fromJson(json.loads(kept)) if kept else None
 
     def widened(self, found: StructType) -> StructType:
-        """With the columns of other files; a type that holds less becomes one that holds both."""
+        """Return the columns with those of other files added, and store them; different types are widened to one."""
         from pyspark.sql import types as t
 
         known = self.load() or t.StructType([])

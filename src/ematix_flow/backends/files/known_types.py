@@ -1,4 +1,4 @@
-"""Types that were found in the values of a file, kept for as long as the file is the same one."""
+"""A cache of the types inferred from files, valid while the files are unchanged."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _SHELF = Shelf("types", rules=1)
 
 
 def recall(stamp: Stamp, options: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str] | None:
-    """Return the types of these columns as they were found in the same files, None when they must be found anew."""
+    """Return the types of these columns cached for the same files, None where they must be inferred."""
     found = _SHELF.recall(stamp, options)
     known = isinstance(found, dict) and list(found) == list(columns)
     return {name: str(kind) for name, kind in found.items()} if known and found is not None else None
 
 
 def keep(stamp: Stamp, options: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
-    """Keep what was found; not of a file that may change again within one step of the file system's clock."""
+    """Cache the types, unless a file is so new that it may change again within the file system's clock resolution."""
     _SHELF.keep(stamp, options, dict(kinds))

@@ -1,4 +1,4 @@
-"""How the files of one table are laid out, kept beside the lake so that every load and every read agrees."""
+"""The layout of a table's files (format, columns, options), stored in the lake so that every load and read agrees."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ematix_flow.families.lake.types import from_spec
 from ematix_flow.foundation.errors import RunFailed
 
 BATCH = "flow_batch"
-LAYOUT_NOTE = "_layout"  # starts with an underscore: readers pass over it
+LAYOUT_NOTE = "_layout"  # readers skip names that start with an underscore
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Columns in the order of the files, the format, and the options the files were written with."""
+    """The file format, the columns in the order of the files, and the options the files were written with."""
 
     format: str
     columns: tuple[Column, ...]
@@ -26,22 +26,22 @@ class Layout:
 
     @property
     def partition_by(self) -> tuple[str, ...]:
-        """Columns whose values are folders below a batch."""
+        """Return the columns whose values are folders below a batch."""
         return tuple(self.options.get("partition_by") or ())
 
     def with_options(self, options: Mapping[str, Any]) -> Layout:
-        """The same columns, written otherwise; compression changes nothing for a reader."""
+        """Return the layout with other options, without the compression, which makes no difference to a reader."""
         kept = {name: list(value) if isinstance(value, tuple) else value for name, value in options.items()}
         kept.pop("parquet_compression", None)
         return replace(self, options=kept)
 
     def reads_like(self, other: Layout) -> bool:
-        """Whether one read fits files of both."""
+        """Return whether one read is correct for files of both layouts."""
         mine, others = ([(column.name, column.type) for column in item.columns] for item in (self, other))
         return mine == others and dict(self.options) == dict(other.options)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the layout as JSON-compatible data."""
         return {
             "format": self.format,
             "columns": [column.to_spec() for column in self.columns],
@@ -50,38 +50,38 @@ class Layout:
 
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> Layout:
-        """From plain data."""
+        """Return the layout from such data."""
         return cls(str(kept["format"]), tuple(_column(spec) for spec in kept["columns"]), dict(kept["options"]))
 
 
 def note_layout(folder: LakePath, layout: Layout) -> None:
-    """Files say themselves how they were written; the table may be declared otherwise by the time they are read."""
+    """Write the layout into a folder of files, because the table's declaration may change before they are read."""
     write_atomically(folder / LAYOUT_NOTE, json.dumps(layout.to_dict()))
 
 
 def noted_layout(folder: LakePath) -> Layout | None:
-    """How the files of a folder were written, None when they do not say."""
+    """Return the recorded layout of the files in a folder, None where it has none."""
     found = read_if_there(folder / LAYOUT_NOTE)
     return Layout.from_dict(json.loads(found)) if found is not None else None
 
 
 @dataclass(frozen=True)
 class Layouts:
-    """The layouts of one lake."""
+    """The layouts of all tables of one lake."""
 
     place: Place
 
     def path(self, parts: Sequence[str]) -> LakePath:
-        """Where a table's layout is kept."""
+        """Return the path of a table's layout file."""
         return self.place.state("schemas", ".".join(part for part in parts if part) + ".json")
 
     def read(self, parts: Sequence[str]) -> Layout | None:
-        """A table's layout, None for files the product did not write."""
+        """Return a table's layout, None for files that ematix-flow did not write."""
         found = read_if_there(self.path(parts))
         return Layout.from_dict(json.loads(found)) if found is not None else None
 
     def write(self, parts: Sequence[str], layout: Layout) -> None:
-        """Keep a table's layout."""
+        """Write a table's layout."""
         write_atomically(self.path(parts), json.dumps(layout.to_dict(), indent=1))
 
 

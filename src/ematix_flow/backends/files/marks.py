@@ -1,11 +1,11 @@
-"""Batches of a table in a bucket: one is there when its mark is, and one conditional write puts the mark there.
+"""Commit markers of a table in a bucket: a batch exists when its marker does; one conditional write creates the marker.
 
-Objects cannot be renamed, so the files of a batch are copied to their place first, beside nobody's view but that of
-readers who only list names. The mark decides for everybody else:
+Objects cannot be renamed, so the files of a batch are copied to their place first. Only readers that just list objects
+see them there; for all others the marker decides:
 
     <table>/flow_batch=<run>/…            the files
-    <table>/_commits/flow_batch=<run>     the mark: what the load did; empty when the run was given up
-    <table>/_commits/replaces-<run>       batches that this one takes the place of, until they are gone
+    <table>/_commits/flow_batch=<run>     the marker: a record of the load; empty when the run was abandoned
+    <table>/_commits/replaces-<run>       batches that this one replaces, until they are deleted
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _REPLACES = "replaces-"
 _RENEWED = "~"
 
 Instead = Mapping[str, "str | None"]
-"""Names of batches, and of those that take their places; None where nothing does."""
+"""Names of replaced batches, with the names of their replacements; None where there is no replacement."""
 
 
 @dataclass(frozen=True)
 class Marks:
-    """The marks of one table."""
+    """The commit markers of one table."""
 
     table: S3Path
 
     def batches(self) -> list[S3Path]:
-        """The batches that are there."""
+        """Return the published batches, sorted by name."""
         marks = {item.key.rpartition("/")[2]: item.size for item in self._bucket.listed(self._folder.prefix)}
         there = {name for name, size in marks.items() if name.startswith(f"{BATCH}=") and size}
         for name in marks:
@@ -46,12 +46,12 @@ class Marks:
         return [self.table / name for name in sorted(there)]
 
     def notes(self) -> list[str]:
-        """What the loads of all batches said about themselves."""
+        """Return the load records in the markers of all batches."""
         keys = [self._mark(path.name).key for path in self.batches()]
         return [found.body.decode() for found in self._bucket.at_once(self._bucket.get, keys) if found is not None]
 
     def note(self, run_id: str) -> str | None:
-        """The same of one run, None when it has no batch here; a batch may have been written anew since."""
+        """Return the load record of one run, also from a rewritten batch; None where it has no batch here."""
         for item in self._bucket.listed(self._mark(f"{BATCH}={run_id}").key):
             name = item.key.rpartition("/")[2].removeprefix(f"{BATCH}={run_id}")
             if item.size and (not name or name.startswith(_RENEWED)):
@@ -59,11 +59,11 @@ class Marks:
         return None
 
     def renewed(self, batch: str, run_id: str) -> str:
-        """What a batch is called once a run has written it anew."""
+        """Return the name of a batch after a run has rewritten it."""
         return f"{batch.partition(_RENEWED)[0]}{_RENEWED}{run_id}"
 
     def publish(self, run_id: str, staged: S3Path, note: str, *, instead: Instead, anew: S3Path, hold: Hold) -> None:
-        """Copy what is staged, and what was written anew, to its place; then set the mark."""
+        """Copy staged and rewritten files to their place, then write the marker; raise LeaseHeld if another run did."""
         if instead:
             self._bucket.put(self._replaces(run_id), json.dumps(dict(instead)).encode())
         moves = self._moves(staged, self.table / f"{BATCH}={run_id}")
@@ -87,10 +87,10 @@ class Marks:
             if found is None or found.body:
                 raise LeaseHeld(f"another run published {name} meanwhile; nothing was loaded twice",
                                 hint="run it again") from None  # fmt: skip
-            self._bucket.put(key, note.encode(), match=found.tag)  # an earlier try of this very run was given up
+            self._bucket.put(key, note.encode(), match=found.tag)  # an earlier attempt of this run was abandoned
 
     def finish(self, run_id: str) -> None:
-        """Remove the batches that a published one took the place of; may be done twice."""
+        """Delete the batches that a published one replaces; idempotent."""
         instead = self._instead(run_id)
         for old, new in instead.items():
             kept = self._bucket.get(self._mark(old).key) if new is not None else None
@@ -101,7 +101,7 @@ class Marks:
         self._bucket.delete([self._replaces(run_id)])
 
     def give_up(self, run_id: str) -> None:
-        """Remove what a run left that never set its mark, and see to it that it never will."""
+        """Delete the files of a run without a marker, after an empty marker prevents that it publishes later."""
         key = self._mark(f"{BATCH}={run_id}").key
         try:
             self._bucket.put(key, b"", match=ABSENT)

@@ -1,4 +1,4 @@
-"""What the native engine cannot do with files, or would do wrongly."""
+"""Limits of the Sail engine with files."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _PARTITIONS = "it gives NULL and an empty text one folder, and takes the names o
 
 
 def lacks(connection: Any, load: LoadSpec | None) -> str | None:
-    """Why a source, or a load, is not for the native engine."""
+    """Return why Sail cannot run a read or a load of this connection, None where it can."""
     known = _FORMATS.get(connection.resolved().format)
     return known or (_PARTITIONS if load is not None and load.write_options.get("partition_by") else None)
 
 
 def refuse_layout(file_format: str, partition_by: tuple[str, ...]) -> None:
-    """Stop before files of this kind are written or read by the native engine."""
+    """Raise Unsupported on Sail for files of this kind."""
     reason = _FORMATS.get(file_format) or (_PARTITIONS if partition_by else None)
     if reason is not None and on_sail():
         raise _refusal(reason)
 
 
 def refuse_foreign(file_format: str, path: LakePath) -> None:
-    """The same for files of somebody else."""
+    """Raise Unsupported on Sail for external files of this kind."""
     refuse_layout(file_format, ())
     if on_sail() and local(path).is_dir():
         named = (item.name for item in local(path).rglob("*=*") if item.is_dir())
@@ -42,7 +42,7 @@ def refuse_foreign(file_format: str, path: LakePath) -> None:
 
 
 def finite(column: Column) -> str:
-    """The column as it is; what the native engine would write as null into JSON ends the load."""
+    """Return SQL of the column that raises on NaN and infinity, which Sail would write as null into JSON."""
     name = quote(column.name)
     refused = refusing_sql(
         name,

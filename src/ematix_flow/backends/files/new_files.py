@@ -1,4 +1,4 @@
-"""The rows of new files, in columns that grow with them; a row that cannot be read says why in `_error`."""
+"""The rows of new files, in columns that grow with them; a row that cannot be read has the reason in `_error`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True)
 class NewFiles:
-    """Some files below a folder, which partitions may lie between."""
+    """Some files below a folder, possibly in folders of partitions."""
 
     file_format: str
     below: LakePath
@@ -38,7 +38,7 @@ class NewFiles:
 
     @property
     def partitions(self) -> list[str]:
-        """Columns that are folders: `day` for day=2026-01-01/part.csv."""
+        """Return the partition columns in the paths: `day` for day=2026-01-01/part.csv."""
         folders = [part for name in self.names for part in name.split("/")[:-1]]
         return list(dict.fromkeys(part.partition("=")[0] for part in folders if "=" in part))
 
@@ -50,10 +50,10 @@ class NewFiles:
     def _reader(self, file_format: str, **options: str) -> Any:
         return active().read.format(file_format).options(basePath=uri(self.below), **options)
 
-    # Parquet and ORC say their types
+    # Parquet and ORC: typed files
 
     def stored(self, known: KnownColumns) -> DataFrame:
-        """The rows of files that have types of their own."""
+        """Return the rows of typed files (Parquet, ORC) in all columns known so far."""
         frames = self._loaded()
         for frame in frames:
             wide = known.widened(frame.schema)
@@ -61,7 +61,7 @@ class NewFiles:
         return reduce(lambda one, other: one.unionByName(other), made)
 
     def _loaded(self) -> list[DataFrame]:
-        """All at once; one by one where Spark knows no type for a column of two of them."""
+        """Return all files in one frame; one frame per file where Spark cannot merge the types of a column."""
         reader = self._reader(SPARK_FORMATS[self.file_format], mergeSchema="true")
         try:
             return [reader.load(self._files)]
@@ -70,10 +70,10 @@ class NewFiles:
                 raise
             return [reader.load(file) for file in self._files]
 
-    # CSV has texts
+    # CSV: texts
 
     def csv(self, known: KnownColumns) -> DataFrame:
-        """The rows of CSV files; columns that are new get the type that all their values have, the others keep theirs."""
+        """Return the rows of CSV files; new columns get the type of all their values, the others keep theirs."""
         frames = [frame for group in by_header(self._files, self.options) for frame in self._texts(group)]
         if not frames:
             return empty(known)
@@ -81,7 +81,7 @@ class NewFiles:
         return in_types(texts, columns, [name for name in texts.columns if name not in (*_OWN, *self.partitions)])
 
     def _texts(self, files: Sequence[str]) -> list[DataFrame]:
-        """The columns of files with one header; none where they are empty."""
+        """Return the columns of files with one header as texts; an empty list where the files are empty."""
         reader = self._reader("csv", **csv_options(self.options) | {"mode": "PERMISSIVE"})
         names = [name for name in reader.load(files).columns if name not in self.partitions]
         if not names:
@@ -101,7 +101,7 @@ class NewFiles:
         ]
 
     def columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns of each file, in their order; none of one that is empty."""
+        """Return the columns of each file, in their order; empty for an empty file."""
         found: dict[str, tuple[str, ...]] = {}
         named = dict(zip(self._files, self.names, strict=True))
         for group in by_header(self._files, self.options):
@@ -116,7 +116,7 @@ class NewFiles:
         return f"map({', '.join(f'{text(name)}, {text(said[name])}' for name in ('sep', 'quote', 'escape'))})"
 
     def _typed(self, frames: Sequence[DataFrame], known: KnownColumns) -> StructType:
-        """The columns with those that are new; only frames that have one are looked through."""
+        """Return the known columns with the new ones added; only frames with new columns are read for inference."""
         from pyspark.sql import types as t
 
         before = known.load() or t.StructType([])
@@ -133,10 +133,10 @@ class NewFiles:
         types |= {name: texts.schema[name].dataType for name in new if name in self.partitions}
         return known.widened(t.StructType([t.StructField(name, types[name]) for name in new]))
 
-    # lines of JSON are messages
+    # JSON lines: messages
 
     def lines(self) -> DataFrame:
-        """Every line as a message; what its folders say is in the headers."""
+        """Return every line as a message; the partition values of its path are in the headers."""
         raw: DataFrame = self._reader("text").load(self._files)
         line = f"IF(startswith(value, {text(_BOM)}), substr(value, 2), value)"
         told = ", ".join(
@@ -147,13 +147,13 @@ class NewFiles:
         return raw.where("trim(value) <> ''").selectExpr(*columns)
 
     def folders_of(self, known: KnownColumns) -> StructType:
-        """The types of the columns that are folders."""
+        """Return the types of the partition columns."""
         found = self._reader("text").load(self._files).drop("value").schema if self.partitions else None
         return known.widened(found) if found is not None else known.widened(nothing())
 
 
 def in_folders(rows: DataFrame, folders: StructType) -> DataFrame:
-    """Messages with the columns that are in their headers."""
+    """Add the partition columns, whose values are in the headers of the messages."""
     for field in folders.fields:
         value = f"element_at(filter({SOURCE}.headers, one -> one.key = {text(field.name)}), 1).value"
         said = f"CAST(CAST({value} AS STRING) AS {field.dataType.simpleString()})"
@@ -165,11 +165,11 @@ def in_folders(rows: DataFrame, folders: StructType) -> DataFrame:
 
 
 def judged(names: Sequence[str], options: Mapping[str, Any]) -> tuple[list[str], str]:
-    """The values of a row that was read as texts, and what is wrong with their number."""
+    """Return the values of a row that was read as texts, and the error for a wrong number of fields."""
     wrong = f"{BROKEN} IS NOT NULL"
     if options.get(CSV_SHORT_ROWS):
         wrong += f" AND {quote(names[-1])} IS NOT NULL"
-    # It says a value: Spark reads no file for what is broken in it alone.
+    # The message contains a value because Spark reads no file for the corrupt-record column alone.
     told = f"the row has more or fewer than the {len(names)} fields of its file, and begins with "
     values = [cleaned(name, options.get("null_regex")) for name in names]
     return values, f"CASE WHEN {wrong} THEN concat({text(told)}, left(coalesce({quote(names[0])}, ''), 80)) END"
@@ -180,19 +180,19 @@ def _united(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def empty(known: KnownColumns) -> DataFrame:
-    """No rows in the columns that are known."""
+    """Return no rows, in the columns known so far."""
     return active().createDataFrame([], known.load() or nothing())
 
 
 def nothing() -> StructType:
-    """No columns."""
+    """Return a schema without columns."""
     from pyspark.sql import types as t
 
     return t.StructType([])
 
 
 def _in_columns(frame: DataFrame, wide: StructType, file_format: str, *, strictly: bool) -> DataFrame:
-    """The rows in all columns; a declared type that a value does not fit ends the batch."""
+    """Return the rows in all columns; with `strictly`, a value that does not fit its type fails the batch."""
     from pyspark.sql import functions as f
 
     there = {field.name.lower(): field.dataType for field in frame.schema.fields}
@@ -208,7 +208,7 @@ def _in_columns(frame: DataFrame, wide: StructType, file_format: str, *, strictl
 
 
 def in_types(texts: DataFrame, columns: StructType, unsure: Sequence[str], *, keeps_raw: bool = False) -> DataFrame:
-    """The texts in their types, all NULL in a row of which one does not fit."""
+    """Return the texts in their types; in a row with a value that does not fit, all columns are NULL."""
     there = {name.lower() for name in texts.columns}
     tested = {name.lower() for name in unsure}
     kinds = {field.name: field.dataType.simpleString().upper() for field in columns.fields}

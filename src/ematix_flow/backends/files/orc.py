@@ -1,4 +1,4 @@
-"""What ORC bends: its Java writer counts old days in the Julian calendar and keeps moments in the zone of its JVM."""
+"""Values that ORC changes: its Java writer uses the Julian calendar for old dates and the JVM's zone for timestamps."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ematix_flow.foundation.errors import Unsupported
 
 MOMENTS = ("timestamp", "timestamp_tz")
 _UTC = ("UTC", "Etc/UTC", "Z", "GMT", "Etc/GMT", "Etc/UCT", "UCT", "Zulu", "Etc/Zulu", "Universal", "Etc/Universal")
-# Days that the Julian calendar passed over, and the part of a second that comes back as one second later.
+# Days that do not exist in the Julian calendar, and fractions of a second that are read back one second later.
 _BENT = {
     "date": (("1582-10-05", "1582-10-15"),),
     "timestamp": (("1582-10-05 00:00:00", "1582-10-15 00:00:00"), ("1969-12-31 23:59:59.001", "1970-01-01 00:00:00")),
@@ -18,7 +18,7 @@ _LITERALS = {"date": "DATE'{}'", "timestamp": "TIMESTAMP_NTZ'{}'", "timestamp_tz
 
 
 def refusing(column: Column) -> str:
-    """The column as it is; a value that would come back as another one ends the load."""
+    """Return SQL of the column that raises on values that would be read back as other ones."""
     name, kind = quote(column.name), column.type.kind
     literal = _LITERALS.get(kind)
     if literal is None:
@@ -37,7 +37,7 @@ def refusing(column: Column) -> str:
 
 
 def require_utc() -> None:
-    """ORC has only wall clocks: in a JVM elsewhere, other readers would see other times, some of them twice."""
+    """Raise Unsupported unless the JVM's zone is UTC: ORC stores wall clock times, ambiguous in other zones."""
     zone = str(active().sql("SELECT java_method('java.time.ZoneId', 'systemDefault') AS zone").collect()[0]["zone"])
     if zone not in _UTC:
         raise Unsupported(

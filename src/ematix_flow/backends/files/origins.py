@@ -1,7 +1,7 @@
-"""Where a row of a file came from, in the form that messages of brokers have.
+"""The origin of a row of a file, in the `_source` form that broker messages have.
 
-Rows are ordered by the time of their file, its name, and their place in it. Only Parquet numbers its rows; for the others
-the place says which rows come later, and is no line number.
+Rows are ordered by the time of their file, its name, and their position in it. Only Parquet numbers its rows; in other
+formats the position orders the rows but is not a line number.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 from ematix_flow.families.messages.decode import SOURCE
 
 _PATH, _TIME = "_metadata.file_path", "_metadata.file_modification_time"
-# A task reads blocks of at least some megabytes one after the other, and counts its rows in 33 bits.
+# A task reads blocks of at least 1 MiB one after the other, and counts its rows in 33 bits.
 _COUNTED = "shiftleft(_metadata.file_block_start DIV 1048576, 33) + (monotonically_increasing_id() & 8589934591)"
 _HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def message_id(file_format: str) -> str:
-    """The file and the place in it, as texts that sort like the rows."""
+    """Return SQL of the file and the position in it, as text that sorts like the rows."""
     place = "_metadata.row_index" if file_format == "parquet" else _COUNTED
     return f"concat({_PATH}, ':', lpad(CAST({place} AS STRING), 20, '0'))"
 
 
 def source_of(file_format: str) -> str:
-    """The column `_source` of rows that are read from files."""
+    """Return SQL of the column `_source` for rows that are read from files."""
     parts = {
         "topic": _PATH,
         "partition": "CAST(NULL AS INT)",
@@ -35,7 +35,7 @@ def source_of(file_format: str) -> str:
 
 
 def envelope_of(file_format: str, value: str, headers: str | None) -> list[str]:
-    """The columns of a message for each line."""
+    """Return SQL of the message columns for each line."""
     return [
         "CAST(NULL AS BINARY) AS key",
         f"{value} AS value",

@@ -1,4 +1,4 @@
-"""Lines of CSV files that come back one by one, as dead letters do: read by the columns of the file that they are of."""
+"""Replays single lines of CSV files, as stored in dead letters: they are read with the columns of their file."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
 
 @dataclass(frozen=True)
 class ReturnedLines:
-    """Messages whose payload is a line and whose topic its file; `below` the folder that the stream watches."""
+    """Messages with a line as payload and its file as topic; `files.below` is the folder that the stream watches."""
 
     files: NewFiles
     known: KnownColumns
 
     def rows(self, messages: DataFrame) -> DataFrame:
-        """The rows as the stream would read them from the file; each keeps its line."""
+        """Return the rows as the stream would read them from the file; each keeps its line."""
         topics = [str(row["topic"]) for row in messages.select("topic").distinct().collect()]
         names = {topic: self._name(topic) for topic in topics}
         columns = self._columns([name for name in names.values() if name is not None])
@@ -45,17 +45,17 @@ class ReturnedLines:
         return reduce(lambda one, other: one.unionByName(other), made) if made else empty(self.known)
 
     def _name(self, topic: str) -> str | None:
-        """The file below the folder; None where it is of another."""
+        """Return the file's name below the folder; None where it is outside."""
         below = unquote(uri(self.files.below)) + "/"
         return unquote(topic).removeprefix(below) if unquote(topic).startswith(below) else None
 
     def _columns(self, names: Sequence[str]) -> Mapping[str, tuple[str, ...]]:
-        """The columns of the files that are still there, in their order."""
+        """Return the columns of the files that still exist, in their order."""
         there = [name for name in names if self.files.below.joinpath(*name.split("/")).exists()]
         return replace(self.files, names=there).columns() if there else {}
 
     def _as_known(self, name: str | None) -> tuple[str, ...] | None:
-        """Of a file that is gone, the columns as the stream learned them; what was declared says nothing of their order."""
+        """Return the learned columns for a missing file; None where they are declared, which gives no order."""
         kept = None if self.known.are_declared else self.known.load()
         folders = dict(_folders(name))
         return None if kept is None else tuple(one for one in kept.fieldNames() if one not in folders)
@@ -85,7 +85,7 @@ class ReturnedLines:
 
 
 def _folders(name: str | None) -> tuple[tuple[str, str], ...]:
-    """What the folders of a file say: `day=2026-01-01/part.csv`."""
+    """Return the partition values in the path of a file, as in `day=2026-01-01/part.csv`."""
     parts = (name or "").split("/")[:-1]
     return tuple((key, value) for key, sign, value in (part.partition("=") for part in parts) if sign)
 

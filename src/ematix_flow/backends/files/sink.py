@@ -1,4 +1,4 @@
-"""Writing files: a batch is written beside the table and becomes visible by one rename, in a bucket by its mark."""
+"""The files sink: a batch is written beside the table and published by one rename, in a bucket by its commit marker."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ if TYPE_CHECKING:
 
     from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
-_NOTE = "_load"  # starts with an underscore: readers pass over it
+_NOTE = "_load"  # readers skip names that start with an underscore
 _REPLACES = "replaces"
 _NOT_A_FOLDER = ("bytes", "json", "jsonb", "float", "double")
 
 
 class FilesSink(LakeSink):
-    """Folders of files below one path."""
+    """A sink for the folders of files below one path."""
 
     def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
         resolved = connection.resolved()
@@ -63,7 +63,7 @@ class FilesSink(LakeSink):
         self._layouts = Layouts(self.place)
 
     def stage_of(self, run_id: str, schema: str, table: str) -> LakePath:
-        """Beside the table, so that a rename never crosses a file system."""
+        """Return the stage folder; on a local disk beside the table, so that a rename never crosses a file system."""
         if not self.place.is_local:
             return super().stage_of(run_id, schema, table)
         return self.place.table(schema, table).parent / ".flow-stage" / run_id / table
@@ -72,7 +72,7 @@ class FilesSink(LakeSink):
         return self.place.table(job.shape.table.schema, job.shape.table.name)
 
     def _layout(self, job: WriteJob) -> Layout:
-        """The table's columns with the options of this load."""
+        """Return the table's layout with the options of this load; raise DriftError where its files have others."""
         table = job.shape.table
         kept = self._layouts.read((table.schema, table.name)) or Layout(self._format, table.columns)
         wanted = _planned_layout(kept, job).with_options(job.write_options)
@@ -88,7 +88,7 @@ class FilesSink(LakeSink):
         return wanted
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Only whole batches of Parquet, with the columns that the table's files already have."""
+        """Return why tasks cannot write the batch as Arrow files, None where they can."""
         if not self.place.is_local:
             return "Spark writes into buckets"
         if self._format != "parquet":
@@ -102,7 +102,7 @@ class FilesSink(LakeSink):
         return None
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """The batch as it will be published, one file per task."""
+        """Write the batch in its published form, one file per task."""
         folder, layout = local(self.stage_folder(job)), self._layout(job)
         chosen = job.write_options.get("parquet_compression")
         facts = write_rows(tasks, job, folder / "batch", options={"compression": chosen} if chosen else {})
@@ -111,7 +111,7 @@ class FilesSink(LakeSink):
         return Stage("", facts.rows, str(folder))
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """The batch as it will be published; where rows may have to be left out, plain Parquet first."""
+        """Write the batch in its published form; where rows may have to be left out, plain Parquet first."""
         folder, layout = self.stage_folder(job), self._layout(job)
         self.place.meet(frame.sparkSession)
         with recognising(), exactly(frame.sparkSession):
@@ -146,7 +146,7 @@ class FilesSink(LakeSink):
         return sorted(folder.glob("*.parquet"))
 
     def newest_published(self, job: WriteJob, column: str) -> Any:
-        """Without Spark where that is easy, because the load may do without."""
+        """Return the newest value of a column; without Spark where possible, because the load may not need Spark."""
         layout = self._layouts.read((job.shape.table.schema, job.shape.table.name))
         folder = self._folder(job)
         if self._format != "parquet" or layout is None or layout.partition_by or not isinstance(folder, Path):
@@ -172,7 +172,7 @@ class FilesSink(LakeSink):
         after = {"layout": layout.to_dict(), _REPLACES: not only_adds}
         load = self.announce(job, load, counts, facts=facts, after=after)
         note = json.dumps({"writer": job.writer, **asdict(load)})
-        if only_adds and not batches_of(folder):  # the first files decide how all are read
+        if only_adds and not batches_of(folder):  # the first files determine the options for all reads
             self.finish_load(load)
         if isinstance(folder, Path):
             write_atomically(stage / "batch" / _NOTE, note)
@@ -184,7 +184,7 @@ class FilesSink(LakeSink):
         return load
 
     def _move(self, stage: Path, folder: Path, run_id: str, *, only_adds: bool) -> None:
-        """One rename, of the batch or of the whole table."""
+        """Publish by one rename, of the batch or of the whole table."""
         if only_adds:
             move(stage / "batch", batch_folder(folder, run_id))
             return
@@ -194,13 +194,13 @@ class FilesSink(LakeSink):
         exchange(stage / "table", folder)
 
     def _mark(self, marks: Marks, stage: LakePath, run_id: str, note: str, *, instead: Instead) -> None:
-        """One conditional write, once everything is in its place."""
+        """Publish by one conditional write of the commit marker, after all files are in their place."""
         if self.hold is None or not isinstance(stage, S3Path):
             raise RunFailed("a batch in a bucket is published under the lock of its table")
         marks.publish(run_id, stage / "batch", note, instead=instead, anew=stage / "table", hold=self.hold)
 
     def _whole(self, job: WriteJob, facts: Facts, layout: Layout) -> Counts:
-        """The staged batch is what will be there, and its facts say everything about it."""
+        """Return the counts of a batch that is published as staged, from its facts alone."""
         refuse_broken(facts, lambda: self._staged(job, layout), job)
         counts = Counts(read=facts.rows, inserted=facts.rows)
         if not isinstance(job.strategy, Truncate):
@@ -213,7 +213,7 @@ class FilesSink(LakeSink):
     def _worked_out(
         self, job: WriteJob, facts: Facts, opening: Opening, layout: Layout, old: Sequence[LakePath]
     ) -> Counts:
-        """Spark finds the rows that are new, and writes batches of an older form anew."""
+        """Write the rows that are new, rewrite batches of an older layout, and return the counts."""
         stage = self.stage_folder(job)
         with exactly(active()):
             change = self._planned(job, facts, opening, layout)
@@ -233,7 +233,7 @@ class FilesSink(LakeSink):
             return truncate(staged, target, words, staged=facts.rows, there=rows_in_footers(kept, folder))
         stage = StageFolder(self.stage_folder(job))
         there = {column.name: column for column in layout.columns}
-        # Rows are compared with those of the table, so they take the table's types.
+        # Rows are compared with those of the table, so they are cast to the table's types.
         staged = conformed(staged, [there[name] for name in words.declared])
         return append(staged, target, words, stage, facts=facts, watermark=opening.watermark)
 
@@ -253,16 +253,16 @@ class FilesSink(LakeSink):
         return max(loads, key=lambda load: load.sequence, default=None)
 
     def forget_load(self, load: Load) -> None:
-        """Its stage is all it left, unless it died between the two renames of a truncate, or among copies."""
+        """Undo the first rename of an interrupted truncate; in a bucket, abandon the run and delete its copies."""
         table, stage = self.place.table(load.schema, load.table), self.stage_of(load.run_id, load.schema, load.table)
         if isinstance(table, Path):
             put_back(local(stage) / "table", table)
-        elif load.counts is not None:  # it was about to publish
+        elif load.counts is not None:  # it had announced its commit
             with self.place.locked(f"{load.schema}.{load.table}" if load.schema else load.table):
                 Marks(table).give_up(load.run_id)
 
     def finish_load(self, load: Load) -> None:
-        """The options its files were written with are those to read the table with; what it replaced goes."""
+        """Store the options of the load as the table's layout, and delete the batches it replaced."""
         table = self.place.table(load.schema, load.table)
         if isinstance(table, S3Path) and (load.after or {}).get(_REPLACES):
             Marks(table).finish(load.run_id)
@@ -272,25 +272,25 @@ class FilesSink(LakeSink):
         written, parts = Layout.from_dict(kept), (load.schema, load.table)
         there = self._layouts.read(parts)
         if there is None or dict(there.options) != dict(written.options):
-            # Columns are the declaration's business: somebody may have added one since.
+            # Only the DDL changes columns: another process may have added one since.
             self._layouts.write(parts, replace(there or written, options=written.options))
 
 
 def _load_of(note: str | None, writer: str) -> Load | None:
-    """The load that wrote a batch, None when it was another writer's."""
+    """Return the load that wrote a batch, None where another writer wrote it."""
     kept: dict[str, Any] = json.loads(note) if note else {}
     return Load.from_dict({**kept, "published": True}) if kept.get("writer") == writer else None
 
 
 def _instead(table: S3Path, old: Sequence[LakePath], adds: bool, run_id: str) -> Instead:
-    """What becomes of the batches in a bucket: written anew, or gone."""
+    """Return the batches in a bucket that the load rewrites or, for a truncate, deletes."""
     if adds:
         return {batch.name: Marks(table).renewed(batch.name, run_id) for batch in old}
     return {batch.name: None for batch in batches_of(table)}
 
 
 def _planned_layout(kept: Layout, job: WriteJob) -> Layout:
-    """The layout as the load finds it; a rehearsal has changed nothing, so the declaration stands in for the changes."""
+    """Return the current layout; in a dry run, which changes no schema, with the declared columns."""
     if not job.rehearsal:
         return kept
     declared = {column.name: column for column in job.shape.table.columns}
@@ -299,7 +299,7 @@ def _planned_layout(kept: Layout, job: WriteJob) -> Layout:
 
 
 def _is_final(job: WriteJob) -> bool:
-    """Whether the stage can be published as it is: no row is left out, and reading it back shows every wrong value."""
+    """Return whether the stage can be published as it is: no row is left out, and values are read back exactly."""
     lossy = job.write_options.get("partition_by") or job.write_options.get("csv_null_value")
     return job.incremental is None and not lossy
 

@@ -1,4 +1,4 @@
-"""Reading files: Spark SQL over the folders and files below the connection's path."""
+"""The files source: Spark SQL on the folders and files below the connection's path."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class FilesSource(LakeSource):
-    """Reads queries of one folder of files; tables the product wrote come back with their declared types."""
+    """A reader of queries on folders of files; tables written by ematix-flow have their declared types."""
 
     def __init__(self, connection: FilesConnection, read_options: Mapping[str, Any] | None = None) -> None:
         resolved = connection.resolved()
@@ -49,7 +49,7 @@ class FilesSource(LakeSource):
         check_options(self._format, self._options)
 
     def declare(self, columns: Sequence[Column]) -> None:
-        """Take the types of CSV columns from their declaration, wherever a query only selects them."""
+        """Use the declared types for CSV columns in queries that only select columns."""
         if self._format == "csv" and can_declare(columns):
             self._declared = {column.name: column for column in columns}
 
@@ -59,13 +59,13 @@ class FilesSource(LakeSource):
             return super()._run(query, spark, open_until)
         frame = self._over(query, spark, open_until, lambda found: read_texts(found, self._options))
         names: list[str] = frame.columns
-        if len(set(names)) < len(names):  # which the plan refuses
+        if len(set(names)) < len(names):  # the plan refuses duplicate names
             return frame
         known = self._declared
         return frame.selectExpr(*(as_declared(known[name]) if name in known else quote(name) for name in names))
 
     def _selected_from(self, query: str) -> LakePath | None:
-        """The foreign file that a query takes whole columns from, None when it does more than that."""
+        """Return the external file whose columns a query selects unchanged, None where it does more."""
         from sqlglot import exp
 
         tree = chosen_columns(query)
@@ -73,7 +73,7 @@ class FilesSource(LakeSource):
         return path if path is not None and self._layout(path) is None else None
 
     def find(self, path: LakePath) -> LakePath | None:
-        """`raw.events` is the folder raw/events, or the file raw/events.csv (or .csv.gz, .tsv …)."""
+        """Return the data of `raw.events`: the folder raw/events, or the file raw/events.csv (.csv.gz, .tsv, …)."""
         if path.is_dir():
             return path if self._holds_data(path) else None
         if path.is_file() or not path.parent.is_dir():
@@ -81,19 +81,19 @@ class FilesSource(LakeSource):
         return next((item for item in _called(path) if format_from_path(item.name) == self._format), None)
 
     def plan_without_spark(self, query: str, *, parallelism: int) -> ReadPlan | None:
-        """What the footers of Parquet files tell about a plain query; None when Spark has to look."""
+        """Return the plan of a plain query from Parquet footers; None where Spark is needed."""
         if self._format != "parquet" or self._options or not self._place.is_local:
             return None
         with explained(self._place.root):
             return plain_plan(clean(query), self.locate, self._layout, parallelism=parallelism)
 
     def arrow_columns(self, plan: ReadPlan) -> Carried | str:
-        """Whole columns of one Parquet table need no Spark."""
+        """Return the columns of a plain query of one Parquet table, or the reason why Spark must run it."""
         found = self._plain(plan)
         return found if isinstance(found, str) else found.carried
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
-        """Row groups dealt out to tasks."""
+        """Return row groups distributed over the tasks."""
         found = self._plain(plan)
         if isinstance(found, str):
             raise RunFailed(f"the files changed since the run was planned: {found}", hint="run it again")
@@ -123,7 +123,7 @@ class FilesSource(LakeSource):
         layout = self._layout(path)
         if layout is not None:
             return read_table(layout, path)
-        # Types are inferred by reading; a plan and the read that follows it need that only once.
+        # Inferring types reads the files; a plan and its read share the result.
         stamp = _stamp(path)
         known = self._opened.get(path)
         if known is None or known[0] != stamp:
@@ -132,7 +132,7 @@ class FilesSource(LakeSource):
         return known[1]
 
     def _holds_data(self, folder: LakePath) -> bool:
-        """A table's folder, and not one that only holds other tables."""
+        """Return whether the folder belongs to a table, and does not just contain other tables."""
         if self._layouts.path(self._place.names_of(folder)).exists():
             return True
         inside = [item for item in folder.iterdir() if not item.name.startswith((".", "_"))]
@@ -140,7 +140,7 @@ class FilesSource(LakeSource):
 
 
 class FilesClient(LakeClient):
-    """Queries only."""
+    """A client that executes queries on folders of files, and no other statements."""
 
     title = "a folder of files"
 
@@ -149,7 +149,7 @@ class FilesClient(LakeClient):
 
 
 def _called(path: LakePath) -> list[LakePath]:
-    """The files beside a path that have its name and any ending."""
+    """Return the files beside a path that have its name and any extension."""
     if isinstance(path, S3Path):
         listed = path.bucket.listed(f"{path.key}.")
         return [S3Path(path.bucket, item.key) for item in listed if "/" not in item.key[len(path.key) :]]
@@ -157,7 +157,7 @@ def _called(path: LakePath) -> list[LakePath]:
 
 
 def _stamp(path: LakePath) -> Stamp:
-    """What is there now: names, times and sizes; in a bucket, where two may have the same names, its address too."""
+    """Return a stamp of the files: names, times and sizes; in a bucket ETags, and the bucket's address in the names."""
     if isinstance(path, S3Path):
         return frozenset((f"{path.bucket.endpoint}/{path.bucket.name}/{item.key}", item.tag, item.size)
                          for item in path.bucket.listed(path.key))  # fmt: skip

@@ -1,6 +1,6 @@
-"""A folder of files as the source of a stream: new files, or new batches of a table that the product wrote.
+"""A folder of files as a stream source: new files, or new batches of a table that ematix-flow wrote.
 
-Spark streams only their names (`arrivals`); each micro-batch then reads its files as every other query does.
+Spark streams only the file names (`arrivals`); each micro-batch then reads its files like any other query.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _ENVELOPE = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
 
 @dataclass(frozen=True)
 class _Reading:
-    """What one stream reads."""
+    """The files of one stream: their path, layout, known columns and options."""
 
     path: LakePath
     layout: Layout | None
@@ -56,12 +56,12 @@ class _Reading:
 
     @property
     def below(self) -> LakePath:
-        """The folder that names are below; a source may be one single file."""
+        """Return the folder that file names are relative to; the source may be a single file."""
         return self.path.parent if isinstance(self.path, Path) and self.path.is_file() else self.path
 
 
 class FilesStream:
-    """Rows as they are in the files; lines of JSON as the messages that they are, unless the product wrote them."""
+    """A stream of rows; JSON lines are a stream of messages, unless ematix-flow wrote the table."""
 
     envelopes = False
 
@@ -75,7 +75,7 @@ class FilesStream:
         self._run = uuid.uuid4().hex
 
     def check(self, read: StreamRead) -> None:
-        """The folder must be there; a prefix of a bucket need not hold anything yet."""
+        """Raise where the folder does not exist or an option is invalid; a prefix of a bucket may be empty."""
         _check_options(self._format, read)
         _since(read.start)
         path, _ = self._where(read)
@@ -88,7 +88,7 @@ class FilesStream:
             )
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
-        """The names of new files; `rows` reads what they hold."""
+        """Return a stream of the names of new files; `rows` reads their contents."""
         from ematix_flow.backends.files.arrivals import Watched, data_source
 
         self._place.meet(spark)
@@ -111,7 +111,7 @@ class FilesStream:
         return spark.readStream.format(label).load()
 
     def has_more(self, read: StreamRead) -> bool:
-        """Whether a drain, which gives no more than `max_rows` to a query, has found more files than it gave out."""
+        """Return whether a drain, limited to `max_rows` per query, has found more files than it has read so far."""
         from ematix_flow.backends.files.arrivals import Goal, Ledger
 
         if read.max_rows is None:
@@ -122,11 +122,11 @@ class FilesStream:
 
     @property
     def are_messages(self) -> bool:
-        """Whether `messages` gives what the files hold, else `rows` does; known once the stream has its frame."""
+        """Return whether the files must be read by `messages` instead of `rows`; valid once `frame` was called."""
         return self._format == "json_lines" and self._reading is not None and self._reading.layout is None
 
     def messages(self, frame: DataFrame) -> DataFrame:
-        """The lines of the files that a micro-batch names, as envelopes."""
+        """Return the lines of the files in a micro-batch, as envelopes."""
         files = self._new(frame)
         with self._reading_of(files):
             folders = files.folders_of(replace(self._opened.known, fields=None)) if files.names else None
@@ -134,16 +134,16 @@ class FilesStream:
             return files.lines() if files.names else active().createDataFrame([], _ENVELOPE)
 
     def finished(self, rows: DataFrame) -> DataFrame:
-        """Messages that were decoded, with the columns that are folders."""
+        """Return the decoded messages with the partition columns."""
         return in_folders(rows, self._folders) if self._folders is not None else rows
 
     def first_look(self) -> int | None:
-        """How many lines of a new stream are looked at before one is read."""
+        """Return the number of lines that a new stream samples for its schema, None where it is not limited."""
         found: int | None = _read_options(self._opened).get("schema_infer_max_records")
         return found
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """The rows of the files that a micro-batch names."""
+        """Return the rows of the files in a micro-batch."""
         files, reading = self._new(frame), self._opened
         with self._reading_of(files):
             if reading.layout is not None:
@@ -154,11 +154,11 @@ class FilesStream:
 
     @property
     def lines_return(self) -> bool:
-        """Whether a row that cannot be read is kept as its line, which `returned` reads."""
+        """Return whether a row that cannot be read is stored as its line, which `returned` can read."""
         return self._format == "csv" and self._opened.layout is None
 
     def returned(self, messages: DataFrame) -> DataFrame:
-        """The rows of lines that were kept, as the messages that they became."""
+        """Return the rows of stored lines, given as messages."""
         files = NewFiles(self._format, self._opened.below, (), _read_options(self._opened))
         with translating("reading lines again"), exactly(active()):
             return ReturnedLines(files, self._opened.known).rows(messages)
@@ -175,7 +175,7 @@ class FilesStream:
 
     @contextmanager
     def _reading_of(self, files: NewFiles) -> Iterator[None]:
-        """A file that was there when it was listed, and is not any more, is a loss that no second try mends."""
+        """Raise PlanError for files that were deleted after they were listed: no retry can succeed."""
         try:
             with translating("reading new files"), exactly(active()):
                 yield
@@ -184,7 +184,7 @@ class FilesStream:
             raise (_gone(self._opened.path, gone) if gone else exc) from exc
 
     def _batches(self, reading: _Reading, layout: Layout, runs: Sequence[str]) -> DataFrame:
-        """Batches of our own, in their declared types; columns may have been added since the stream began."""
+        """Return the rows of own batches in their declared types, with columns added since the stream began."""
         layout = self._layouts.read(self._names(reading.path)) or layout
         if not runs:
             return active().createDataFrame([], spark_schema(pairs(layout.columns)))
@@ -196,15 +196,15 @@ class FilesStream:
         return read_some(layout, reading.path, chosen, more={SOURCE: source_of(layout.format)}).drop(BATCH)
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Nobody keeps count but the checkpoint."""
+        """Do nothing: only the checkpoint records the offsets."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
-        """How long the oldest file waits that was not given out; how many rows are in it only reading would tell."""
+        """Return the age in seconds of the oldest unread file; its rows are unknown (None) without reading it."""
         from ematix_flow.backends.files.arrivals import Ledger
 
         ledger = Ledger(home_of(read.checkpoint) / read.own(_ARRIVALS))
         ledger.load()
-        since = _since(json.dumps(dict(end))) if "since" in end else None  # where a stream is to begin
+        since = _since(json.dumps(dict(end))) if "since" in end else None  # a start offset
         present = self._folder(read).present()
         waiting = [
             item.modified
@@ -216,15 +216,15 @@ class FilesStream:
         return (PartitionLag(read.query or self._name, None if waiting else 0, age),)
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """A folder drops nothing by itself."""
+        """Return no losses: a folder has no retention."""
         return ()
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
-        """Files that are as new as this, or newer."""
+        """Return the start of all files at or after a moment."""
         return {"since": moment.isoformat()}
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: the source holds no resources."""
 
     def _folder(self, read: StreamRead) -> Folder:
         path, layout = self._where(read)
@@ -232,7 +232,7 @@ class FilesStream:
         return Folder(path, self._format, layout is not None, settle)
 
     def _where(self, read: StreamRead) -> tuple[LakePath, Layout | None]:
-        """`raw/events/` is a prefix, `raw.events` a table; a table that the product wrote has a layout."""
+        """Return the path of a query (`raw/events/` a prefix, `raw.events` a table), and the layout of an own table."""
         query = read.query.strip().strip("/")
         parts = [part for part in query.split("/") if part]
         if any(part in (".", "..") for part in parts):
@@ -253,7 +253,7 @@ class FilesStream:
 
 
 def _since(start: str) -> float | None:
-    """The moment before which files count as read."""
+    """Return the time in epoch seconds before which files count as read, None for earliest."""
     if start == "earliest":
         return None
     if start == "latest":

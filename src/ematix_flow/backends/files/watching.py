@@ -1,4 +1,4 @@
-"""What is new in a folder of files: only files that nobody writes to any more, and batches that are published."""
+"""Lists the new files of a folder: only files that are completely written, and batches that are published."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _PAUSE = 0.2
 
 @dataclass(frozen=True)
 class Arrived:
-    """One file, or one batch of a table that the product wrote: its name below the folder, its size and its time."""
+    """One file, or one batch of an ematix-flow table: its name below the folder, bytes and mtime in epoch seconds."""
 
     name: str
     size: int
@@ -46,36 +46,36 @@ class Arrived:
 
 @dataclass
 class Folder:
-    """One watched folder or prefix."""
+    """A watched folder or prefix."""
 
     path: LakePath
     file_format: str
     is_ours: bool
-    """Whether the product writes the table: then batches arrive, each at once."""
+    """Whether ematix-flow writes the table: then it contains published batches, each complete."""
     settle: float = SETTLE_SECONDS
-    """A file in which nothing was written for so many seconds is whole, where its format does not tell."""
+    """Seconds without a write after which a file is complete, where its format does not show that."""
     _looked: dict[str, tuple[int, float, float]] = field(default_factory=dict, compare=False, repr=False)
 
     def arrived(self, seen: Container[str], *, wait: bool = False) -> list[Arrived]:
-        """What is new and whole, the oldest first; with `wait` files that may still grow are waited for."""
+        """Return the new complete files, oldest first; `wait` waits up to `settle` + 1 seconds for incomplete ones."""
         until = time.monotonic() + self.settle + 1
         while True:
             new = [item for item in self.present() if item.name not in seen]
             whole = [item for item in new if self._is_whole(item)]
             if not wait or len(whole) == len(new) or time.monotonic() > until:
-                # As rows are ordered by their files, whose times Spark knows in milliseconds.
+                # Rows are ordered by their files, whose times Spark has in milliseconds.
                 return sorted(whole, key=lambda item: (int(item.modified * 1000), item.name))
             time.sleep(_PAUSE)
 
     def present(self) -> list[Arrived]:
-        """Everything that is there, whole or not."""
+        """Return all files, complete or not."""
         if self.is_ours:
             return list(self._batches())
         found = self._objects(self.path) if isinstance(self.path, S3Path) else self._files(self.path)
         return [item for item in found if self._is_meant(item.name)]
 
     def rows_in(self, item: Arrived) -> int | None:
-        """How many rows a file has at most, where that can be told without reading it as Spark does."""
+        """Return the most rows a file can have, None where only reading it with Spark would show that."""
         if self.is_ours or isinstance(self.path, S3Path):
             return None
         file = self._file(item.name)
@@ -86,7 +86,7 @@ class Folder:
             return _lines_of(file) if is_plain and self.file_format in ("csv", "json_lines") else None
 
     def _batches(self) -> Iterator[Arrived]:
-        """Batches by the run that loaded them: one that was written anew holds no other rows."""
+        """Yield batches by the run that loaded them: a rewritten batch contains the same rows."""
         for batch in batches_of(self.path):
             run_id = batch.name.removeprefix(f"{BATCH}=").partition("~")[0]
             yield Arrived(run_id, 0, batch.stat().st_mtime if isinstance(batch, Path) else 0.0)
@@ -107,24 +107,24 @@ class Folder:
                     file = Path(folder, name)
                     try:
                         yield _about(file, file.relative_to(path).as_posix())
-                    except FileNotFoundError:  # it was moved on meanwhile
+                    except FileNotFoundError:  # it was moved away meanwhile
                         continue
 
     def _is_meant(self, name: str) -> bool:
-        """Hidden files, those of other formats and those that say they are not finished are left alone."""
+        """Return whether a file is to be read: not hidden, not marked as unfinished, and of this format."""
         if any(part.startswith((".", "_")) for part in name.split("/")) or name.lower().endswith(_UNFINISHED):
             return False
         return format_from_path(name) in (self.file_format, None)
 
     def _is_whole(self, item: Arrived) -> bool:
-        """Objects and batches appear at once; a file is whole when its end says so, or when it has come to rest."""
+        """Return whether a file is complete: published at once, with a valid end, or unchanged for `settle` seconds."""
         if self.is_ours or isinstance(self.path, S3Path):
             return True
         if self.file_format == "parquet":
             return _is_parquet(self._file(item.name))
         if self.file_format == "orc":
             return _is_orc(self._file(item.name))
-        # Its own time may be that of another machine's clock, so what was seen here counts as well.
+        # The mtime may be from another machine's clock: the time since this process saw the last change counts too.
         size, modified, since = self._looked.get(item.name, (-1, 0.0, 0.0))
         if (size, modified) != (item.size, item.modified):
             since = time.monotonic()
@@ -148,13 +148,13 @@ def _about(path: Path, name: str) -> Arrived:
 
 
 def _is_parquet(path: Path) -> bool:
-    """It begins with its mark as well, so a file of a few bytes says nothing."""
+    """Return whether the file ends with Parquet's magic bytes; they also begin it, so a shorter file proves nothing."""
     tail = _tail(path, _SHORTEST_PARQUET)
     return len(tail) == _SHORTEST_PARQUET and tail.endswith(_PARQUET_ENDS)
 
 
 def _is_orc(path: Path) -> bool:
-    """The last byte says how long the part before it is, which ends with the name of the format."""
+    """Return whether the file ends with an ORC postscript: the format name, then its length in one byte."""
     tail = _tail(path, 256)
     return len(tail) > 4 and tail[-4:-1] == b"ORC" and 0 < tail[-1] <= len(tail)
 

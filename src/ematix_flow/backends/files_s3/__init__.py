@@ -1,4 +1,4 @@
-"""Folders of Parquet, CSV, ORC or JSON-lines files in a bucket: every load a batch that appears by one conditional write."""
+"""Folders of Parquet, CSV, ORC or JSON-lines files in a bucket; every load is published by one conditional write."""
 
 from __future__ import annotations
 

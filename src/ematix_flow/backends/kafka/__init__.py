@@ -1,4 +1,4 @@
-"""Kafka: messages both ways, by Spark's own connector; exactly once from Kafka to Kafka, by transactions."""
+"""Kafka as stream source and target, by Spark's own connector; exactly once from Kafka to Kafka, by transactions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process's own talk with a Kafka cluster, beside Spark's: what is there, where it begins and ends, group offsets."""
+"""A client of a Kafka cluster, beside Spark's own: topics, bounds and timestamps of partitions, group offsets."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _TIMESTAMP_SECONDS = 3.0
 _REFUSALS = ("_AUTHENTICATION", "_SSL", "SASL_AUTHENTICATION_FAILED", "UNSUPPORTED_SASL_MECHANISM")
 
 Part = tuple[str, int]
-"""A topic and one of its partitions."""
+"""A topic and the number of one of its partitions."""
 
 
 def load() -> Any:
-    """confluent-kafka, which an extra brings."""
+    """Return confluent-kafka, an optional dependency; raise MissingDriver without it."""
     try:
         import confluent_kafka
     except ImportError as exc:
@@ -34,17 +34,17 @@ def load() -> Any:
 
 
 def group_of(connection: KafkaConnection, stream: str) -> str:
-    """The consumer group in which tools see how far a stream has come."""
+    """Return the consumer group in which tools see the progress of a stream."""
     return connection.resolved().group_id or f"ematix-flow-{stream}"
 
 
 def parts_of(offsets: Offsets) -> dict[Part, int]:
-    """Offsets as the checkpoint keeps them, flat."""
+    """Return the checkpoint's nested offsets as a flat mapping."""
     return {(topic, int(number)): int(at) for topic, parts in offsets.items() for number, at in parts.items()}
 
 
 def offsets_of(parts: Mapping[Part, int]) -> dict[str, dict[str, int]]:
-    """Offsets as the checkpoint keeps them.
+    """Return offsets in the checkpoint's nested form.
 
     >>> offsets_of({("orders", 0): 5, ("orders", 1): 7})
     {'orders': {'0': 5, '1': 7}}
@@ -56,7 +56,7 @@ def offsets_of(parts: Mapping[Part, int]) -> dict[str, dict[str, int]]:
 
 
 class Heard:
-    """What a client of librdkafka says about its trouble while it goes on trying."""
+    """An error callback of librdkafka that holds the last error and the last refused login of a retrying client."""
 
     def __init__(self) -> None:
         self.refusal: Any = None
@@ -69,7 +69,7 @@ class Heard:
 
 
 class KafkaClient:
-    """The cluster of one connection; opened when it is first asked something."""
+    """A client of one connection's cluster, which connects at its first request."""
 
     def __init__(self, connection: KafkaConnection, group: str = "ematix-flow") -> None:
         self._access = Access.of(connection)
@@ -80,12 +80,12 @@ class KafkaClient:
         self.label = connection.resolved().label
 
     def topics(self) -> dict[str, list[int]]:
-        """Every topic that is not Kafka's own, with its partitions."""
+        """Return every topic that is not internal to Kafka, with its partitions."""
         found = self._metadata().topics
         return {name: sorted(item.partitions) for name, item in found.items() if not name.startswith("__")}
 
     def partitions(self, wanted: Topics) -> list[Part]:
-        """The partitions of these topics; a topic that is not there is refused, with the nearest name."""
+        """Return the partitions of these topics; raise MissingTable, with the nearest name, for a missing topic."""
         existing = self.topics()
         absent = [name for name in wanted.names if not existing.get(name)]
         if absent:
@@ -99,28 +99,28 @@ class KafkaClient:
         return [(name, number) for name in chosen for number in existing[name]]
 
     def ends(self, parts: Iterable[Part]) -> dict[Part, int]:
-        """Where the next message of each partition will be; of transactions, only what is committed counts."""
+        """Return the offset of each partition's next message; of transactions, only committed ones count."""
         return self._listed(parts, lambda spec: spec.latest())
 
     def beginnings(self, parts: Iterable[Part]) -> dict[Part, int]:
-        """The oldest offset that is still kept."""
+        """Return the oldest offset of each partition that is still retained."""
         return self._listed(parts, lambda spec: spec.earliest())
 
     def at(self, parts: Iterable[Part], milliseconds: int) -> dict[Part, int]:
-        """The first message at or after a moment; the end of a partition that has none."""
+        """Return the offset of the first message at or after a point in time; the end of a partition that has none."""
         wanted = list(parts)
         found = self._times(wanted, milliseconds)
         open_ends = self.ends(part for part in wanted if found[part] < 0)
         return {part: open_ends[part] if offset < 0 else offset for part, offset in found.items()}
 
     def committed(self, parts: Iterable[Part]) -> dict[Part, int | None]:
-        """What the consumer group has committed; None where it has nothing."""
+        """Return the offsets that the consumer group has committed; None where it has none."""
         wanted = list(parts)
         found = self.committed_with_notes(wanted)
         return {part: found[part][0] if part in found else None for part in wanted}
 
     def committed_with_notes(self, parts: Iterable[Part]) -> dict[Part, tuple[int, str]]:
-        """The same with what stands beside each offset; without those of which there is none."""
+        """Return committed offsets with their metadata, only for partitions that have one."""
         kafka = load()
         asked = [kafka.TopicPartition(topic, number) for topic, number in parts]
         if not asked:
@@ -129,12 +129,12 @@ class KafkaClient:
         return {(item.topic, item.partition): (item.offset, item.metadata or "") for item in found if item.offset >= 0}
 
     def groups(self) -> list[str]:
-        """Every consumer group that the cluster knows."""
+        """Return the ids of all consumer groups in the cluster."""
         answer = self._asked(lambda: self._admin_client().list_consumer_groups(request_timeout=PATIENCE_SECONDS))
         return [item.group_id for item in self._asked(answer.result).valid]
 
     def commit(self, offsets: Mapping[Part, int]) -> None:
-        """Write offsets into the consumer group, without ever having subscribed."""
+        """Commit offsets for the consumer group, without a subscription."""
         kafka = load()
         if not offsets:
             return
@@ -145,7 +145,7 @@ class KafkaClient:
             raise translate(kafka.KafkaException(failed), at=self.label)
 
     def drop_before(self, offsets: Mapping[Part, int]) -> None:
-        """Let partitions forget their messages before these offsets."""
+        """Delete the messages before these offsets."""
         kafka = load()
         if offsets:
             told = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
@@ -153,7 +153,7 @@ class KafkaClient:
                 self._asked(done.result)
 
     def timestamps(self, offsets: Mapping[Part, int]) -> dict[Part, int]:
-        """When the messages at these offsets were written, in milliseconds; a part that is slow to answer is left out."""
+        """Return when the messages at these offsets were written, in milliseconds; slow partitions are left out."""
         kafka = load()
         if not offsets:
             return {}
@@ -176,11 +176,11 @@ class KafkaClient:
         return found
 
     def most_bytes(self, topic: str) -> int | None:
-        """How much a topic takes at once; None when this login may not ask."""
+        """Return `max.message.bytes` of a topic; None when this login may not query it."""
         kafka = load()
         from confluent_kafka import admin
 
-        asked = [admin.ConfigResource("topic", topic)]  # type: ignore[attr-defined]  # it does not say so
+        asked = [admin.ConfigResource("topic", topic)]  # type: ignore[attr-defined]  # missing from its stubs
         try:
             (found,) = self._admin_client().describe_configs(asked, request_timeout=PATIENCE_SECONDS).values()
             return int(found.result()["max.message.bytes"].value)
@@ -188,20 +188,20 @@ class KafkaClient:
             return None
 
     def close(self) -> None:
-        """End the sessions."""
+        """Close the sessions."""
         if self._consumer is not None:
             self._consumer.close()
         self._consumer = self._admin = None
 
     def _metadata(self) -> Any:
-        """What the cluster says of itself; a refused login is told at once, everything else after some patience."""
+        """Return the cluster's metadata; raise a refused login at once, any other error after PATIENCE_SECONDS."""
         kafka, admin = load(), self._admin_client()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return admin.list_topics(timeout=_ATTEMPT_SECONDS)
             except kafka.KafkaException as exc:
-                admin.poll(0)  # hands over what was heard meanwhile
+                admin.poll(0)  # runs the pending error callbacks
                 if self._heard.refusal is not None or time.monotonic() > deadline:
                     raise self._translated(exc) from exc
 
@@ -214,7 +214,7 @@ class KafkaClient:
         return self._admin
 
     def _group_consumer(self) -> Any:
-        """A consumer that never subscribes, so that it takes no partition from anybody."""
+        """Return a consumer that never subscribes, so that it takes no partition from other consumers."""
         if self._consumer is None:
             kafka = load()
             own = {
@@ -256,7 +256,7 @@ class KafkaClient:
         return {(item.topic, item.partition): item.offset for item in found}
 
     def _asked(self, ask: Any) -> Any:
-        """One call of the client library, its errors in our words."""
+        """Return the result of a client call, with its errors translated to FlowErrors."""
         kafka = load()
         try:
             return ask()

@@ -1,4 +1,4 @@
-"""A topic of dead letters: read from its end, and sent back to where they came from, each once."""
+"""A topic of dead letters: reading its newest messages, and resending messages to their source topics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 OURS = "ematix-"
 PATIENCE_SECONDS = 30.0
 MOST_AT_ONCE = 5_000
-"""Letters of one transaction."""
+"""The most letters of one transaction."""
 
 
 @dataclass(frozen=True)
@@ -36,18 +36,18 @@ class TopicLetter:
     at: datetime
 
     def said(self, name: str) -> str | None:
-        """What a header of ours says, None where there is none or nothing in it."""
+        """Return the value of one of our headers; None where it is missing or empty."""
         found = next((value for key, value in self.headers if key == f"{OURS}{name}"), None)
         return found.decode("utf-8", "replace") if found else None
 
     @property
     def own_headers(self) -> list[tuple[str, bytes | None]]:
-        """The headers that the message came with."""
+        """Return the headers that the message had originally."""
         return [(key, value) for key, value in self.headers if not key.startswith(OURS)]
 
 
 class LetterTopic:
-    """The dead letters of one stream in a topic; what was sent back is an offset of a consumer group of its own."""
+    """The dead letters of one stream in a topic; the offsets of a separate consumer group record what was sent back."""
 
     def __init__(self, connection: KafkaConnection, topic: str, stream: str) -> None:
         self.topic, self._stream = topic, stream
@@ -57,18 +57,18 @@ class LetterTopic:
 
     @property
     def label(self) -> str:
-        """Whose topic it is."""
+        """Return the cluster's name in messages to users."""
         return self._client.label
 
     def newest(self, limit: int) -> list[TopicLetter]:
-        """The last so many, the newest first."""
+        """Return up to `limit` letters, the newest first."""
         first, last = self._bounds()
         ranges = {part: (max(first[part], last[part] - limit), last[part]) for part in first}
         found = [item for item in self._read(ranges) if self._is_ours(item)]
         return sorted(found, key=lambda item: (item.at, item.offset), reverse=True)[:limit]
 
     def get(self, partition: int, offset: int) -> TopicLetter | None:
-        """The letter at a place."""
+        """Return the letter at an offset; None where there is none."""
         part = (self.topic, partition)
         first, last = self._bounds()
         if part not in first or not first[part] <= offset < last[part]:
@@ -76,25 +76,25 @@ class LetterTopic:
         return next(iter(self._read({part: (offset, offset + 1)})), None)
 
     def waiting(self) -> dict[Part, tuple[int, int]]:
-        """What was not sent back yet, from where to where."""
+        """Return the range of offsets in each partition that was not sent back yet."""
         first, last = self._bounds()
         done = self._client.committed(first)
         return {part: (max(first[part], done.get(part) or 0), last[part]) for part in first}
 
     def counted(self) -> tuple[int, int]:
-        """How many the topic holds, and how many of them were not sent back yet."""
+        """Return how many offsets the topic holds, and how many of them were not sent back yet."""
         first, last = self._bounds()
         waiting = sum(end - begin for begin, end in self.waiting().values())
         return sum(last[part] - first[part] for part in first), waiting
 
     def pass_over_waiting(self) -> int:
-        """Replays begin behind what is there now; how many offsets that are."""
+        """Commit the current ends, so that replays begin behind them; return the number of offsets skipped."""
         waiting = {part: places for part, places in self.waiting().items() if places[1] > places[0]}
         self._client.commit({part: end for part, (_, end) in waiting.items()})
         return sum(end - begin for begin, end in waiting.values())
 
     def drop(self, before: datetime | None) -> int:
-        """Let the topic forget everything, or what is older than a moment; how many offsets that are."""
+        """Delete all messages, or those older than `before`; return the number of offsets deleted."""
         first, ends = self._bounds()
         if before is not None:
             ends = self._client.at(first, int(before.timestamp() * 1000))
@@ -103,13 +103,13 @@ class LetterTopic:
         return sum(end - first[part] for part, end in ends.items())
 
     def send_back(self, letters: Sequence[TopicLetter], to: str | None) -> int:
-        """These letters, once more, whether they were sent before or not."""
+        """Send these letters again, even if they were sent before; return their number."""
         with self._producing() as producer:
             self._in_one(producer, letters, to, {})
         return len(letters)
 
     def send_back_waiting(self, to: str | None, most: int | None = None) -> int:
-        """Everything that waits, and where that ends, in one transaction at a time; another replay is shut out."""
+        """Send pending letters and their offsets in transactions that fence any other replay; return the count."""
         sent = 0
         with self._producing() as producer:
             while most is None or sent < most:
@@ -127,11 +127,11 @@ class LetterTopic:
         return sent
 
     def close(self) -> None:
-        """End the sessions."""
+        """Close the sessions."""
         self._client.close()
 
     def _is_ours(self, letter: TopicLetter) -> bool:
-        """Several streams may share a topic."""
+        """Return whether the letter belongs to this stream: several streams may share a topic."""
         return letter.said("pipeline-name") in (None, self._stream)
 
     def _next(self, limit: int) -> list[TopicLetter]:
@@ -148,7 +148,7 @@ class LetterTopic:
         return self._client.beginnings(parts), self._client.ends(parts)
 
     def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[TopicLetter]:
-        """The messages between offsets; some numbers among them are of transactions and hold none."""
+        """Yield the messages in these offset ranges; offsets of transaction markers hold none."""
         kafka = load()
         open_ = {part: end for part, (begin, end) in ranges.items() if end > begin}
         if not open_:
@@ -204,7 +204,7 @@ class LetterTopic:
                     consumer.close()
             self._asked(lambda: producer.commit_transaction(PATIENCE_SECONDS))
         except BaseException:
-            with suppress(kafka.KafkaException):  # what ended it is told; the next replay ends it anyway
+            with suppress(kafka.KafkaException):  # the next replay aborts the transaction anyway
                 producer.abort_transaction(PATIENCE_SECONDS)
             raise
 

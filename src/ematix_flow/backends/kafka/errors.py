@@ -1,4 +1,4 @@
-"""Kafka's errors in the product's words: those of librdkafka by their names, those of Spark's connector by their text."""
+"""Kafka's errors as FlowErrors: those of librdkafka by name, those of Spark's connector by message text."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ _BY_TEXT: tuple[tuple[str, type[FlowError], str, str], ...] = (
 
 
 def translate(exc: BaseException, *, at: str = "Kafka") -> FlowError:
-    """An error of confluent-kafka as one of ours; `at` says whose."""
+    """Return the FlowError for an exception of confluent-kafka; `at` is the cluster's name in the message."""
     if isinstance(exc, FlowError):
         return exc
     error = error_of(exc)
@@ -116,13 +116,13 @@ def translate(exc: BaseException, *, at: str = "Kafka") -> FlowError:
 
 
 def error_of(exc: BaseException) -> Any:
-    """The error that an exception of confluent-kafka carries; None when it is no such exception."""
+    """Return the KafkaError inside an exception of confluent-kafka; None for another exception."""
     first = exc.args[0] if exc.args else None
     return first if hasattr(first, "name") and hasattr(first, "retriable") else None
 
 
 def recognised(text: str, *, at: str = "Kafka") -> FlowError | None:
-    """What an exception of Spark's connector means; None when it is not about Kafka."""
+    """Return the FlowError for an exception text of Spark's connector; None when it is not about Kafka."""
     for pattern, kind, what, hint in _BY_TEXT:
         found = re.search(pattern, text)
         if found is not None:
@@ -131,7 +131,7 @@ def recognised(text: str, *, at: str = "Kafka") -> FlowError | None:
 
 
 def missing_topic(name: str, existing: Iterable[str], *, at: str) -> MissingTable:
-    """The error for a topic that is not there, with the name that was most likely meant."""
+    """Return the error for a missing topic, with the most similar existing name."""
     near = nearest(name, existing)
     hint = f"did you mean {near!r}? " if near else ""
     return MissingTable(
@@ -142,7 +142,7 @@ def missing_topic(name: str, existing: Iterable[str], *, at: str) -> MissingTabl
 
 
 def _sentence(text: str, place: int) -> str:
-    """The line in which a word was found, as far as people want to read it."""
+    """Return the line of a match, masked and without package names, at most 300 characters."""
     begin = text.rfind("\n", 0, place) + 1
     end = text.find("\n", place)
     line = re.sub(r"^\s*(?:Caused by:|at)\s*|\b(?:[a-z]\w*\.)+(?=[A-Z])", "", text[begin : end if end >= 0 else None])

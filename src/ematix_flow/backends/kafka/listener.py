@@ -1,4 +1,4 @@
-"""Listening to topics of Kafka in a consumer group, whose offsets are committed when messages are done."""
+"""A listener on Kafka topics in a consumer group, whose offsets are committed when messages are done."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ if TYPE_CHECKING:
 
 
 class KafkaListener:
-    """A consumer in the connection's group, else in one named after the listener; begins where streams do: at the
-    earliest message, unless the connection says auto_offset_reset="latest"."""
+    """A consumer in the connection's group, else in one named after the listener.
+
+    It begins at the earliest message, as streams do, unless the connection has auto_offset_reset="latest".
+    """
 
     def __init__(self, connection: KafkaConnection, query: str, name: str) -> None:
         kafka, said = load(), connection.resolved()
         topics, self._label = Topics.of(query), said.label
         client = KafkaClient(connection, group_of(connection, name))
         try:
-            client.partitions(topics)  # a topic that is not there is refused with the nearest name
+            client.partitions(topics)  # raises with the nearest name where a topic does not exist
         finally:
             client.close()
         self._heard = Heard()
@@ -70,7 +72,7 @@ class KafkaListener:
             raise self._told(exc.args[0]) from exc
 
     def close(self) -> None:
-        with suppress(Exception):  # a broker that is gone has nothing to be told
+        with suppress(Exception):  # the broker may be gone
             self._consumer.close()
 
     def _told(self, error: Any) -> FlowError:
@@ -78,7 +80,7 @@ class KafkaListener:
 
 
 def _message(item: Any) -> Message:
-    """The time belongs to the place: a topic that was made anew counts from 0 again."""
+    """Return the message; its position contains the time, because a recreated topic counts from 0 again."""
     kind, at = item.timestamp()
     known = kind != load().TIMESTAMP_NOT_AVAILABLE
     value = item.value()

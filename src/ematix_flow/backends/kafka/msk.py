@@ -1,5 +1,4 @@
-"""Logging in to Amazon MSK by IAM: the jars that Spark needs for it, and the token that librdkafka hands over, signed with
-the machine's own AWS login."""
+"""The IAM login to Amazon MSK: jars for Spark, and a token for librdkafka, signed with the machine's AWS login."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ _SERVICE = "kafka-cluster"
 
 
 def jars_for(connection: KafkaConnection) -> tuple[str, ...]:
-    """Amazon's login, which uses the parts of its kit that S3 brings."""
+    """Return the jars of Amazon's login, which needs the parts of the AWS SDK that S3 brings; none without IAM."""
     return ("s3a", "msk") if connection.msk_iam_region else ()
 
 
 def token(region: str, _asked: str | None = None) -> tuple[str, float]:
-    """A fresh token and when it ends, in seconds since 1970; the client asks for the next one in time."""
+    """Return a new token and its expiry in seconds since 1970; the client requests the next one in time."""
     try:
         from botocore.auth import SigV4QueryAuth
         from botocore.awsrequest import AWSRequest

@@ -1,4 +1,4 @@
-"""Kafka by hand, for notebooks: batches of a topic as Arrow, and Arrow batches into a topic."""
+"""Kafka for notebooks: batches of a topic as Arrow, and Arrow batches into a topic."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ IDLE_TIMEOUT_MS = 5_000
 _SEMANTICS = ("at_least_once", "exactly_once")
 _GROUP_SECONDS = 30.0
 _NEW_TOPIC_MS = 5_000
-"""How long a topic may stay unknown after it was asked for the first time."""
+"""The time that a topic may stay unknown after the first request for it."""
 
 
 class KafkaBackend:
-    """One Kafka cluster; `KafkaBackend.open("localhost:9092", group_id="me")`."""
+    """A connection to one Kafka cluster; `KafkaBackend.open("localhost:9092", group_id="me")`."""
 
     def __init__(self, connection: KafkaConnection, *, is_exact: bool, transactional_id: str | None,
                  batch_size: int, batch_bytes: int, batch_window_ms: int, idle_timeout_ms: int) -> None:  # fmt: skip
@@ -70,7 +70,7 @@ class KafkaBackend:
         batch_window_ms: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> KafkaBackend:
-        """A cluster by its address; nobody is asked yet, `ping()` does that."""
+        """Return the cluster at an address, without connecting; `ping()` does that."""
         load()
         connection = KafkaConnection(
             "notebook",
@@ -100,11 +100,11 @@ class KafkaBackend:
 
     @property
     def payload_format(self) -> str:
-        """How messages are written."""
+        """Return the payload format of the messages."""
         return self._connection.payload_format or "json"
 
     def ping(self) -> bool:
-        """Whether the brokers answer, and let this login in."""
+        """Return True when the brokers answer and accept this login; raise a FlowError otherwise."""
         client = KafkaClient(self._connection)
         try:
             client.topics()
@@ -114,9 +114,9 @@ class KafkaBackend:
 
     @one_by_one
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
-        """Batches of a topic, of several with commas between, or of all that match a pattern.
+        """Yield batches of a topic, of several separated by commas, or of all that match a pattern.
 
-        It begins after what the group has committed, and ends when nothing has come for `idle_timeout_ms`.
+        Reading begins after the group's committed offsets, and ends when nothing has come for `idle_timeout_ms`.
         """
         consumer = self._subscribed(Topics.of(query))
         while True:
@@ -133,11 +133,11 @@ class KafkaBackend:
             yield batch
 
     def read_arrow_stream(self, query: str) -> list[Any]:
-        """The same batches, all at once."""
+        """Return the same batches as one list."""
         return list(self.iter_arrow_stream(query))
 
     def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
-        """Send every row as a message and wait for the brokers; with exactly-once delivery all of them or none."""
+        """Send every row as a message, wait for the brokers, and return the count; exactly-once sends all or none."""
         kafka, producer = load(), self._opened_producer()
         refused: list[Any] = []
         sent = 0
@@ -151,7 +151,7 @@ class KafkaBackend:
             if self._is_exact:
                 producer.commit_transaction(_GROUP_SECONDS)
             else:
-                producer.flush(_GROUP_SECONDS + 5)  # by then each message has arrived, or its time is over
+                producer.flush(_GROUP_SECONDS + 5)  # by then each message is delivered or timed out
         except BaseException as exc:
             self._give_up(producer)
             if not isinstance(exc, kafka.KafkaException):
@@ -162,7 +162,7 @@ class KafkaBackend:
         return sent
 
     def commit_offsets(self) -> None:
-        """Tell the group that every batch handed out so far is done; what came after is read again next time."""
+        """Commit every batch returned so far; later messages are read again next time."""
         kafka = load()
         if self._connection.group_id is None:
             raise ConfigError("there is no group to commit to", hint='KafkaBackend.open(…, group_id="ematix-flow")')
@@ -176,7 +176,7 @@ class KafkaBackend:
         self._seen.clear()
 
     def close(self) -> None:
-        """Leave the group and end the sessions."""
+        """Leave the group and close the sessions."""
         if self._consumer is not None:
             self._consumer.close()
         if self._producer is not None:
@@ -193,7 +193,7 @@ class KafkaBackend:
         return f"KafkaBackend({self._connection!r})"
 
     def _subscribed(self, topics: Topics) -> Any:
-        """A member of the group that has its share of these topics."""
+        """Return the consumer, subscribed to these topics as a member of the group."""
         kafka = load()
         client = KafkaClient(self._connection)
         try:
@@ -216,10 +216,10 @@ class KafkaBackend:
         return self._consumer
 
     def _assigned(self, _consumer: Any, parts: Sequence[Any]) -> None:
-        self._ended -= {(part.topic, part.partition) for part in parts}  # they begin again where the group stands
+        self._ended -= {(part.topic, part.partition) for part in parts}  # they restart at the group's offsets
 
     def _gathered(self, consumer: Any) -> list[Any]:
-        """The next messages: as many as a batch may have, or as came within its window; none when it stays quiet."""
+        """Return the next full batch, or the messages of its time window; an empty list after the idle timeout."""
         messages: list[Any] = []
         size, began = 0, 0.0
         quiet_since = time.monotonic()
@@ -237,7 +237,7 @@ class KafkaBackend:
         return messages
 
     def _polled(self, consumer: Any, most: int) -> list[Any]:
-        """Messages that are here by now; which partitions are read to their end is noted."""
+        """Return the messages that have arrived, and record the partitions that are read to their end."""
         kafka = load()
         try:
             found = consumer.consume(most, timeout=0.1)
@@ -258,15 +258,18 @@ class KafkaBackend:
         return messages
 
     def _back_to(self, consumer: Any, messages: Sequence[Any]) -> None:
-        """Let what could not be decoded be read again, so that no later commit stands for it."""
+        """Seek back to the messages that could not be decoded, so that no later commit covers them."""
         kafka = load()
         first = {(message.topic(), message.partition()): message.offset() for message in reversed(messages)}
         for (topic, number), offset in first.items():
             consumer.seek(kafka.TopicPartition(topic, number, offset))
 
     def _is_over(self, consumer: Any, quiet: float) -> bool:
-        """Whether nothing has come for long enough; a partition that is not read to its end is waited for longer, and so
-        is a group that still shares out its partitions."""
+        """Return whether no message has come for the idle timeout.
+
+        A partition that is not read to its end gets more time, and so does a group that still assigns its partitions;
+        raise Unreachable where the former gets no message.
+        """
         parts = {(part.topic, part.partition) for part in consumer.assignment()}
         if parts and parts <= self._ended:
             return quiet >= self._idle
@@ -274,7 +277,7 @@ class KafkaBackend:
             return False
         if parts:
             raise Unreachable(f"{self._label} has messages, and none came for {quiet:.0f} s", hint="try again")
-        return True  # others of the group have all the partitions
+        return True  # other members of the group have all the partitions
 
     def _decoded(self, messages: Sequence[Any]) -> Any:
         payloads = [message.value() for message in messages]
@@ -324,11 +327,11 @@ class KafkaBackend:
         if self._is_exact:
             try:
                 producer.abort_transaction(_GROUP_SECONDS)
-            except kafka.KafkaException:  # the brokers end it themselves when its time is over
+            except kafka.KafkaException:  # the brokers abort it after its timeout
                 self._producer = None
 
     def _unsent(self, topic: str, exc: Exception) -> FlowError:
-        """What kept messages from being sent; a topic that is not there only lets their time run out."""
+        """Return the error for unsent messages; a missing topic shows only as a timeout."""
         kafka = load()
         told_by = kafka.KafkaError
         silent = (told_by._MSG_TIMED_OUT, told_by._UNKNOWN_TOPIC, told_by.UNKNOWN_TOPIC_OR_PART)
@@ -359,7 +362,7 @@ def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None, 
             producer.produce(topic, value=value, key=key, on_delivery=delivered)
             producer.poll(0)
             return
-        except BufferError:  # as many as it keeps are on their way
+        except BufferError:  # the producer's queue is full
             producer.poll(0.5)
 
 

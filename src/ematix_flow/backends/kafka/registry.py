@@ -1,4 +1,4 @@
-"""Avro and Protobuf in single batches, by the schemas of the registry that a connection names."""
+"""Avro and Protobuf in single batches, by the schemas of the connection's registry."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS = {"avro": AVRO, "protobuf": PROTOBUF}
 
 
 class Schemas:
-    """The registry of one connection, and the schemas that were fetched from it."""
+    """The registry of one connection, with the decoders of the schemas fetched from it."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -29,7 +29,7 @@ class Schemas:
 
     @classmethod
     def of(cls, connection: KafkaConnection) -> Schemas:
-        """Those of the registry that a connection names."""
+        """Return the schemas of a connection's registry; raise ConfigError where it has none."""
         ready = connection.resolved()
         named = ready.schema_registry or ready.schema_registry_url
         if not named:
@@ -41,13 +41,13 @@ class Schemas:
         return cls(open_registry(named))
 
     def rows(self, kind: str, payloads: Sequence[bytes | None], places: Sequence[str]) -> list[dict[str, Any]]:
-        """What messages say, each by the schema it was written with; a message without a payload says nothing."""
+        """Return the decoded messages, each by its writer's schema; one without a payload becomes an empty row."""
         return [
             self._row(kind, payload, place) if payload else {} for payload, place in zip(payloads, places, strict=True)
         ]
 
     def messages(self, kind: str, topic: str, batch: Any) -> list[bytes]:
-        """A batch by the newest schema of its topic; a topic without one gets the batch's own."""
+        """Return a batch encoded by the newest schema of its topic; a topic without one gets the batch's own schema."""
         number, schema = self._schema_for(kind, topic, batch)
         prefix = prefix_for(number, wire=self._registry.wire, kind=kind)
         try:
@@ -144,7 +144,7 @@ def _protobuf_bodies(schema: Schema, wire: str, batch: Any) -> list[bytes]:
     import pyarrow as pa
 
     descriptors = protobuf_files.compiled(schema)
-    # What prefix_for writes: the first message, as positions count, or as Glue does.
+    # prefix_for writes the first message: the first by position (Confluent), or by Glue's numbering.
     name = protobuf_files.message_name(descriptors, (0,), wire=wire)
     rows = pa.StructArray.from_arrays(batch.columns, names=batch.schema.names)
     written: list[bytes] = protobuf_arrow.writer(descriptors, name)(rows).to_pylist()
@@ -152,7 +152,7 @@ def _protobuf_bodies(schema: Schema, wire: str, batch: Any) -> list[bytes]:
 
 
 def _spark_columns(schema: Any) -> Any:
-    """The columns as the types that schemas are made of."""
+    """Return the columns as Spark types, from which schemas are generated."""
     from pyspark.errors import PySparkException
     from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -166,7 +166,7 @@ def _spark_columns(schema: Any) -> Any:
 
 
 def split(payload: bytes, *, wire: str, kind: str) -> tuple[Prefix, bytes]:
-    """What stands before a payload, and the payload."""
+    """Return the parsed prefix of a payload, and the payload behind it."""
     length = 18 if wire == GLUE_WIRE else 5
     is_right = payload[:1] == (b"\x03" if wire == GLUE_WIRE else b"\x00")
     if len(payload) < length or not is_right:
@@ -179,12 +179,12 @@ def split(payload: bytes, *, wire: str, kind: str) -> tuple[Prefix, bytes]:
     body = zlib.decompress(body)
     if kind != PROTOBUF:
         return meaning, body
-    number, end = _number(body, 0)  # it is compressed, too
+    number, end = _number(body, 0)  # the message number is compressed, too
     return Prefix(meaning.schema_id, (number,), True), body[end:]
 
 
 def _past_numbers(payload: bytes, at: int, *, only: bool) -> int:
-    """Behind the numbers that choose a message of a Protobuf schema: one, or a count and as many."""
+    """Return the position behind the numbers that choose a Protobuf message: one (Glue), or a count and as many."""
     first, end = _number(payload, at)
     if only:
         return end

@@ -1,4 +1,4 @@
-"""How a Kafka connection gets in: one login, in the words of librdkafka and in those of Spark's connector."""
+"""The login of a Kafka connection, as settings of librdkafka and as options of Spark's connector."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ _MSK_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
 
 @dataclass(frozen=True)
 class Access:
-    """Where a cluster is and how it is entered, with every secret filled in; certificates are here as text, so that
-    no other machine needs their files."""
+    """The addresses and login of a cluster, secrets resolved, certificates as text: tasks need none of the files."""
 
     servers: str
     encrypted: bool
@@ -42,7 +41,7 @@ class Access:
 
     @classmethod
     def of(cls, connection: KafkaConnection) -> Access:
-        """What a connection says."""
+        """Return the login of a connection."""
         ready = connection.resolved()
         servers, encrypted = _addresses(ready)
         mechanism, username, password = _login(ready)
@@ -62,17 +61,17 @@ class Access:
 
     @property
     def protocol(self) -> str:
-        """Kafka's name for what is spoken on the wire."""
+        """Return Kafka's name of the security protocol."""
         wire = "SSL" if self.encrypted else "PLAINTEXT"
         return f"SASL_{wire}" if self.mechanism else wire
 
     def for_librdkafka(self) -> dict[str, Any]:
-        """The settings of confluent-kafka's clients."""
+        """Return the settings of confluent-kafka's clients."""
         made: dict[str, Any] = {
             "bootstrap.servers": self.servers,
             "security.protocol": self.protocol,
             "client.id": "ematix-flow",
-            "log_level": 0,  # what it has to say is heard as errors, and said in our words
+            "log_level": 0,  # its errors arrive by callback, and are raised as FlowErrors
         }
         if self.region is not None:
             made |= {"sasl.mechanism": "OAUTHBEARER", "oauth_cb": functools.partial(msk.token, self.region)}
@@ -86,7 +85,7 @@ class Access:
         return made
 
     def for_spark(self) -> dict[str, str]:
-        """The options of Spark's connector."""
+        """Return the options of Spark's connector."""
         made = {"kafka.bootstrap.servers": self.servers, "kafka.security.protocol": self.protocol}
         if self.region is not None:
             made |= {
@@ -110,7 +109,7 @@ class Access:
 
 
 def _addresses(ready: KafkaConnection) -> tuple[str, bool | None]:
-    """The servers without what stands before `://`, and whether that says they are to be spoken to in secret."""
+    """Return the servers without their protocol prefixes, and whether these require encryption; None without any."""
     found: set[bool] = set()
     servers = []
     for item in ready.bootstrap_servers.split(","):
@@ -165,7 +164,7 @@ def _text_of(ready: KafkaConnection, name: str) -> str | None:
 
 
 def _private_key(ready: KafkaConnection, text: str | None) -> str | None:
-    """Java reads keys in one form only, so the others are refused before a stream starts."""
+    """Return the key; raise ConfigError unless it is unencrypted PKCS#8, the only form that Java reads."""
     if text is None:
         return None
     remember(text)
@@ -180,7 +179,7 @@ def _private_key(ready: KafkaConnection, text: str | None) -> str | None:
 
 
 def _quoted(value: str) -> str:
-    r"""A value inside a JAAS line.
+    r"""Return a value quoted for a JAAS line.
 
     >>> print(_quoted('a"b\\c'))
     "a\"b\\c"

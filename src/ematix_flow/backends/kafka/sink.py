@@ -1,4 +1,4 @@
-"""Writing Kafka: Spark's own writer at least once, or transactions of our own producers exactly once."""
+"""Writing to Kafka: at least once by Spark's own writer, or exactly once by transactions of our own producers."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ MESSAGE = (
     "CAST(value AS BINARY) AS value",
     "CAST(headers AS ARRAY<STRUCT<key: STRING, value: BINARY>>) AS headers",
 )
-BATCH_BYTES = 16_384  # as Kafka's client has it
+BATCH_BYTES = 16_384  # the default of Kafka's client
 _LARGEST_OF_SPARK, _LARGEST_OF_OURS = 1_048_576, 1_000_000
-"""What Kafka's client in Java and the one in C send at most, unless they are told otherwise."""
+"""The default size limits of messages, in bytes, of Kafka's Java client and of librdkafka."""
 _FRAME = 92
-"""What a message weighs beside its key, value and headers when it travels alone, at most."""
+"""The most bytes that a message sent alone has beside its key, value and headers."""
 _OLDER_WAY = "spark.sql.sources.useV1SourceList"
-# Nodes of a plan that move rows from task to task; those that copy a small table to all tasks do not.
+# Plan nodes that move rows between tasks; those that copy a small table to all tasks do not count.
 _MOVES = re.compile(r"^[\s:+\-*()\d]*(?:Exchange|Coalesce|CartesianProduct)\b", re.MULTILINE)
 
 
@@ -49,13 +49,13 @@ class KafkaSink:
         self._sizes: dict[str, int | None] = {}
 
     def check(self, place: str) -> None:
-        """Refuse a broker that does not answer, and a topic that is not there."""
+        """Raise a FlowError when the broker does not answer or the topic does not exist."""
         existing = self._topics()
         if place not in existing:
             raise missing_topic(place, existing, at=self._label)
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
-        """Send every row and wait until the brokers have them; rows that are there now."""
+        """Send every row, wait for the brokers' acknowledgement, and return the number of rows that are there now."""
         return self._in_transactions(job, frame) if job.exactly_once else self._by_spark(job, frame)
 
     def _by_spark(self, job: BrokerJob, frame: DataFrame) -> int:
@@ -77,7 +77,7 @@ class KafkaSink:
         return int(seen.get["rows"])
 
     def _in_transactions(self, job: BrokerJob, frame: DataFrame) -> int:
-        """One transaction per partition of the source, with the rows and the offset that they come up to."""
+        """Send the rows of each source partition in one transaction, together with the offset that they reach."""
         load()
         rows = frame.selectExpr(*MESSAGE, "topic", "partition")
         _refuse_moves(rows)
@@ -107,7 +107,7 @@ class KafkaSink:
         )
 
     def _refuse_other_clusters(self, job: BrokerJob) -> None:
-        """A transaction carries offsets of topics that its own cluster has, and of no others."""
+        """Raise PlanError for source topics of another cluster: a transaction commits offsets only in its own."""
         if set(job.ends) - self._known:
             self._known = self._topics()
         strange = sorted(set(job.ends) - self._known)
@@ -118,7 +118,7 @@ class KafkaSink:
             )
 
     def most_bytes(self, place: str, *, exactly_once: bool = False) -> int | None:
-        """What key, value and headers of a message may weigh together; None when this login may not ask."""
+        """Return the most bytes of key, value and headers together; None when this login may not query the limit."""
         most = self._largest(place)
         if most is None:
             return None
@@ -129,13 +129,16 @@ class KafkaSink:
         )
 
     def parts_taken(self, job: BrokerJob) -> list[Part]:
-        """The partitions of the source whose rows of this batch were sent by an earlier try, which is shut out."""
+        """Return the source partitions whose rows of this batch an earlier attempt sent; that attempt is fenced."""
         load()
         return parts_sent(self._delivery(job))
 
     def _batch_size(self, topic: str) -> int:
-        """Several messages that are together too large are divided by Kafka's client, which then no longer waits for them:
-        what is refused of them would be lost in silence."""
+        """Return the producer's batch size for a topic.
+
+        Kafka's client splits a batch of several messages that is too large, and then no longer waits for the parts:
+        messages that the broker refuses would be lost without an error.
+        """
         most = self._largest(topic)
         return BATCH_BYTES if most is None else min(BATCH_BYTES, most // 2)
 
@@ -157,16 +160,16 @@ class KafkaSink:
 
 
 def _let_writes_be_observed(spark: SparkSession) -> None:
-    """Spark's older way to write Kafka, which it prefers, never tells what was observed, and whoever asks waits for ever.
+    """Make Spark write to Kafka by its V2 API: the preferred V1 API never reports observed metrics, so `get` blocks.
 
-    Files are still read in the older way, which alone knows the name of a row's file.
+    Files are still read by the V1 API, because only that one has the name of a row's file.
     """
     older = [name for name in str(spark.conf.get(_OLDER_WAY)).split(",") if name != "kafka"]
     spark.conf.set(_OLDER_WAY, ",".join(older))
 
 
 def _refuse_moves(rows: DataFrame) -> None:
-    """Before anything is sent: a partition whose rows are in several tasks would need several transactions."""
+    """Raise PlanError if the plan moves rows: a partition in several tasks would need several transactions."""
     plan = str(rows.sparkSession.sql("EXPLAIN SELECT * FROM {rows}", rows=rows).collect()[0][0])
     if _MOVES.search(plan):
         raise PlanError(

@@ -1,4 +1,4 @@
-"""Reading Kafka: Spark's own connector for the messages, a client of our own for offsets, lag and what was lost."""
+"""Reading from Kafka: messages by Spark's own connector; offsets, lag and lost messages by our own client."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 
 EARLIEST, LATEST = "earliest", "latest"
 MAX_ROWS = 250_000
-"""Messages of a micro-batch where the stream does not say: the first one from `earliest` would be the whole topic."""
+"""The messages of a micro-batch where the stream sets no limit: the first from `earliest` would be the whole topic."""
 _LOSS = ("[KAFKA_DATA_LOSS", "consumer.OffsetOutOfRangeException", "data may have been lost")
-"""What Spark's connector and Kafka's client say of messages that are gone; none of it can be the name of a topic."""
+"""The texts with which Spark's connector and Kafka's client report lost messages; none can occur in a topic's name."""
 _FROM_THE_BEGINNING = -2  # as Spark's connector writes it
-_ABSENT = {"message_id": "CAST(NULL AS STRING)"}  # Kafka knows a message by its offset
+_ABSENT = {"message_id": "CAST(NULL AS STRING)"}  # Kafka identifies a message by its offset
 
 
 class KafkaSource:
@@ -39,12 +39,12 @@ class KafkaSource:
         self._clients: dict[str, KafkaClient] = {}
 
     def check(self, read: StreamRead) -> None:
-        """Refuse a broker that does not answer, a login that is wrong, and a topic that is not there."""
+        """Raise a FlowError for a broker that does not answer, a refused login, a missing topic or an invalid start."""
         self._client(read).partitions(Topics.of(read.query))
         self._start(read)
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
-        """The stream; it stops when Kafka has dropped what it has not read, and it sees committed messages only."""
+        """Return the stream, with committed messages only; it fails when Kafka has dropped unread messages."""
         name, value = Topics.of(read.query).option
         options = {
             **Access.of(self._connection).for_spark(),
@@ -54,9 +54,9 @@ class KafkaSource:
             "failOnDataLoss": "true",
             "groupIdPrefix": f"{group_of(self._connection, read.stream)}-spark",
             "kafka.isolation.level": "read_committed",
-            # A fetch that waits for more holds back the questions that a task asks first; a task asks for what is there.
+            # A fetch that waits for more data delays the requests with which a task begins; tasks fetch what is there.
             "kafka.fetch.max.wait.ms": "10",
-            # Others among them are for the engine, or for other sources.
+            # The other options are for the engine, or for other sources.
             **{key: str(value) for key, value in read.options.items() if key.startswith("kafka.")},
         }
         options["maxOffsetsPerTrigger"] = str(read.max_rows if read.max_rows is not None else MAX_ROWS)
@@ -66,11 +66,11 @@ class KafkaSource:
         )
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Write the end of a batch into the consumer group, where ordinary tools see it."""
+        """Commit the end of a batch for the consumer group, where ordinary tools see it."""
         self._client(read).commit(parts_of(end))
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
-        """What each partition holds beyond these offsets, and for how long its oldest message has waited."""
+        """Return each partition's rows beyond these offsets, and the seconds that its oldest message has waited."""
         client = self._client(read)
         reached = self._reached(client, read, end)
         ends = client.ends(reached)
@@ -83,7 +83,7 @@ class KafkaSource:
         ]
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """Offsets that were still to be read and are no longer kept, and topics that are gone or were made anew."""
+        """Return unread offsets that are no longer retained, and topics that were deleted or recreated."""
         client, wanted = self._client(read), parts_of(end)
         existing = client.topics()
         there = {part: at for part, at in wanted.items() if part[1] in existing.get(part[0], ())}
@@ -92,26 +92,26 @@ class KafkaSource:
         for part, at in there.items():
             if first[part] > at:
                 found.append(Lost(_name(part), str(at), str(first[part]), first[part] - at))
-            elif last[part] < at:  # fewer messages than were read: another topic of the same name
+            elif last[part] < at:  # fewer messages than were read: a recreated topic
                 found.append(Lost(_name(part), str(at), str(first[part]), None))
         return sorted(found, key=lambda item: item.part)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
-        """Where every partition stood at a moment."""
+        """Return the offsets of every partition at a point in time, which is UTC without a zone."""
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         client = self._client(read)
         return offsets_of(client.at(client.partitions(Topics.of(read.query)), int(aware.timestamp() * 1000)))
 
     def tells_of_loss(self, exc: BaseException) -> bool:
-        """Whether a query ended because messages are gone that it wanted to read."""
+        """Return whether a query ended because unread messages are gone."""
         return any(word in str(exc) for word in _LOSS)
 
     def explained(self, exc: BaseException) -> FlowError | None:
-        """What ended a query, where the connector's exception is about Kafka."""
+        """Return the FlowError for the exception that ended a query; None when it is not about Kafka."""
         return recognised(str(exc), at=self._connection.resolved().label)
 
     def close(self) -> None:
-        """End the sessions with the broker."""
+        """Close the sessions with the broker."""
         for client in self._clients.values():
             client.close()
         self._clients.clear()
@@ -123,14 +123,14 @@ class KafkaSource:
         return self._clients[group]
 
     def _start(self, read: StreamRead) -> str:
-        """Where a stream without a checkpoint begins, as Spark's connector wants it."""
+        """Return the start of a stream without a checkpoint, in the form of Spark's connector."""
         start = read.start.strip() or EARLIEST
         if start in (EARLIEST, LATEST):
             return start
         return json.dumps(self._completed(read, _parsed(start)))
 
     def _completed(self, read: StreamRead, said: Mapping[Part, int]) -> dict[str, dict[str, int]]:
-        """Every partition with an offset: those that nobody spoke of are read from their beginning."""
+        """Return an offset for every partition; those not given are read from their beginning."""
         there = self._client(read).partitions(Topics.of(read.query))
         unknown = sorted(set(said) - set(there))
         if unknown:
@@ -141,7 +141,7 @@ class KafkaSource:
         return offsets_of({part: said.get(part, _FROM_THE_BEGINNING) for part in there})
 
     def _reached(self, client: KafkaClient, read: StreamRead, end: Offsets) -> dict[Part, int]:
-        """The offsets, and the beginning of every partition that no batch has touched yet."""
+        """Return the offsets, and the beginning of every partition that no batch has read yet."""
         there = client.partitions(Topics.of(read.query))
         known = {part: at for part, at in parts_of(end).items() if part in set(there)}
         return {**client.beginnings(part for part in there if part not in known), **known}

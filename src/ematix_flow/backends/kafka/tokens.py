@@ -1,4 +1,4 @@
-"""The tokens of transactions, asked for without disturbing whoever sends: offsets of a group, each with its batch."""
+"""Lookup of transaction tokens without fencing a running producer: a group's offsets, each with its batch."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 
 
 def group_of_tokens(group: str | None, writer: str) -> str:
-    """Of its own: whoever else writes into a group would wipe out the tokens beside its offsets."""
+    """Return a group for tokens alone: another program that commits to the same group would overwrite the tokens."""
     return f"{group or 'ematix-flow'}/{writer}"
 
 
 def last_sent(connection: KafkaConnection, group: str, writer: str, ends: Offsets) -> dict[Part, tuple[int, int]]:
-    """The last batch of a writer in each partition of its source, and the offset it came up to.
+    """Return the last batch of a writer in each partition of its source, and the offset that it reached.
 
-    Brokers forget the offsets of a group in which nothing happens (`offsets.retention.minutes`): no token is no proof.
+    Brokers delete the offsets of an inactive group (`offsets.retention.minutes`): a missing token proves nothing.
     """
     client = KafkaClient(connection, group_of_tokens(group, writer))
     try:
@@ -36,7 +36,7 @@ def last_sent(connection: KafkaConnection, group: str, writer: str, ends: Offset
 
 
 def token_groups(connection: KafkaConnection, group: str) -> list[str]:
-    """The writers whose tokens the cluster keeps for streams that read with this group."""
+    """Return the writers whose tokens the cluster holds for streams that read with this group."""
     client = KafkaClient(connection)
     try:
         names = client.groups()

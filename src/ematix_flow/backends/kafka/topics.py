@@ -1,4 +1,4 @@
-"""Which topics a stream reads: one, several with commas between, or all whose names match a pattern."""
+"""The topics that a stream reads: one, several separated by commas, or all whose names match a pattern."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 @dataclass(frozen=True)
 class Topics:
-    """Names, or a pattern."""
+    """A selection of topics: names, or a pattern."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
 
     @classmethod
     def of(cls, query: str) -> Topics:
-        """What a stream's query means.
+        """Return the topics of a stream's query; raise PlanError for an invalid one.
 
         >>> Topics.of("orders, payments").names, Topics.of("events-.*").pattern, Topics.of("/a|b/").pattern
         (('orders', 'payments'), 'events-.*', 'a|b')
@@ -40,11 +40,11 @@ class Topics:
 
     @property
     def option(self) -> tuple[str, str]:
-        """The same as an option of Spark's connector, which is content when a pattern fits a part of a name."""
+        """Return the option of Spark's connector, which matches parts of names unless the pattern is anchored."""
         return ("subscribePattern", f"^(?:{self.pattern})$") if self.pattern else ("subscribe", ",".join(self.names))
 
     def among(self, existing: Iterable[str]) -> list[str]:
-        """Those of the existing topics that are meant."""
+        """Return the selected topics among the existing ones."""
         if self.pattern is None:
             return sorted(set(self.names) & set(existing))
         return sorted(name for name in existing if re.fullmatch(self.pattern, name))

@@ -20,15 +20,15 @@ from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
 
 ANSWER = "topic STRING, partition BIGINT, rows BIGINT, repeated BIGINT"
 PATIENCE_SECONDS = 30.0
-# What the brokers allow at most unless they are told otherwise is 15 minutes. Until a transaction ends, or its stream
-# starts again, readers of committed messages wait behind it.
+# The brokers' default maximum is 15 minutes. Until a transaction ends, or its stream restarts, readers of committed
+# messages wait behind it.
 LIFE_MILLISECONDS = 600_000
 _TRIES = 3
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """What a task needs to know to send its rows."""
+    """The settings with which tasks send a batch."""
 
     settings: Mapping[str, Any] = field(repr=False)
     label: str
@@ -39,11 +39,11 @@ class Delivery:
     group: str
     ends: Offsets
     attempt: str
-    """Drawn anew whenever a batch is sent."""
+    """A random id, new whenever a batch is sent."""
     driver: int
 
     def end_of(self, topic: str, number: int) -> int:
-        """Where the batch ends in a partition of its source."""
+        """Return the end offset of the batch in a partition of its source; raise RunFailed where there is none."""
         try:
             return int(self.ends[topic][str(number)])
         except (KeyError, TypeError):
@@ -55,7 +55,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Token:
-    """What stands beside a committed offset: which batch of whom it came with, and from which task of which attempt."""
+    """The metadata beside a committed offset: the writer, batch, attempt and task of its transaction."""
 
     writer: str
     batch: int
@@ -67,7 +67,7 @@ class Token:
 
     @classmethod
     def read(cls, text: str | None) -> Token | None:
-        """A token that was written here; None for what others left there."""
+        """Return the token in an offset's metadata; None where another program wrote it."""
         try:
             writer, batch, attempt, task = json.loads(text or "")
             return cls(str(writer), int(batch), str(attempt), int(task))
@@ -76,12 +76,12 @@ class Token:
 
 
 def delivering(delivery: Delivery) -> Callable[[Any], Iterator[Any]]:
-    """The function of a task."""
+    """Return the function that runs in each task."""
     return staging(partial(_deliver, delivery), partial(translate, at=delivery.label))
 
 
 def parts_sent(delivery: Delivery) -> list[tuple[str, int]]:
-    """The partitions whose rows of this batch are committed; a try that has not committed yet never will."""
+    """Return the partitions whose rows of this batch are committed; attempts without a commit are fenced."""
     found = []
     for topic, number in [(topic, int(number)) for topic, parts in delivery.ends.items() for number in parts]:
         with _Transaction(delivery, topic, number) as transaction:
@@ -121,7 +121,7 @@ def _part_of(batch: Any) -> tuple[str, int]:
 
 
 def _refuse_others(batch: Any, topic: str, number: int) -> None:
-    """A task whose rows come from several partitions cannot put each of them into a transaction of its own."""
+    """Raise PlanError for rows of another partition: a task can put only one partition into its transaction."""
     import pyarrow.compute as pc
 
     topics, numbers = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
@@ -133,7 +133,7 @@ def _refuse_others(batch: Any, topic: str, number: int) -> None:
 
 
 class _Transaction:
-    """A producer of its own for one partition of the source; whoever had it before is shut out when it opens."""
+    """The transactional producer of one source partition; opening it fences the partition's earlier producer."""
 
     def __init__(self, delivery: Delivery, topic: str, number: int) -> None:
         kafka = load()
@@ -149,7 +149,7 @@ class _Transaction:
                 **shared,
                 "transactional.id": f"{delivery.stream}>{delivery.place}<{topic}-{number}",
                 "transaction.timeout.ms": LIFE_MILLISECONDS,
-                "partitioner": "murmur2_random",  # the same partition for a key as every Java client chooses
+                "partitioner": "murmur2_random",  # the same partition for a key as Java clients choose
                 "linger.ms": 20,
                 "queue.buffering.max.messages": 500_000,
             }
@@ -163,12 +163,12 @@ class _Transaction:
     def __exit__(self, kind: object, *_: object) -> None:
         kafka = load()
         if kind is not None and self._open:
-            with suppress(kafka.KafkaException):  # what ended it is told; the next start ends it anyway
+            with suppress(kafka.KafkaException):  # the next start aborts the transaction anyway
                 self._producer.abort_transaction(PATIENCE_SECONDS)
         self._consumer.close()
 
     def is_committed(self) -> bool:
-        """Whether this batch, or one after it, was committed for this partition; asked when no older try can commit any more."""
+        """Return whether this batch or a later one is committed here; older attempts are fenced by then."""
         kafka = load()
         asked = [kafka.TopicPartition(self._topic, self._number)]
         (found,) = self._repeated(lambda: self._consumer.committed(asked, timeout=PATIENCE_SECONDS))
@@ -190,7 +190,7 @@ class _Transaction:
         return True
 
     def send(self, batch: Any) -> None:
-        """Hand the rows of a batch to the producer."""
+        """Add the rows of a batch to the transaction."""
         if not self._open:
             self._repeated(self._producer.begin_transaction)
             self._open = True
@@ -202,10 +202,10 @@ class _Transaction:
         if self._refused is not None:
             raise translate(load().KafkaException(self._refused), at=self._delivery.label)
         if fault.is_armed("mid_stage"):
-            self._producer.flush(PATIENCE_SECONDS)  # the test wants them on the broker
+            self._producer.flush(PATIENCE_SECONDS)  # the test needs them on the broker
 
     def commit(self) -> None:
-        """Rows and offset become visible in one step."""
+        """Commit rows and offset atomically."""
         kafka = load()
         position = kafka.TopicPartition(self._topic, self._number, self._end, str(self._token))
         group = self._consumer.consumer_group_metadata()
@@ -223,15 +223,15 @@ class _Transaction:
                     self._delivery.place, value=value, key=key, headers=headers, on_delivery=self._delivered
                 )
                 return
-            except BufferError:  # as many as it keeps are on their way
+            except BufferError:  # the producer's queue is full
                 self._producer.poll(0.5)
 
     def _delivered(self, error: Any, _message: Any) -> None:
-        # A message that is dropped because another was refused says so, too: the first one is the reason.
+        # A message dropped because another was refused reports an error, too: the first error is the reason.
         self._refused = self._refused or error
 
     def _repeated(self, ask: Callable[[], Any]) -> Any:
-        """A call that may be made again, as long as the client says that it helps."""
+        """Return the result of a call; repeat it while the client reports a retriable error, three tries in all."""
         kafka, tries = load(), _TRIES
         while True:
             try:
@@ -242,7 +242,7 @@ class _Transaction:
                     raise self._translated(exc) from exc
 
     def _translated(self, exc: Exception) -> FlowError:
-        self._producer.poll(0)  # hands over what was heard meanwhile
+        self._producer.poll(0)  # runs the pending error callbacks
         told = self._refused or self._heard.refusal
         return translate(load().KafkaException(told) if told is not None else exc, at=self._delivery.label)
 

@@ -1,4 +1,4 @@
-"""Amazon Kinesis: records both ways; shards are read as partitions, parents before their children."""
+"""Amazon Kinesis as stream source and target; shards are read as partitions, parents before their children."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Talking to Kinesis: one stream, its shards, records from a position on, and records sent."""
+"""A client of one Kinesis stream: its shards, the records from a position on, and sending records."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import KinesisConnection
 
 MOST_RECORDS = 10_000
-"""What one request may give."""
+"""The most records of one request."""
 PATIENCE_SECONDS = 60.0
 _THROTTLED = (
     "ProvisionedThroughputExceededException", "LimitExceededException", "KMSThrottlingException", "Throttling",
@@ -41,16 +41,16 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
 class Expired(FlowError):
-    """An iterator lives for five minutes; the position is known, so a new one is asked for."""
+    """The error of an iterator older than five minutes; the caller requests a new one for its position."""
 
 
 class _Throttled(FlowError):
-    """Too many requests for a moment."""
+    """The error of a throttled request."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """Where the stream is and who asks; it travels to tasks."""
+    """The address of a stream and the login; it is sent to tasks."""
 
     stream: str
     region: str | None
@@ -60,7 +60,7 @@ class Access:
 
     @classmethod
     def of(cls, connection: KinesisConnection, stream: str = "") -> Access:
-        """Of a connection; another stream of the same account may be named."""
+        """Return the login of a connection, for its own stream or another one of the same account."""
         ready = connection.resolved()
         return cls(
             stream.strip() or ready.stream_name, ready.region, ready.endpoint, ready.access_key_id,
@@ -69,28 +69,28 @@ class Access:
 
     @property
     def at(self) -> str:
-        """For sentences."""
+        """Return the stream's name for error messages."""
         return f"Kinesis stream {self.stream!r}" + (f" at {self.endpoint}" if self.endpoint else "")
 
 
 @dataclass(frozen=True)
 class Got:
-    """An answer: records, the next iterator, and how far the shard is ahead."""
+    """One answer: records, the next iterator, and the lag behind the shard's end."""
 
     records: Sequence[Any]
     following: str | None
-    """None at the end of a shard that is closed."""
+    """None at the end of a closed shard."""
     behind_ms: int
 
 
 @dataclass(frozen=True)
 class Kinesis:
-    """The requests of one stream; throttled ones are repeated, each time after a longer pause."""
+    """The requests to one stream; throttled ones are retried with growing backoff."""
 
     access: Access
 
     def shards(self) -> list[Shard]:
-        """Every shard that is still kept, closed ones included."""
+        """Return every shard that is still retained, closed ones included."""
         found: list[Shard] = []
         asked: dict[str, Any] | None = {"StreamName": self.access.stream}
         while asked:
@@ -101,30 +101,30 @@ class Kinesis:
         return found
 
     def ask(self) -> str:
-        """The state of the stream, for a check."""
+        """Return the state of the stream."""
         answer = self._patiently(lambda: self._client.describe_stream_summary(StreamName=self.access.stream), 5.0)
         return str(answer["StreamDescriptionSummary"]["StreamStatus"])
 
     def retention_seconds(self) -> float:
-        """How long records are kept."""
+        """Return how long records are retained."""
         answer = self._patiently(lambda: self._client.describe_stream_summary(StreamName=self.access.stream))
         return float(answer["StreamDescriptionSummary"]["RetentionPeriodHours"]) * 3600
 
     def iterator(self, shard: str, position: Position) -> str:
-        """An iterator that gives what follows a position."""
+        """Return an iterator over the records behind a position."""
         asked = {"StreamName": self.access.stream, "ShardId": shard, **position.asked()}
         answer = self._patiently(lambda: self._client.get_shard_iterator(**asked))
         return str(answer["ShardIterator"])
 
     def records(self, iterator: str, *, most: int = MOST_RECORDS) -> Got:
-        """The next records; `Expired` for an iterator that was kept too long."""
+        """Return the next records; raise `Expired` for an iterator that is too old."""
         answer = self._patiently(
             lambda: self._client.get_records(ShardIterator=iterator, Limit=max(1, min(most, MOST_RECORDS)))
         )
         return Got(answer["Records"], answer.get("NextShardIterator"), int(answer.get("MillisBehindLatest") or 0))
 
     def put(self, records: Sequence[tuple[str, bytes]]) -> int:
-        """Send records (partition key, data) until every one of them was taken; how many."""
+        """Send records (partition key, data) until each of them is accepted; return their number."""
         todo = [{"PartitionKey": key, "Data": data} for key, data in records]
         until, tries = time.monotonic() + PATIENCE_SECONDS, 0
         while True:
@@ -204,14 +204,14 @@ class Kinesis:
 
 
 def pause(tries: int) -> None:
-    """Longer each time, and never the same for two who try at once."""
+    """Sleep for a backoff that grows with each try, with random jitter."""
     most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1))
     time.sleep(random.uniform(most / 2, most))  # noqa: S311
 
 
 @lru_cache(maxsize=16)
 def _client(region: str | None, endpoint: str | None, access_key_id: str | None, secret: str | None) -> Any:
-    """One client for everybody who logs in like this."""
+    """Return one client, shared by all requests with this login."""
     try:
         import boto3
     except ImportError as exc:

@@ -1,4 +1,4 @@
-"""Kinesis by hand, for notebooks: batches of a stream as Arrow, and Arrow batches into it."""
+"""Kinesis for notebooks: batches of a stream as Arrow, and Arrow batches into it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IDLE_POLL_MS = 200
 
 
 class KinesisBackend:
-    """One stream; `KinesisBackend.open("orders", region="us-east-1")`. Payloads are JSON."""
+    """A connection to one stream; `KinesisBackend.open("orders", region="us-east-1")`. Payloads are JSON."""
 
     def __init__(self, connection: KinesisConnection, *, batch_size: int, batch_bytes: int, max_empty_polls: int,
                  idle_poll_ms: int) -> None:  # fmt: skip
@@ -46,7 +46,7 @@ class KinesisBackend:
         max_empty_polls: int | None = None,
         idle_poll_ms: int | None = None,
     ) -> KinesisBackend:
-        """A stream by its name; nobody is asked yet, `ping()` does that."""
+        """Return the stream with this name, without connecting; `ping()` does that."""
         connection = KinesisConnection(
             "notebook", stream_name=stream_name, region=region, endpoint=endpoint, access_key_id=access_key_id,
             secret_access_key=secret_access_key,
@@ -60,13 +60,13 @@ class KinesisBackend:
         )
 
     def ping(self) -> bool:
-        """Whether the stream is there, and lets this login in."""
+        """Return True when the stream exists and accepts this login; raise a FlowError otherwise."""
         self._client("").ask()
         return True
 
     @one_by_one
     def iter_arrow_stream(self, query: str = "") -> Iterator[Any]:
-        """Batches from what was read last; it ends when nothing came for `max_empty_polls` looks in a row."""
+        """Yield batches behind the last one read; end when `max_empty_polls` passes in a row found nothing."""
         client, empty = self._client(query), 0
         while empty < self._empty_polls:
             records, after = self._gathered(client)
@@ -78,15 +78,15 @@ class KinesisBackend:
             empty = 0
             payloads = [bytes(record["Data"]) for _, record in records]
             batch = message_batches.of_json(payloads, [f"{shard}:{item['SequenceNumber']}" for shard, item in records])
-            self._read, self._pending = after, self._pending + len(records)  # nobody commits what he never saw
+            self._read, self._pending = after, self._pending + len(records)  # only when the batch was decoded
             yield batch
 
     def read_arrow_stream(self, query: str = "") -> list[Any]:
-        """The same batches, all at once."""
+        """Return the same batches as one list."""
         return list(self.iter_arrow_stream(query))
 
     def write_arrow_stream(self, partition_key_prefix: str, batches: Iterable[Any]) -> int:
-        """Send every row as a JSON record, and wait until each was taken; rows sent."""
+        """Send every row as a JSON record, wait until each is accepted, and return the number sent."""
         client, sent = self._client(""), 0
         records = (
             (partition_key(partition_key_prefix, None, secrets.token_hex(8)), payload)
@@ -98,19 +98,19 @@ class KinesisBackend:
         return sent
 
     def commit_offsets(self) -> None:
-        """What was handed out so far is done: `reset_to_committed_offsets` goes back to here."""
+        """Mark every batch returned so far as done: `reset_to_committed_offsets` returns to this position."""
         self._committed, self._pending = self._read, 0
 
     def reset_to_committed_offsets(self) -> None:
-        """Read again what was handed out and not committed."""
+        """Read the batches returned since the last commit again."""
         self._read, self._pending = self._committed, 0
 
     def pending_sequence_count(self) -> int:
-        """Records that were handed out and not committed."""
+        """Return the number of records that were returned and not committed."""
         return self._pending
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def __enter__(self) -> KinesisBackend:
         return self
@@ -125,7 +125,7 @@ class KinesisBackend:
         return Kinesis(Access.of(self._connection, query))
 
     def _gathered(self, client: Kinesis) -> tuple[Sequence[tuple[str, Any]], Standing]:
-        """The next records, shard by shard, as many as a batch may have, and where the shards are behind them."""
+        """Return the next records, shard by shard, up to a full batch, and the positions behind them."""
         read = self._read.joined_by(client.shards())
         found: list[tuple[str, Any]] = []
         size = 0

@@ -1,6 +1,6 @@
-"""Kinesis as a streaming data source of Spark's: shards are partitions, positions are offsets.
+"""Kinesis as a streaming data source of Spark, with shards as partitions and positions as offsets.
 
-How far a batch goes is found by looking: records are fetched, bounded, and only their sequence numbers kept. Tasks then
+To find the end of a batch, a bounded number of records is fetched, and only their sequence numbers are kept. Tasks then
 fetch the same records once more.
 """
 
@@ -22,14 +22,14 @@ from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
 from ematix_flow.foundation.redact import mask
 
 _LOOKS = 5
-"""Requests for one shard in one look: the service allows as many a second."""
+"""The requests for one shard in one pass: the service allows as many per second."""
 _SHARDS_SECONDS = 10.0
 _DRAIN_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the process that holds the reader needs to know."""
+    """The settings of the process that holds the reader."""
 
     access: Access
     start: Standing
@@ -37,14 +37,14 @@ class Settings:
     drains: bool = False
     """Whether one batch takes everything that is there."""
     reached: Standing | None = None
-    """Where the last micro-batch ends that was ever planned; the first of all begins at `start` whenever it is done."""
+    """The end of the last planned micro-batch; None for the first, which begins at `start` even when repeated."""
     stream: str = "NAME"
     ends: Ends | None = None
-    """What is known beside the checkpoint about shards without anything new."""
+    """The times, saved beside the checkpoint, at which shards had nothing new."""
 
 
 class Part(InputPartition):
-    """The records of one shard after a position, up to and with another."""
+    """The records of one shard after `start`, up to and including `end`."""
 
     def __init__(self, shard: str, start: str, end: str, first: str | None = None) -> None:
         super().__init__((shard, start, end, first))
@@ -52,7 +52,7 @@ class Part(InputPartition):
 
 
 class KinesisReader(DataSourceStreamReader):
-    """Answers Spark's questions about one stream."""
+    """The reader that Spark calls for one stream."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -69,11 +69,11 @@ class KinesisReader(DataSourceStreamReader):
         self.__init__(state["_settings"])  # type: ignore[misc]
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802  Spark's own names
-        """Where the stream begins, in no shard yet: shards join when one looks."""
+        """Return the start of the stream, still without shards: `latestOffset` adds them."""
         return self._settings.start.told()
 
     def latestOffset(self) -> dict[str, str]:  # noqa: N802
-        """As far as one look goes."""
+        """Return the positions after one pass over the shards, or after as many as it takes to drain them."""
         try:
             standing = self._standing or self._settings.reached or self._settings.start
             self._standing = self._drained(standing) if self._settings.drains else self._looked(standing)
@@ -82,7 +82,7 @@ class KinesisReader(DataSourceStreamReader):
             raise _carried(exc) from exc
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        """One for each shard that moved; after a restart this tells where the stream stands."""
+        """Return one partition for each shard that moved; after a restart, `end` also restores the positions."""
         before, after = Standing.of(start), Standing.of(end)
         if self._standing is None:
             self._standing = after
@@ -96,7 +96,7 @@ class KinesisReader(DataSourceStreamReader):
             raise _carried(exc) from exc
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The records of one part, as envelopes."""
+        """Yield the records of one partition, as envelopes."""
         if not isinstance(partition, Part):
             raise AssertionError(f"not a part of a stream: {partition!r}")
         try:
@@ -105,7 +105,7 @@ class KinesisReader(DataSourceStreamReader):
             raise _carried(exc) from exc
 
     def _drained(self, standing: Standing) -> Standing:
-        """Until nothing is left, so that a run which drains ends with everything that was there when it began."""
+        """Repeat passes until nothing is left, so that a draining run includes everything present at its start."""
         until = time.monotonic() + _DRAIN_SECONDS
         while True:
             before = standing
@@ -128,11 +128,11 @@ class KinesisReader(DataSourceStreamReader):
             position = self._peeked(client, name, standing.at(name), most)
             standing = standing.moved(name, position)
             if position.is_end:
-                self._asked_for_shards = 0.0  # its children are there already
+                self._asked_for_shards = 0.0  # its children exist already
         return standing
 
     def _peeked(self, client: Kinesis, shard: str, position: Position, most: int) -> Position:
-        """How far a shard goes, at most so many records on; what was fetched must be all that followed."""
+        """Return the position at most `most` records on; raise PlanError if unread records before them expired."""
         known = self._horizon.known(shard)
         reached, first = self._followed(client, shard, position, most)
         if first is not None:
@@ -142,7 +142,7 @@ class KinesisReader(DataSourceStreamReader):
         return reached
 
     def _followed(self, client: Kinesis, shard: str, position: Position, most: int) -> tuple[Position, str | None]:
-        """The last record of those that were fetched, and the first."""
+        """Return the position behind the records fetched, and the sequence number of the first one."""
         left, first = most, None
         for _ in range(_LOOKS if not self._settings.drains else 10_000):
             got = self._next(client, shard, position, left)
@@ -163,11 +163,11 @@ class KinesisReader(DataSourceStreamReader):
         return position, first
 
     def _first(self, shard: str, position: Position) -> str | None:
-        """The record that must follow a position; of a micro-batch that is done again it is looked for."""
+        """Return the record that must follow a position; for a repeated micro-batch it is looked up."""
         found = self._firsts.get(shard)
         if found is not None and found[0] == position:
             return found[1]
-        if position.sequence is None:  # a beginning takes what is kept
+        if position.sequence is None:  # a start takes what is retained
             return None
         client = Kinesis(self._settings.access)
         first = first_after(client, shard, position)
@@ -182,12 +182,12 @@ class KinesisReader(DataSourceStreamReader):
             try:
                 return client.records(kept, most=most)
             except Expired:
-                pass  # nothing was asked for some minutes
+                pass  # no request for some minutes
         return client.records(client.iterator(shard, position), most=most)
 
 
 def read_part(client: Kinesis, part: Part, *, stream: str = "NAME") -> Iterator[Any]:
-    """Fetch the records of a part; one that is missing at its beginning or at its end stops the stream."""
+    """Yield the records of a part, as envelopes; raise PlanError when its first or its last record is missing."""
     last = int(Position.of(part.end).sequence or 0)
     position, first, horizon = Position.of(part.start), part.first, Horizon(stream, None)
     iterator: str | None = client.iterator(part.shard, position)
@@ -219,7 +219,7 @@ def read_part(client: Kinesis, part: Part, *, stream: str = "NAME") -> Iterator[
 
 
 def envelopes(stream: str, shard: str, records: Sequence[Any]) -> Any:
-    """Records in the form of every broker's messages."""
+    """Return the records with the envelope columns that all brokers share."""
     import pyarrow as pa
 
     count = len(records)
@@ -238,7 +238,7 @@ def envelopes(stream: str, shard: str, records: Sequence[Any]) -> Any:
 
 
 def data_source(name: str, settings: Settings) -> type[DataSource]:
-    """A class for this one stream: Spark takes classes, and options would show secrets in its plans."""
+    """Return a data source class for this stream: Spark takes classes, and options would show secrets in its plans."""
 
     class KinesisDataSource(DataSource):
         @classmethod

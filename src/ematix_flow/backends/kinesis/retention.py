@@ -1,11 +1,12 @@
-"""Whether Kinesis has dropped records that a stream has not read.
+"""Detection of records that Kinesis dropped before a stream read them.
 
-A stream stands behind a record. Where that record is still kept, so is everything after it. Where it expired, nothing else
-did as long as somebody saw within the retention that nothing followed it: such moments are noted beside the checkpoint, so
-that a quiet shard raises no alarm. A stream that stood still for longer, and finds newer records, may have lost some.
+The position of a stream is behind a record. While that record is retained, so is everything after it. If it expired,
+nothing else did as long as the shard was seen without newer records within the retention: the times of such
+observations are saved beside the checkpoint, so that a quiet shard raises no alarm. A stream that stood still for
+longer, and finds newer records, may have lost some.
 
-A stream that runs is behind by as much as the records are old that it reads. As long as that is less than a day, which is
-what the service keeps at least, nothing can have expired, and nobody is asked.
+A running stream lags by the age of the records that it reads. While that is less than a day, the minimum retention of
+the service, nothing can have expired, and no request is made.
 """
 
 from __future__ import annotations
@@ -27,31 +28,31 @@ from ematix_flow.foundation.errors import PlanError
 _NOTE = "kinesis_ends.json"
 _EVERY_SECONDS = 60.0
 _MOST_LOOKS = 50
-"""Answers without a record before the oldest one that is kept."""
+"""The most answers without a record before the oldest one that is retained."""
 _SURE_SECONDS = 23 * 3600.0
-"""The service keeps every record for a day or longer; its clock may be another one."""
+"""The service retains every record for at least a day; its clock may differ from ours."""
 _UNSURE_SECONDS = 3600.0
 _ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
 class Ends:
-    """When each shard was last seen with nothing behind a record."""
+    """The times at which each shard was last seen without newer records."""
 
     path: LakePath
 
     @classmethod
     def beside(cls, read: StreamRead) -> Ends:
-        """Those of one source of a stream."""
+        """Return those of one source of a stream."""
         return cls(home_of(read.checkpoint) / read.own(_NOTE))
 
     def seen(self, shard: str, position: Position) -> float | None:
-        """When nothing followed this position for the last time, as far as anybody knows."""
+        """Return when nothing followed this position for the last time; None when that is unknown."""
         sequence, at = self._load().get(shard, (None, 0.0))
         return float(at) if sequence == position.sequence else None
 
     def note(self, found: Mapping[str, Position]) -> None:
-        """Nothing follows these positions now; written down now and then."""
+        """Record that nothing follows these positions now; a repeated observation is saved once a minute."""
         kept, now = self._load(), time.time()
         new = {shard: (at.sequence, now) for shard, at in found.items() if at.sequence is not None}
         if any(
@@ -67,16 +68,16 @@ class Ends:
 
 @dataclass(frozen=True)
 class Known:
-    """What follows the position of a shard came after this moment."""
+    """A lower bound for the arrival of the records behind a shard's position."""
 
     since: float
     is_quiet: bool
-    """Whether nothing followed it then; else the record came then that is before it."""
+    """Whether nothing followed the position at that time; else the record before it arrived then."""
 
 
 @dataclass
 class Horizon:
-    """What the reader of a running stream knows about records that may expire before it comes to them."""
+    """The bounds of a running stream's shards, to detect records that expire before they are read."""
 
     stream: str
     ends: Ends | None
@@ -84,26 +85,26 @@ class Horizon:
     _kept_for: tuple[float, float] = (0.0, 0.0)
 
     def known(self, shard: str) -> Known | None:
-        """About where the shard stands now."""
+        """Return the bound for the shard's current position; None without one."""
         return self._known.get(shard)
 
     def reached(self, shard: str, came: datetime) -> None:
-        """The shard stands behind a record that came then."""
+        """Record the arrival time of the record before the shard's position."""
         self._known[shard] = Known(came.timestamp(), is_quiet=False)
 
     def quiet(self, shard: str) -> None:
-        """Nothing follows its position now."""
+        """Record that nothing follows the shard's position now."""
         self._known[shard] = Known(time.time(), is_quiet=True)
 
     def refuse_missed(self, client: Kinesis, standing: Standing, shards: Sequence[Shard]) -> None:
-        """Refuse to go on behind shards that are gone unread."""
+        """Raise PlanError for shards that expired unread."""
         missed = standing.missed(shards)
         if missed:
             raise refusal(self.stream, [_of_shard(client, shard, at, "") for shard, at in missed.items()])
 
     def refuse_loss(self, client: Kinesis, shard: str, position: Position, known: Known | None) -> None:
-        """Refuse to go on behind records that expired; asked once others were fetched that follow the position."""
-        if known is None and position.sequence is None:  # a beginning takes what is kept
+        """Raise PlanError when records behind the position may have expired; called after later ones were fetched."""
+        if known is None and position.sequence is None:  # a start takes what is retained
             return
         if known is not None and time.time() - known.since < _SURE_SECONDS:
             return
@@ -116,7 +117,7 @@ class Horizon:
             raise refusal(self.stream, [_of_shard(client, shard, position, kept)])
 
     def _retention(self, client: Kinesis) -> float:
-        """Asked now and then: whoever is far behind asks for every shard."""
+        """Return the retention in seconds, cached for 10 s: a stream that is far behind needs it for every shard."""
         at, seconds = self._kept_for
         if not at or time.monotonic() - at > _ASK_SECONDS:
             seconds = client.retention_seconds()
@@ -125,7 +126,7 @@ class Horizon:
 
 
 def refusal(stream: str, gone: Sequence[Lost]) -> PlanError:
-    """Why a stream does not go on by itself."""
+    """Return the error of a stream that has lost records."""
     said = "; ".join(
         f"{one.part}: behind {one.first_wanted}, kept from {one.first_kept or 'nowhere'} on" for one in gone
     )
@@ -136,7 +137,7 @@ def refusal(stream: str, gone: Sequence[Lost]) -> PlanError:
 
 
 def lost(client: Kinesis, standing: Standing, ends: Ends) -> Sequence[Lost]:
-    """The shards that no longer keep what follows a position, or may not."""
+    """Return the shards that no longer retain the records behind a position, or may not."""
     shards = client.shards()
     missed = standing.missed(shards)
     found = [_of_shard(client, shard, at, "") for shard, at in missed.items()]
@@ -163,7 +164,7 @@ def _first_kept(
     since: float | None,
     quiet: float | None,
 ) -> str | None:
-    """The oldest record that is kept, where others between it and the position may be gone."""
+    """Return the oldest retained record, where others between the position and it may be gone; None otherwise."""
     if since is not None and time.time() - since < retention() - _UNSURE_SECONDS:
         return None
     oldest = first_after(client, shard, Position())
@@ -173,7 +174,7 @@ def _first_kept(
 
 
 def first_after(client: Kinesis, shard: str, position: Position) -> str | None:
-    """The first record that is kept behind a position, None where there is none."""
+    """Return the first retained record behind a position; None where there is none."""
     iterator: str | None = client.iterator(shard, position)
     for _ in range(_MOST_LOOKS):
         if iterator is None:

@@ -1,7 +1,7 @@
-"""Where a stream of Kinesis stands: a position in every shard, and which shards may be read next.
+"""The progress of a Kinesis stream: a position in every shard, and the shards that may be read next.
 
-As the checkpoint keeps it: `{"*": "TRIM", "shardId-000000000000": "END:4959…", "shardId-000000000001": "4960…"}`. `*` is
-where shards begin that nobody has read from yet.
+In the checkpoint: `{"*": "TRIM", "shardId-000000000000": "END:4959…", "shardId-000000000001": "4960…"}`. `*` is the
+start of shards that have not been read yet.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ _AT, _END = "AT:", "END:"
 
 @dataclass(frozen=True)
 class Shard:
-    """One shard and those it came from."""
+    """One shard and its parents."""
 
     name: str
     parents: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Shard:
-        """As the service tells it."""
+        """Return the shard in an answer of the service."""
         parents = (told.get("ParentShardId"), told.get("AdjacentParentShardId"))
         return cls(str(told["ShardId"]), tuple(str(parent) for parent in parents if parent))
 
     @property
     def number(self) -> int | None:
-        """What is behind its name.
+        """Return the number in its name.
 
         >>> Shard("shardId-000000000007").number
         7
@@ -41,7 +41,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Position:
-    """After a record, at a moment, or at the very beginning; and whether the shard ended there."""
+    """A position in a shard: after a record, at a point in time, or at the beginning; it may be the shard's end."""
 
     sequence: str | None = None
     moment_ms: int | None = None
@@ -49,7 +49,7 @@ class Position:
 
     @classmethod
     def of(cls, text: str) -> Position:
-        """From the checkpoint's words.
+        """Return the position in the checkpoint's text.
 
         >>> Position.of("END:496").is_end, Position.of("TRIM"), str(Position.of("AT:1700"))
         (True, Position(sequence=None, moment_ms=None, is_end=False), 'AT:1700')
@@ -65,7 +65,7 @@ class Position:
         return f"{_END}{where}" if self.is_end else where
 
     def asked(self) -> dict[str, Any]:
-        """The words of a request for what follows."""
+        """Return the arguments of a request for the records that follow."""
         if self.sequence is not None:
             return {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": self.sequence}
         if self.moment_ms is not None:
@@ -74,35 +74,35 @@ class Position:
         return {"ShardIteratorType": "TRIM_HORIZON"}
 
     def after(self, sequence: str) -> Position:
-        """Behind a record."""
+        """Return the position behind a record."""
         return Position(sequence=sequence)
 
     def ended(self) -> Position:
-        """The same place, and nothing follows."""
+        """Return the same position, marked as the shard's end."""
         return replace(self, is_end=True)
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A position in every shard that was begun."""
+    """The position in every shard that was begun, and the start of all others."""
 
     floor: Position
     positions: Mapping[str, Position]
 
     @classmethod
     def of(cls, kept: Mapping[str, str]) -> Standing:
-        """As the checkpoint keeps it."""
+        """Return the positions in the checkpoint's form."""
         positions = {name: Position.of(text) for name, text in kept.items() if name != FLOOR}
         return cls(Position.of(kept.get(FLOOR, _TRIM)), positions)
 
     def told(self) -> dict[str, str]:
-        """For the checkpoint."""
+        """Return the checkpoint's form of the positions."""
         return {FLOOR: str(self.floor), **{name: str(at) for name, at in sorted(self.positions.items())}}
 
     def joined_by(self, shards: Iterable[Shard]) -> Standing:
-        """With the shards that may be begun now: those whose parents were read to their end, or are kept no more.
+        """Return the positions with the shards that may be begun: their parents are read to their end, or gone.
 
-        Shards that are gone and were read to their end are forgotten.
+        Shards that are gone and were read to their end are removed.
         """
         there = {shard.name: shard for shard in shards}
         begun = {name: at for name, at in self.positions.items() if name in there or not at.is_end}
@@ -112,14 +112,14 @@ class Standing:
         return replace(self, positions=begun)
 
     def missed(self, shards: Iterable[Shard]) -> Mapping[str, Position]:
-        """Shards of which something is gone that was not read, with the positions behind which it was.
+        """Return shards with unread records that are gone, and the positions behind which they were.
 
-        A shard is kept for as long as the last of its records. One that was begun may go unread, and so may one that waited
-        for its parents: those that came from it are still there, and nobody has begun them.
+        A shard is listed for as long as the last of its records is retained. A begun shard may expire unread, and so
+        may one that waited for its parents; that shows in child shards that are still there and were not begun.
         """
         there = {shard.name: shard for shard in shards}
         gone = {name: at for name, at in self.positions.items() if name not in there and not at.is_end}
-        if not self.positions:  # a beginning takes what is kept
+        if not self.positions:  # a start takes what is retained
             return gone
         for shard in there.values():
             for parent in shard.parents if shard.name not in self.positions else ():
@@ -132,20 +132,20 @@ class Standing:
         return known.is_end if known is not None else parent not in there
 
     def at(self, shard: str) -> Position:
-        """Where a shard stands."""
+        """Return the position of a shard."""
         return self.positions.get(shard, self.floor)
 
     def moved(self, shard: str, position: Position) -> Standing:
-        """With one shard further on."""
+        """Return the positions with one shard moved."""
         return replace(self, positions={**self.positions, shard: position})
 
     @property
     def open(self) -> Sequence[str]:
-        """Shards that may still give something."""
+        """Return the names of the shards that may have further records."""
         return [name for name, at in sorted(self.positions.items()) if not at.is_end]
 
 
 def number_of(shard: str) -> int | None:
-    """The number in a shard's name, where it has one that fits."""
+    """Return the number in a shard's name; None where it has none that fits an INT."""
     tail = shard.rpartition("-")[2]
     return int(tail) if tail.isdigit() and int(tail) < 2**31 else None

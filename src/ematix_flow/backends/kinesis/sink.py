@@ -1,4 +1,4 @@
-"""A stream of Kinesis as a target: records in batches, those that were refused sent again."""
+"""A Kinesis stream as a target: records are sent in batches, and refused ones are sent again."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ Record = tuple[str, bytes]
 
 
 class KinesisSink:
-    """The stream of one connection; a place is what its partition keys begin with."""
+    """The stream of one connection; a job's place is the prefix of its partition keys."""
 
     def __init__(self, connection: KinesisConnection) -> None:
         self._connection = connection
 
     def check(self, place: str) -> None:
-        """Refuse a service that does not answer, and a stream that is not there."""
+        """Raise a FlowError when the service does not answer or the stream does not exist."""
         Kinesis(Access.of(self._connection)).ask()
 
     def most_bytes(self, place: str, *, exactly_once: bool = False) -> int:
-        """What a message may weigh, beside a partition key that is as long as can be."""
+        """Return the most bytes of a message, beside a partition key of the greatest length."""
         return _LARGEST - _LONGEST_KEY
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
-        """Every task sends its rows and waits until each was taken; rows sent."""
+        """Send every row from the tasks, wait until each is accepted, and return the number sent."""
         work = staging(_sender(Access.of(self._connection), job, os.getpid()), _translate)
         outcome = frame.selectExpr(*COLUMNS).mapInArrow(work, "rows BIGINT").collect()
         return sum(row["rows"] for row in outcome)
@@ -64,7 +64,7 @@ def _sender(access: Access, job: BrokerJob, driver: int) -> Any:
 
 
 def partition_key(prefix: str, key: bytes | None, name: str) -> str:
-    """Rows of one key go to one shard, in their order; rows without one are spread.
+    """Return the partition key: rows of one key go to one shard in their order; rows without a key are spread.
 
     >>> partition_key("eu-", b"42", "x"), partition_key("", None, "w/1/0-ab-0")
     ('eu-42', 'w/1/0-ab-0')
@@ -81,7 +81,7 @@ def _text(key: bytes) -> str:
 
 
 def grouped(records: Iterable[Record], at: str) -> Iterator[list[Record]]:
-    """As many records as one request takes."""
+    """Yield groups of records that fit into one request; raise BadValue for a record that is too large."""
     some: list[Record] = []
     size = 0
     for key, data in records:

@@ -1,4 +1,4 @@
-"""A stream of Kinesis as the source of a stream: envelopes by a data source of our own, lag and losses by a client."""
+"""A Kinesis stream as stream source: envelopes by our own data source, lag and lost records by a client."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 _USABLE = ("ACTIVE", "UPDATING")
 _FIRST = "kinesis_start.json"
-"""Among the files of Spark's checkpoint, so that a new one has none of it."""
+"""A file in Spark's checkpoint folder, so that a new checkpoint does not have it."""
 
 
 class KinesisSource:
-    """The stream that a connection names, or another of the same account that the query names."""
+    """The stream of a connection, or another one of the same account that the query names."""
 
     envelopes = True
 
@@ -37,7 +37,7 @@ class KinesisSource:
         self._connection = connection
 
     def check(self, read: StreamRead) -> None:
-        """Refuse a service that does not answer, a login that is wrong, and a stream that is not there."""
+        """Raise a FlowError for a service that does not answer, a refused login, or a missing stream."""
         client = self._client(read)
         state = client.ask()
         if state not in _USABLE:
@@ -45,7 +45,7 @@ class KinesisSource:
         _beginning(read.start)
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
-        """A streaming frame of envelopes."""
+        """Return a streaming frame of envelopes; raise PlanError when unread records have expired."""
         from ematix_flow.backends.kinesis.reader import Settings, data_source
 
         kept = last_planned(read.checkpoint, read.number)
@@ -59,10 +59,10 @@ class KinesisSource:
         return spark.readStream.format(name).load()
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Kinesis keeps no count of its readers."""
+        """Do nothing: Kinesis keeps no offsets of its readers."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
-        """How far behind its end each shard was left, in seconds; the service counts no records."""
+        """Return how many seconds each shard is behind its end; the service does not count records."""
         client, standing = self._client(read), Standing.of(end)
         standing = standing.joined_by(client.shards())
         made, at_end = [], {}
@@ -76,30 +76,30 @@ class KinesisSource:
         return made
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """Shards of which records behind a position are gone, or may be."""
+        """Return the shards in which records behind a position are gone, or may be."""
         return lost(self._client(read), Standing.of(end), Ends.beside(read))
 
     def _refuse_loss(self, read: StreamRead) -> None:
-        """Asked for what follows a record that expired, Kinesis begins with the oldest one it has, and says nothing."""
+        """Raise PlanError when unread records expired: Kinesis would silently begin with its oldest record."""
         done = _last_done(read)
         gone = self.lost(read, done) if done is not None else ()
         if gone:
             raise refusal(read.stream, gone)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
-        """Every shard from a moment on."""
+        """Return the offsets of every shard at a point in time, which is UTC without a zone."""
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         return {FLOOR: str(Position(moment_ms=int(aware.timestamp() * 1000)))}
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing: nothing is held open."""
 
     def _client(self, read: StreamRead) -> Kinesis:
         return Kinesis(Access.of(self._connection, read.query))
 
 
 def _last_done(read: StreamRead) -> Mapping[str, Any] | None:
-    """Where the last micro-batch ends that is in the targets: the one after it is read again."""
+    """Return the end of the last micro-batch that is in the targets; the next one is read again."""
     spark, line = home_of(read.checkpoint) / "spark", read.number + 2
     commits = spark / "commits"
     done = [int(item.name) for item in commits.iterdir() if item.name.isdigit()] if commits.is_dir() else []
@@ -110,7 +110,7 @@ def _last_done(read: StreamRead) -> Mapping[str, Any] | None:
 
 
 def _begun(read: StreamRead, *, is_new: bool) -> Standing:
-    """Where the first micro-batch begins, also when it is done again: it is noted, because a word means another place then."""
+    """Return the start of the first micro-batch, saved because `latest` would differ when the batch is repeated."""
     note = home_of(read.checkpoint) / "spark" / read.own(_FIRST)
     kept = None if is_new else read_if_there(note)
     if kept is not None:
@@ -122,7 +122,7 @@ def _begun(read: StreamRead, *, is_new: bool) -> Standing:
 
 
 def _beginning(start: str) -> Standing:
-    """Where a stream without a checkpoint begins; what is older than a moment is left out in shards yet to come, too."""
+    """Return the start of a stream without a checkpoint; a point in time also applies to shards that appear later."""
     if start == "earliest":
         return Standing(Position(), {})
     if start == "latest":

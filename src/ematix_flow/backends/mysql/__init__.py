@@ -1,4 +1,4 @@
-"""MySQL and MariaDB: batch both ways, Arrow reads by key ranges, bulk-loaded stages, effectively-once writes."""
+"""MySQL and MariaDB: batch source and sink, Arrow reads by key ranges, bulk-loaded stages, effectively-once writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of MySQL and MariaDB: what is there, and how it is changed."""
+"""DDL of MySQL and MariaDB tables: inspection and changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ematix_flow.families.sql.session import SqlSession
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import MySQLConnection
 
-# One native type serves several declared ones: which of them a column is, only the declaration knows.
+# One native type is used for several declared types; only the declaration shows which one a column has.
 _SAME_STORAGE = (
     frozenset({"timestamp", "timestamp_tz"}),
     frozenset({"json", "jsonb"}),
@@ -29,7 +29,7 @@ _JSON_CHECK = re.compile(r"json_valid\(`(.+)`\)", re.IGNORECASE)
 
 
 class MySqlDdl(SqlDdl):
-    """Inspects through information_schema."""
+    """Inspection of MySQL's tables through information_schema, and their changes."""
 
     def __init__(self, connection: MySQLConnection) -> None:
         self._connection = connection
@@ -39,9 +39,9 @@ class MySqlDdl(SqlDdl):
         return connect(self._connection)
 
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
-        """What `inspect` reports for a column created from this declaration."""
+        """Return the type that `inspect` reports for a column created from this declaration."""
         stored = super().stored_type(shape, column)
-        # A JSON column is LONGTEXT, and not every text may go there.
+        # JSON is stored as LONGTEXT, but must not be reported as Text: not every text is valid JSON.
         return column.type if isinstance(column.type, (String, JSON)) else stored
 
     def inspect(self, shape: TargetShape) -> TableState | None:
@@ -79,7 +79,7 @@ class MySqlDdl(SqlDdl):
         return found
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
-        """The steps as SQL; a changed column keeps its NULL or NOT NULL, which MODIFY would otherwise decide anew."""
+        """Return the steps as SQL; a changed column keeps its NULL or NOT NULL, which MODIFY would otherwise reset."""
         keyed = {name for group in (shape.table.primary_key, *shape.table.unique) for name in group}
         ready = [
             ChangeType(
@@ -97,12 +97,12 @@ def _same_storage(one: ColumnType, other: ColumnType) -> bool:
 
 
 def _long_text(found: ColumnType, wanted: ColumnType) -> bool:
-    """A String longer than any VARCHAR is kept as LONGTEXT; its length is checked before every load."""
+    """Return whether a declared String is longer than any VARCHAR: it is LONGTEXT, and every load checks its length."""
     return found.kind == "text" and isinstance(wanted, String) and wanted.length > LONGEST_VARCHAR
 
 
 def _json_columns(session: SqlSession, place: str) -> set[str]:
-    """MariaDB's JSON is LONGTEXT with a check."""
+    """Return the columns with a JSON check on MariaDB, where JSON is LONGTEXT with a check."""
     if "MariaDB" not in str(session.scalar("SELECT VERSION()")):
         return set()
     checks = session.rows(f"SELECT check_clause FROM information_schema.check_constraints WHERE {place}")

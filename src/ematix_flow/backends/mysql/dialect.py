@@ -1,4 +1,4 @@
-"""SQL of MySQL 8 and MariaDB; `/*M! … */` is read by MariaDB only, `/*!80000 … */` by MySQL only."""
+"""SQL of MySQL 8 and MariaDB; only MariaDB executes `/*M! … */`, only MySQL `/*!80000 … */`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TYPES = {
     "small_int": "smallint", "integer": "int", "big_int": "bigint", "float": "float", "double": "double",
     "boolean": "tinyint(1)", "text": "longtext", "date": "date", "timestamp": "datetime(6)",
     "timestamp_tz": "datetime(6)",  # a TIMESTAMP ends in 2038
-    "json": "longtext",  # the JSON type reorders keys and rounds numbers: it keeps a document by meaning only
+    "json": "longtext",  # the JSON type reorders keys and rounds numbers: it keeps only a document's meaning
     "jsonb": "json", "uuid": "char(36) CHARACTER SET ascii COLLATE ascii_bin", "bytes": "longblob",
 }  # fmt: skip
 _NATIVE: dict[str, ColumnType] = {
@@ -56,7 +56,7 @@ def _portable_collation() -> str:
 
 
 class MySqlDialect(SqlDialect):
-    """MySQL 8.0 and MariaDB 10.7, and later."""
+    """The dialect of MySQL 8.0 and MariaDB 10.7, and later."""
 
     name = "mysql"
     changes_roll_back = False
@@ -67,7 +67,7 @@ class MySqlDialect(SqlDialect):
 
     @cached_property
     def collation(self) -> str:
-        """The collation new tables get: the server's nearest to comparing bytes."""
+        """Return the collation of new tables: the server's closest one to comparing bytes."""
         return self._ask_collation()
 
     def quote(self, identifier: str) -> str:
@@ -89,7 +89,7 @@ class MySqlDialect(SqlDialect):
         return _TYPES[column.type.kind]
 
     def parse_type(self, native: str) -> ColumnType | None:
-        """Only types that keep every value exactly: no unsigned numbers, no CHAR, no seconds without fractions."""
+        """Return the type for a native one that keeps every value exactly: not unsigned, not CHAR, not DATETIME(0)."""
         found = _SHAPE.match(native.lower().strip())
         if found is None:
             return None
@@ -134,7 +134,7 @@ class MySqlDialect(SqlDialect):
     def equal(self, left: str, right: str, column: Column) -> str:
         sign = "<=>" if column.nullable else "="
         test = f"{left} {sign} {right}"
-        if column.type.kind in _TEXTS:  # the plain test finds the index, the bytes are what counts
+        if column.type.kind in _TEXTS:  # the plain test uses the index, the test of the bytes decides
             return f"({test} AND {self._bytes(left, column.type)} {sign} {self._bytes(right, column.type)})"
         return test
 
@@ -144,12 +144,12 @@ class MySqlDialect(SqlDialect):
         return f"NOT ({left} <=> {right})"
 
     def either(self, condition: str, one: str, other: str, column: Column) -> str:
-        if column.type.kind in (*_TEXTS, "jsonb", "uuid"):  # two columns may have two collations, which do not mix
+        if column.type.kind in (*_TEXTS, "jsonb", "uuid"):  # two columns may have two collations, which cannot be mixed
             one, other = (f"CONVERT({value} USING utf8mb4) COLLATE utf8mb4_bin" for value in (one, other))
         return super().either(condition, one, other, column)
 
     def _bytes(self, expression: str, column_type: ColumnType) -> str:
-        """A text as bytes: no collation makes two of them equal, no blank at the end is lost."""
+        """Return SQL of a text as bytes, which no collation treats as equal and which keep trailing blanks."""
         return f"CAST({self.as_text(expression, column_type)} AS BINARY)"
 
     def instant(self, moment: datetime) -> str:
@@ -171,19 +171,19 @@ class MySqlDialect(SqlDialect):
         return f"DELETE {relation} FROM {relation} JOIN {stage} AS s ON {on} WHERE {where}"
 
     def temporary(self, name: str) -> str:
-        return self.relation(self.meta_schema, name)  # a connection may have chosen no database
+        return self.relation(self.meta_schema, name)  # a connection may have no current database
 
     def create_temporary(self, name: str, query: str, *, looked_up_by: Sequence[Column] = ()) -> str:
-        # An index that is added later would end the transaction.
+        # Adding an index later would commit the transaction.
         index = f" ({', '.join(self.lookup_lines(looked_up_by))})" if looked_up_by else ""
         return f"CREATE TEMPORARY TABLE {self.temporary(name)}{index} AS {query}"
 
     def lookup_lines(self, columns: Sequence[Column]) -> list[str]:
-        """Before 8.0.18 joins without an index read one side once per row of the other."""
+        """Return the table's index for joins: before 8.0.18, a join without one is a nested loop over all rows."""
         return [f"INDEX ({', '.join(map(self.index_part, columns))})"] if columns else []
 
     def index_part(self, column: Column) -> str:
-        """A column of an index: of texts and bytes, their beginning."""
+        """Return a column of an index: of texts and bytes, only their beginning."""
         match column.type:
             case String(length=length):
                 return f"{self.quote(column.name)}({min(length, _INDEXED_CHARACTERS)})"
@@ -203,7 +203,7 @@ class MySqlDialect(SqlDialect):
         return [self.modify(relation, column, native, nullable=True)]
 
     def modify(self, relation: str, column: str, native: str, *, nullable: bool) -> str:
-        """The statement that gives a column another type or lets it be NULL."""
+        """Return the statement that changes a column's type or nullability."""
         return (
             f"ALTER TABLE {relation} MODIFY COLUMN {self.quote(column)} {native} {'NULL' if nullable else 'NOT NULL'}"
         )

@@ -1,4 +1,4 @@
-"""Errors of MySQL and MariaDB in the product's words, by error number."""
+"""Translates errors of MySQL and MariaDB to FlowError, by error number."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ _NETWORK = ("IoError", "IO error", "CodecError", "Connection refused", "timed ou
 
 
 def translate(exc: Exception) -> FlowError:
-    """An error of PyMySQL or connectorx as one of ours."""
+    """Return the FlowError for an error of PyMySQL or connectorx."""
     number, text = _parts(exc)
     text = mask(text)
     if _NO_SPACE.search(text):
@@ -86,7 +86,7 @@ def translate(exc: Exception) -> FlowError:
 
 
 def translate_login(exc: Exception) -> FlowError:
-    """An error of opening a connection: there, an unknown database is the connection's fault."""
+    """Return the FlowError for an error while connecting, where an unknown database is a fault of the connection."""
     number, text = _parts(exc)
     if "cryptography" in text:
         return ConfigError("this login needs the package cryptography", hint='pip install "ematix-flow-spark[mysql]"')
@@ -98,14 +98,14 @@ def translate_login(exc: Exception) -> FlowError:
 
 
 def number_of(exc: BaseException | None) -> int | None:
-    """The server's number of a driver error, None when it has none."""
+    """Return the server's error number of a driver error, None where it has none."""
     return _parts(exc)[0] if isinstance(exc, Exception) else None
 
 
 def _parts(exc: Exception) -> tuple[int | None, str]:
     if len(exc.args) == 2 and isinstance(exc.args[0], int) and not isinstance(exc, OSError):
         number, text = exc.args
-        if number == 0:  # PyMySQL's word for a connection that is closed already
+        if number == 0:  # PyMySQL reports a closed connection as 0
             return 2006, str(text) or "the connection to the server is gone"
         return number, str(text)
     found = _SERVER_SAYS.search(str(exc))

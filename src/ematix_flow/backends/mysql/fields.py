@@ -1,4 +1,4 @@
-"""Columns of a query's result: what the protocol says about them, and how they leave the server exactly."""
+"""Columns of a query's result: their types from the protocol's metadata, and SQL that reads them exactly."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _UNSIGNED = 0x20
 _NOT_NULL = 0x01
 _ENUM, _SET = 0x100, 0x800
 _BINARY_CHARSET = 63
-_BYTES_PER_CHARACTER = 4  # sessions speak utf8mb4
+_BYTES_PER_CHARACTER = 4  # sessions use utf8mb4
 _INTEGERS: dict[str, tuple[ColumnType, ColumnType]] = {  # signed, unsigned
     "tinyint": (SmallInt(), SmallInt()),
     "smallint": (SmallInt(), Integer()),
@@ -52,9 +52,9 @@ _NAMES = {
 
 
 def describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
-    """The columns a query gives."""
+    """Return the columns of a query's result."""
     with session._cursor(query) as cursor:
-        return tuple(_column(field) for field in cursor._result.fields)  # the description leaves out sign and charset
+        return tuple(_column(field) for field in cursor._result.fields)  # `description` lacks sign and charset
 
 
 def _column(field: Any) -> SourceColumn:
@@ -79,7 +79,7 @@ def _meaning(field: Any) -> tuple[str, ColumnType | None]:
 
 
 def _decimal(field: Any, unsigned: bool) -> tuple[str, ColumnType]:
-    """Sums have more digits than any declared type; a value that really does fails when it is read."""
+    """Return the type, at most 38 digits: sums are declared with more, and a longer value fails when it is read."""
     precision = field.length - (0 if unsigned else 1) - (1 if field.scale else 0)
     return f"decimal({precision},{field.scale})", Numeric(min(precision, 38), min(field.scale, 38))
 
@@ -104,7 +104,7 @@ def _text(field: Any, name: str) -> tuple[str, ColumnType]:
 
 
 def expression(column: SourceColumn) -> str:
-    """The column as connectorx carries it exactly: numbers, text and bytes as they are, the rest as text."""
+    """Return SQL that connectorx transports exactly: numbers, text and bytes unchanged, the rest as text."""
     name = _DIALECT.quote(column.name)
     if column.native.startswith("bit("):
         return f"CAST(CAST({name} AS UNSIGNED) AS CHAR)"

@@ -1,4 +1,4 @@
-"""Puts rows into a stage from inside a Spark task: LOAD DATA LOCAL from a file, or INSERT statements of many rows."""
+"""Writes rows into a stage from a Spark task: LOAD DATA LOCAL from a file, or INSERT statements of many rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _DIALECT = MySqlDialect()
 
 
 class Filling(ABC):
-    """One task's connection to its stage."""
+    """A task's connection to its stage."""
 
     def __init__(self, who: Access, *, relation: str, columns: list[tuple[str, ColumnType]], attempt: int) -> None:
         self._relation = relation
@@ -30,25 +30,25 @@ class Filling(ABC):
 
     @abstractmethod
     def add(self, batch: Any) -> None:
-        """Take a batch; it may still be on its way when this returns."""
+        """Add a batch; its rows may not be in the stage yet when this returns."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Everything that was taken is in the stage."""
+        """Write all rows added so far to the stage."""
 
     def close(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._raw.close()
 
     def _execute(self, statement: str | bytes) -> tuple[int, int]:
-        """Rows affected and warnings given."""
+        """Execute a statement; return the rows affected and the number of warnings."""
         with self._raw.cursor() as cursor:
             cursor.execute(statement)
             return cursor.rowcount, cursor.warning_count
 
 
 class Inserting(Filling):
-    """For servers that read no files of their clients, which is how MySQL 8 is delivered."""
+    """A loader by INSERT, for servers that do not accept LOCAL files, which is the default of MySQL 8."""
 
     def __init__(self, who: Access, **stage: Any) -> None:
         super().__init__(who, **stage)
@@ -69,11 +69,11 @@ class Inserting(Filling):
 
 
 class Loading(Filling):
-    """LOCAL turns the server's errors into warnings, so one warning or one row less ends the load."""
+    """A loader by LOAD DATA LOCAL, which turns errors into warnings: a warning or a missing row fails the load."""
 
     def __init__(self, who: Access, **stage: Any) -> None:
         super().__init__(who, **stage)
-        self._file = tempfile.NamedTemporaryFile(prefix="ematix-flow-")  # noqa: SIM115 - lives as long as this object
+        self._file = tempfile.NamedTemporaryFile(prefix="ematix-flow-")  # noqa: SIM115 - closed by close()
         self._rows = 0
 
     def add(self, batch: Any) -> None:
@@ -116,4 +116,4 @@ class Loading(Filling):
 
 
 class _Warned(Exception):
-    """A warning of the server in the shape of a driver's error."""
+    """A server warning in the form of a driver error."""

@@ -1,4 +1,4 @@
-"""Cuts a query of one table into parts by ranges of its integer primary key, as even as the index can tell."""
+"""Splits a query of one table by ranges of its integer primary key, as evenly as the index statistics allow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Key:
 
 
 def parts_of(session: SqlSession, query: str, parallelism: int) -> tuple[tuple[str, ...], str]:
-    """The queries of the parts, and why these."""
+    """Return the queries of the parts, and the reason for this split."""
     parsed = linear(query, "mysql")
     if parsed is None:
         return (query,), "not a plain query of one table"
@@ -68,7 +68,7 @@ def _leading_key(session: SqlSession, parsed: LinearQuery) -> _Key | None:
 
 
 def _edges(session: SqlSession, key: _Key, low: int, high: int, parallelism: int) -> list[int]:
-    """Halve the key range until the index expects no more rows in a piece than a part may have."""
+    """Return the range boundaries, by halving the key range until the index expects few enough rows in each range."""
 
     def expected(start: int, stop: int) -> int:
         return _expected(session, f"SELECT 1 FROM {key.table} WHERE {key.column} >= {start} AND {key.column} < {stop}")
@@ -89,7 +89,7 @@ def _edges(session: SqlSession, key: _Key, low: int, high: int, parallelism: int
 
 
 def _joined(leaves: list[tuple[int, int]], wanted: int) -> list[int]:
-    """Where parts begin, the first excepted: small neighbours become one."""
+    """Return the first key of each part except the first one; small neighbouring ranges are merged."""
     edges: list[int] = []
     filled = 0
     for index, (start, rows) in enumerate(leaves):
@@ -101,8 +101,8 @@ def _joined(leaves: list[tuple[int, int]], wanted: int) -> list[int]:
 
 
 def estimate(session: SqlSession, query: str) -> int | None:
-    """Rows the optimizer expects of a query, None when it does not say."""
-    with suppress(FlowError):  # explaining a view takes more rights than reading it
+    """Return the optimizer's row estimate for a query, None where it has none."""
+    with suppress(FlowError):  # EXPLAIN of a view requires more privileges than reading it
         return _expected(session, query) or None
     return None
 

@@ -1,4 +1,4 @@
-"""Arrow rows as text that both LOAD DATA and INSERT … VALUES read: quoted cells, NULL as a bare word, binary as hex."""
+"""Renders Arrow rows as text for LOAD DATA and INSERT … VALUES: quoted cells, NULL as a bare word, binary as hex."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _ESCAPES = (("\\", "\\\\"), ("'", "\\'"), ("\n", "\\n"), ("\0", "\\0"))
 
 
 def rows_as_text(batch: Any, columns: list[tuple[str, ColumnType]], *, begin: str, end: str, hex_mark: str) -> Any:
-    """One text per row: `begin`, cells joined by commas, `end`."""
+    """Return one text per row: `begin`, cells joined by commas, `end`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -32,7 +32,7 @@ def _cell(array: Any, name: str, column_type: ColumnType, *, hex_mark: str) -> A
     texts = pa.large_string()
     kind = column_type.kind
     if kind in ("float", "double"):
-        array = array.cast(pa.float64())  # the shortest text of a float may lie beyond the largest one
+        array = array.cast(pa.float64())  # the shortest text of a float32 may exceed the largest FLOAT
         if pc.any(pc.invert(pc.is_finite(array))).as_py():
             raise BadValue(
                 f"{name} has a value that is NaN or infinite, which MySQL cannot store; nothing was loaded",
@@ -52,7 +52,7 @@ def _cell(array: Any, name: str, column_type: ColumnType, *, hex_mark: str) -> A
 
 
 def pieces(rows: Any, largest: int) -> Iterator[memoryview]:
-    """The bytes of the texts, one after the other, in pieces of at most `largest` bytes and at least one row."""
+    """Yield the bytes of the texts in chunks of at most `largest` bytes, or of one row that is longer."""
     whole = _bytes_of(rows)
     if len(whole) <= largest or len(rows) < 2:
         yield whole

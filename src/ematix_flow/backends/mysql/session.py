@@ -1,4 +1,4 @@
-"""Sessions with MySQL and MariaDB: strict, in UTC, each statement sees what others committed."""
+"""Sessions with MySQL and MariaDB: strict mode, UTC, READ COMMITTED."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import MySQLConnection
 
 CONNECT_TIMEOUT_SECONDS = 10
-# The server's own modes stay, because people's queries may need them; backslashes must mean what our literals say.
+# The server's own modes stay, because users' queries may need them; our literals need backslash escapes.
 _MODES = "STRICT_ALL_TABLES,STRICT_TRANS_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO"
 SETTINGS = (
     "SET time_zone = '+00:00', max_error_count = 64",
@@ -37,7 +37,7 @@ _TLS_PARAMETERS = ("ssl_ca", "ssl_mode", "sslmode")
 
 @dataclass(frozen=True)
 class Access:
-    """What a driver needs to log in, in this process or in a Spark task."""
+    """The login data of one connection, for drivers in this process or in a Spark task."""
 
     host: str
     port: int
@@ -50,19 +50,19 @@ class Access:
 
     @property
     def encrypted(self) -> bool:
-        """Whether nothing may travel in the clear."""
+        """Return whether all traffic must be encrypted."""
         return self.tls_mode in _ENCRYPTED
 
     @property
     def url(self) -> str:
-        """For connectorx, which has no TLS; the socket beside a loopback address would be another login."""
+        """Return the URL for connectorx, which has no TLS; a socket, the default on loopback, is another login."""
         user = f"{quote(self.user, safe='')}:{quote(self.password, safe='')}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"mysql://{user}@{host}:{self.port}/{quote(self.database, safe='')}?prefer_socket=false"
 
 
 class MySqlSession(SqlSession):
-    """A session that can stop early: PyMySQL would otherwise fetch a whole result for its first rows."""
+    """A session with a server-side row limit: PyMySQL would otherwise fetch the whole result for its first rows."""
 
     def query(self, sql: str, *, limit: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
         if limit is None:
@@ -75,7 +75,7 @@ class MySqlSession(SqlSession):
 
 
 def access(connection: MySQLConnection) -> Access:
-    """The connection with every secret in place; hand it to drivers only."""
+    """Return the login data with all secrets resolved; pass it to drivers only."""
     address = connection.resolved().address
     given = {name.replace("-", "_"): value for name, value in address.params.items()}
     mode = (given.get("ssl_mode") or given.get("sslmode") or "").lower().replace("-", "_")
@@ -99,7 +99,7 @@ def access(connection: MySQLConnection) -> Access:
 
 
 def login(who: Access, **options: Any) -> Any:
-    """A PyMySQL connection with our settings."""
+    """Return a PyMySQL connection with our session settings."""
     try:
         import pymysql
         from pymysql.constants import CLIENT
@@ -115,7 +115,7 @@ def login(who: Access, **options: Any) -> Any:
             charset="utf8mb4",
             autocommit=True,
             connect_timeout=who.timeout,
-            client_flag=CLIENT.FOUND_ROWS,  # an UPDATE counts the rows it met, as everywhere else
+            client_flag=CLIENT.FOUND_ROWS,  # an UPDATE returns the rows matched, as in other databases
             ssl=_tls(who),
             ssl_disabled=who.tls_mode == "disabled",
             **options,
@@ -133,25 +133,25 @@ def _tls(who: Access) -> ssl.SSLContext | None:
     import ssl
 
     context = ssl.create_default_context(cafile=who.tls_ca)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # certificates that servers make for themselves are not that strict
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # self-signed certificates of servers do not meet the strict rules
     context.check_hostname = who.tls_mode == "verify_identity"
     context.verify_mode = ssl.CERT_NONE if who.tls_mode == "required" else ssl.CERT_REQUIRED
     return context
 
 
 def connect(connection: MySQLConnection) -> SqlSession:
-    """An autocommit session."""
+    """Return an autocommit session."""
     return MySqlSession(login(access(connection)), translate=translate)
 
 
 def identity(connection: MySQLConnection) -> tuple[str, ...]:
-    """Host, port, database and user: the same means the same database."""
+    """Return host, port, database and user: equal values mean the same database."""
     who = access(connection)
     return ("mysql", who.host, str(who.port), who.database, who.user)
 
 
 def collation_of(connection: MySQLConnection) -> str:
-    """The collation that new tables get on this server."""
+    """Return the collation for new tables on this server."""
     with connect(connection) as session:
         version = str(session.scalar("SELECT VERSION()"))
     if "MariaDB" in version:
@@ -161,10 +161,10 @@ def collation_of(connection: MySQLConnection) -> str:
 
 
 def insists_on_tls(session: SqlSession) -> bool:
-    """Whether the server, or this login, refuses connections in the clear."""
+    """Return whether the server, or this login, refuses unencrypted connections."""
     if session.scalar("SELECT @@require_secure_transport"):
         return True
-    with suppress(FlowError):  # not every server lets a login look at itself
+    with suppress(FlowError):  # not every server lets a login read its own definition
         rights = str(session.scalar("SHOW CREATE USER CURRENT_USER()"))
         return " REQUIRE " in rights and " REQUIRE NONE" not in rights
     return False

@@ -1,4 +1,4 @@
-"""Writing MySQL and MariaDB: every task fills a stage, the driver publishes it in one transaction."""
+"""The MySQL and MariaDB sink: tasks fill a stage, and the driver publishes it in one transaction."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TEXTS = ("text", "string", "json", "jsonb")
 
 
 class MySqlSink(SqlSink):
-    """Stages by LOAD DATA LOCAL where the server allows it, by long INSERT statements elsewhere."""
+    """A sink that stages by LOAD DATA LOCAL where the server allows it, otherwise by INSERT statements of many rows."""
 
     def __init__(self, connection: MySQLConnection) -> None:
         self._connection = connection
@@ -52,16 +52,16 @@ class MySqlSink(SqlSink):
         return self.dialect.relation(self.dialect.meta_schema, name)
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Bytes travel as hexadecimal text, and only Spark writes that quickly."""
+        """Return why tasks cannot write Arrow batches: bytes become hexadecimal text, which only Spark renders fast."""
         found = next((column.name for column in job.shape.declared.columns if column.type.kind == "bytes"), None)
         return f"the bytes of {found} become hexadecimal text in Spark" if found else None
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Spark's rows, with bytes as text."""
+        """Stage the rows of a Spark frame, with bytes as hexadecimal text."""
         return self.stage_arrow(job, frame.selectExpr(*(_to_carrier(column) for column in job.shape.declared.columns)))
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """Rows from every task; only those of attempts that Spark counts are ever read."""
+        """Stage the rows of every task; rows of attempts that Spark discarded are deleted."""
         relation = self._relation(job.run_id)
         columns = job.shape.declared.columns
         with self.connect() as session:
@@ -71,7 +71,7 @@ class MySqlSink(SqlSink):
         outcome = in_tasks(tasks, staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
-            # A task that Spark gave up may still live: from now on it finds no table of its name.
+            # A task that Spark abandoned may still run: after the rename it finds no table of its name.
             relation, before = self._relation(job.run_id, sealed=True), relation
             session.execute(f"RENAME TABLE {before} TO {relation}")
             if int(session.scalar(f"SELECT COUNT(*) FROM {relation}")) != rows:
@@ -81,7 +81,7 @@ class MySqlSink(SqlSink):
         return Stage(relation, rows)
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:
-        """Fill the stage inside the database."""
+        """Stage the result of a query inside the database."""
         relation = self._relation(job.run_id)
         columns = job.shape.declared.columns
         names = self.dialect.names([column.name for column in columns])
@@ -97,14 +97,14 @@ class MySqlSink(SqlSink):
         lines = []
         for column in job.shape.declared.columns:
             name = self.dialect.quote(column.name)
-            # Long enough for what the target refuses: lengths are checked on the stage, with a better message.
+            # Longer than the target allows: lengths are checked on the stage, with a better message.
             kind = "longtext" if column.type.kind in _TEXTS else self.dialect.type_sql(column)
             lines.append(f"{name} {kind}{collations.get(column.name, '')}")
         lines.append(f"{ATTEMPT} bigint")
         session.execute(f"CREATE TABLE {relation} ({', '.join(lines)}){self.dialect.table_suffix()}")
 
     def _target_collations(self, session: SqlSession, job: WriteJob) -> dict[str, str]:
-        """Keys are compared through the target's index only where both sides have its collation."""
+        """Return the key columns' collations: a join uses the target's index only where both sides have the same."""
         table, literal = job.shape.table, self.dialect.text_literal
         schema = literal(table.schema) if table.schema else "DATABASE()"
         place = f"table_schema = {schema} AND table_name = {literal(table.name)}"
@@ -122,7 +122,7 @@ class MySqlSink(SqlSink):
         return {str(n): f" CHARACTER SET {c} COLLATE {o}" for n, c, o in found if n in keys}
 
     def _index_stage(self, session: SqlSession, job: WriteJob, relation: str) -> None:
-        """Without an index on the keys every lookup from the target's side would read the whole stage."""
+        """Index the keys of the stage: without it, every lookup from the target would scan the whole stage."""
         columns = [job.shape.declared.column(name) for name in _keys(job)]
         if not columns:
             return
@@ -145,7 +145,7 @@ def _to_carrier(column: Column) -> str:
 
 
 def _checked(name: str, column: Column) -> str:
-    """A column of a query as the stage takes it: what MySQL would accept with a shrug is made an error."""
+    """Return SQL of a column for the stage, so that values MySQL would silently accept raise an error."""
     if column.type.kind == "boolean":
         return (
             f"CASE WHEN {name} IS NULL OR {name} IN (0, 1) THEN {name} ELSE CONCAT({name}, ' is neither 0 nor 1') END"

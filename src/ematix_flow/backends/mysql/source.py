@@ -1,4 +1,4 @@
-"""Reading MySQL and MariaDB: Arrow batches by connectorx, cut by ranges of an integer primary key."""
+"""The MySQL and MariaDB source: Arrow batches by connectorx, split by ranges of an integer primary key."""
 
 from __future__ import annotations
 
@@ -30,45 +30,45 @@ _DIALECT = MySqlDialect()
 
 @dataclass(frozen=True)
 class MySqlReadPlan(ReadPlan):
-    """The plan, with the queries of its parts."""
+    """A read plan with the queries of its parts."""
 
     parts: tuple[str, ...] = ()
     encrypted: bool = False
 
 
 class MySqlSource:
-    """Reads queries of one MySQL or MariaDB connection."""
+    """A reader of queries on one MySQL or MariaDB connection."""
 
     def __init__(self, connection: MySQLConnection) -> None:
         self._connection = connection
 
     def plan(self, query: str, *, parallelism: int) -> MySqlReadPlan:
-        """Describe the result; cut a query of one large table by its primary key."""
+        """Return the plan; a query of one large table is split by its primary key."""
         query = clean(query)
         with connect(self._connection) as session:
             columns = _columns(session, query)
             parts, reason = parts_of(session, query, parallelism)
             rows = estimate(session, query)
             encrypted = insists_on_tls(session)
-        # Connections cannot share a snapshot, so parts may see different moments.
+        # Connections cannot share a snapshot, so parts may read different states.
         return MySqlReadPlan(query, columns, len(parts), reason, rows, len(parts) == 1, parts, encrypted)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """The query from a watermark on."""
+        """Return the query restricted to rows from a watermark on."""
         if column.type is None:
             return None
         return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """One task per part."""
+        """Return the result as a frame, with one task per part."""
         return frame_of(self.arrow_parts(plan, open_until), spark)
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Every column in the type it travels in."""
+        """Return the columns in the types of the Arrow transport."""
         return tuple((column.name, carrier(column)) for column in plan.columns)
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
-        """One part per key range."""
+        """Return one part per key range."""
         own = plan if isinstance(plan, MySqlReadPlan) else self.plan(plan.query, parallelism=1)
         who = access(self._connection)
         if own.encrypted and not who.encrypted:
@@ -80,7 +80,7 @@ class MySqlSource:
 
 
 def carrier(column: SourceColumn) -> ColumnType:
-    """The type a column travels in."""
+    """Return the type in which a column is transported."""
     return column.type or Text()
 
 
@@ -91,6 +91,6 @@ def _columns(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
         number = number_of(exc.__cause__)
         if number == DUPLICATE_COLUMN:
             raise PlanError(f"the query gives a column twice: {exc.what}", hint="name them apart with AS") from exc
-        if number == SYNTAX:  # about the query as it was written, not about what we put around it
+        if number == SYNTAX:  # raises the syntax error of the query itself, without the SELECT around it
             session.execute(f"PREPARE flow_query FROM {_DIALECT.text_literal(query)}")
         raise

@@ -1,4 +1,4 @@
-"""Rows on their way from the server into a Spark task, as Arrow batches of exactly the promised types."""
+"""Transports rows from the server into a Spark task, as Arrow batches of exactly the planned types."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BATCH_ROWS = 20_000
 
 
 def reader(who: Access, queries: list[str], carried: Carried) -> Any:
-    """The work of a task: the rows of the query with that number."""
+    """Return the function that a task runs: it reads the rows of the query with the given number."""
 
     def read(number: int) -> Iterator[Any]:
         fetch = _fetch_encrypted if who.encrypted else _fetch
@@ -36,13 +36,13 @@ def _fetch(who: Access, query: str) -> Iterator[Any]:
             who.url, query, return_type="arrow_stream", batch_size=BATCH_ROWS, pre_execution_query=list(SETTINGS)
         )
     except BaseException as exc:
-        if type(exc).__name__ != "PanicException":  # how connectorx ends a stream that the server broke off
+        if type(exc).__name__ != "PanicException":  # connectorx raises this when the server breaks the connection
             raise
         raise RuntimeError(str(exc)) from None
 
 
 def _fetch_encrypted(who: Access, query: str) -> Iterator[Any]:
-    """connectorx speaks no TLS: PyMySQL is slower, and gives every value as the server's text."""
+    """Yield the rows by PyMySQL, because connectorx has no TLS; it is slower, and returns every value as text."""
     import pyarrow as pa
     from pymysql.cursors import SSCursor
 
@@ -78,7 +78,7 @@ def _converted(column: Any, wanted: Any) -> Any:
 
     if column.type == wanted:
         return column
-    if pa.types.is_decimal(wanted):  # a text with more digits than fit would wrap around without a word
+    if pa.types.is_decimal(wanted):  # a direct cast of text with too many digits would silently wrap around
         return column.cast(pa.decimal256(76, wanted.scale)).cast(wanted)
     if pa.types.is_timestamp(wanted):
         return column.cast(pa.timestamp("us")).cast(wanted)

@@ -1,4 +1,4 @@
-"""PostgreSQL: batch both ways, Arrow reads from one snapshot, COPY stages, effectively-once writes."""
+"""PostgreSQL: batch source and sink, Arrow reads from one snapshot, COPY stages, effectively-once writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of PostgreSQL: what is there."""
+"""DDL of PostgreSQL tables: inspection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PostgresDdl(SqlDdl):
-    """Inspects through pg_catalog."""
+    """Inspection of PostgreSQL's tables through pg_catalog, and their changes."""
 
     dialect = PostgresDialect()
 

@@ -1,4 +1,4 @@
-"""PostgreSQL's SQL."""
+"""The SQL dialect of PostgreSQL."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ _SIZED = re.compile(r"^([a-z ]+?)\s*\((\d+)(?:,\s*(-?\d+))?\)(.*)$")
 
 
 class PostgresDialect(SqlDialect):
-    """PostgreSQL 12 and later."""
+    """The dialect of PostgreSQL 12 and later."""
 
     name = "postgres"
     sorts_numbers_faster = True
-    # Two sessions that create the same thing IF NOT EXISTS at once both try, and one is refused by a catalog's unique index.
+    # Two sessions that run CREATE … IF NOT EXISTS at once both try; a unique index of the catalog rejects one of them.
     creation_lock = "SELECT pg_advisory_xact_lock(7310588012402763)"
 
     def type_sql(self, column: Column, *, key: bool = False) -> str:
@@ -95,19 +95,19 @@ class PostgresDialect(SqlDialect):
         return f"'{value}'::uuid"
 
     def differs(self, left: str, right: str, column: Column) -> str:
-        if column.type.kind == "json":  # json has no equality of its own
+        if column.type.kind == "json":  # the json type has no equality operator
             left, right = f"({left})::text", f"({right})::text"
         return f"{left} IS DISTINCT FROM {right}"
 
     def for_a_publish(self, rows: int) -> Sequence[str]:
-        """Room to compare keys in memory: the usual 4 MB send a million of them to disk, several times."""
+        """Return statements that raise work_mem: with the default 4 MB, a million keys spill to disk several times."""
         wanted = min(rows * _BYTES_A_KEY, _MOST_BYTES)
         return (
             f"SELECT set_config('work_mem', GREATEST(pg_size_bytes(current_setting('work_mem')), {wanted}) / 1024 || 'kB', true)",
         )
 
     def row_address(self, relation: str) -> str:
-        """Tables and partitioned tables have one, views have none."""
+        """Return a query for the row address column: tables and partitioned tables have ctid, views have none."""
         place = f"to_regclass({self.text_literal(relation)})"
         return f"SELECT CASE WHEN relkind IN ('r', 'p') THEN 'ctid' END FROM pg_class WHERE oid = {place}"
 

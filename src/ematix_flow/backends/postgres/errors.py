@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in the product's words, by SQLSTATE."""
+"""Translates PostgreSQL errors to FlowError, by SQLSTATE."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _BY_CLASS: dict[str, tuple[type[FlowError], str]] = {
 
 
 def translate(exc: Exception) -> FlowError:
-    """A psycopg or ADBC error as one of ours."""
+    """Return the FlowError for a psycopg or ADBC error."""
     state = str(getattr(exc, "sqlstate", None) or "")
     text = mask(_message(exc))
     if not state:

@@ -1,7 +1,7 @@
-"""Truncates, and appends to an empty table, without a second write: the stage takes the table's place and name.
+"""Truncates, and appends to an empty table, without a second write: the stage replaces the table and takes its name.
 
-Only a table that nothing else knows by its identity can be replaced: no view, key, trigger, grant, comment, publication or
-setting of its own. Every other one is filled from the stage.
+Only a table without dependent objects can be replaced: no view, key, trigger, grant, comment, publication or setting of
+its own. Every other table is filled from the stage.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ ATTEMPT = "_flow_attempt"
 
 
 def stage_name(run_id: str) -> str:
-    """The name of a stage that tasks fill."""
+    """Return the name of a stage that tasks write to."""
     return f"stage_{run_id.replace('-', '')}"
 
 
 def sealed_name(run_id: str) -> str:
-    """Its name when no task writes to it any more."""
+    """Return the name of the stage after it is sealed, when no task can write to it any more."""
     return f"{stage_name(run_id)}_sealed"
 
 
-# What a new table could not have: everything that hangs on the old one, apart from its row type, its toast and its primary key.
+# All properties and dependents that a new table would lack, except the row type, the toast table and the primary key.
 _REPLACEABLE = """
 SELECT c.relkind = 'r' AND c.relpersistence = 'p' AND NOT c.relispartition AND NOT c.relhastriggers AND NOT c.relhasrules
     AND NOT c.relrowsecurity AND NOT c.relforcerowsecurity AND c.relreplident = 'd' AND c.reltablespace = 0
@@ -67,22 +67,22 @@ FROM pg_index i CROSS JOIN LATERAL unnest(i.indkey) WITH ORDINALITY AS k(attnum,
 JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.attnum
 WHERE i.indrelid = to_regclass({table}) AND i.indisprimary AND i.indisvalid
 """
-# Rows of the stage were committed task by task: who looks at the database as of a moment before the last of them would see
-# some of the rows in the new table. The stage got its present name after that moment.
+# The tasks commit their rows one by one: a transaction with a snapshot from before the last commit would see only some
+# of the rows in the new table. The stage was renamed after that commit, so its xmin is later than such snapshots.
 _IS_SEEN_WHOLE = """
 SELECT s.relacl IS NULL AND NOT EXISTS (SELECT 1 FROM pg_stat_activity a
     WHERE a.datname = current_database() AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
     AND a.backend_xmin IS NOT NULL AND age(a.backend_xmin) >= age(s.xmin))
 FROM pg_class s WHERE s.oid = to_regclass({stage})
 """
-# By its pages: rows of transactions that are still open, or were rolled back, count as well.
+# By its pages: rows of open or rolled-back transactions count as well.
 _IS_EMPTY = "SELECT pg_relation_size(to_regclass({table})) = 0"
 _IS_LOGGED = "SELECT relpersistence = 'p' FROM pg_class WHERE oid = to_regclass({table})"
 _KEY_NAME = "SELECT conname FROM pg_constraint WHERE conrelid = to_regclass({table}) AND contype = 'p'"
 
 
 def create(session: SqlSession, writing: Writing) -> bool:
-    """Create the stage as a table that can take the target's place; return False, and create nothing, where it could not."""
+    """Create the stage as a table that can replace the target; return False, and create nothing, where it could not."""
     if not _is_wanted(session, writing):
         return False
     with session.transaction():
@@ -94,9 +94,9 @@ def create(session: SqlSession, writing: Writing) -> bool:
 
 
 def add_key(session: SqlSession, writing: Writing) -> None:
-    """Build the index of the primary key at once, which costs less than row by row.
+    """Build the index of the primary key at once, which is faster than row by row.
 
-    Keys that come twice leave the stage without it, and it is no replacement then: the table itself refuses the rows.
+    With duplicate keys the stage gets no key and cannot replace the target; the target's own key then rejects the rows.
     """
     keys = writing.job.shape.table.primary_key
     if keys:
@@ -108,13 +108,13 @@ def add_key(session: SqlSession, writing: Writing) -> None:
 
 
 def replace_table(session: SqlSession, writing: Writing) -> int | None:
-    """Put the stage in the target's place, in the transaction at hand; how many rows went, None when it cannot be done.
+    """Replace the target by the stage in the current transaction; return the rows deleted, None if impossible.
 
-    Other writers are kept out meanwhile. Readers wait for the renaming alone.
+    Other writers are locked out meanwhile. Readers wait only for the renaming.
     """
     if not _is_possible(writing.job) or not session.scalar(_IS_LOGGED.format(table=_literal(writing, writing.stage))):
         return None
-    if not _has_no_row_to_keep(session, writing):  # before the lock as well: it would wait for those who write
+    if not _has_no_row_to_keep(session, writing):  # also before the lock, which would wait for other writers
         return None
     session.execute(f"LOCK TABLE {writing.target} IN EXCLUSIVE MODE")
     if not (_has_no_row_to_keep(session, writing) and _can_replace(session, writing)):
@@ -142,7 +142,7 @@ def _renaming(writing: Writing, key: str | None) -> list[str]:
 
 
 def _definition(writing: Writing) -> str:
-    """The declared table with the load's own columns filled in by themselves, and the attempt that wrote a row."""
+    """Return the DDL of the target's columns, with defaults for the load's metadata columns, and the attempt column."""
     dialect, own = writing.dialect, writing.metadata()
     keys = writing.job.shape.table.primary_key
     lines = [
@@ -160,7 +160,7 @@ def _is_possible(job: WriteJob) -> bool:
 
 
 def _is_wanted(session: SqlSession, writing: Writing) -> bool:
-    """Whether the table could be replaced as things stand before the stage is filled."""
+    """Return whether the table could be replaced, as far as can be determined before the stage is filled."""
     return (
         _is_possible(writing.job)
         and session.scalar(_REPLACEABLE.format(table=_literal(writing, writing.target))) is True

@@ -15,7 +15,7 @@ CONNECT_TIMEOUT_SECONDS = 10
 
 
 def connect(connection: PostgresConnection) -> SqlSession:
-    """An autocommit session in UTC."""
+    """Return an autocommit session in UTC."""
     try:
         import psycopg
     except ImportError as exc:
@@ -30,14 +30,14 @@ def connect(connection: PostgresConnection) -> SqlSession:
         )
     except psycopg.Error as exc:
         raise translate(exc) from exc
-    except UnicodeError as exc:  # what the resolver says about a host such as "..."
+    except UnicodeError as exc:  # raised by the resolver for a host such as "..."
         what = f"connection {connection.name!r} names a host that cannot be one"
         raise ConfigError(what, hint="correct its url: flow connections list", connection=connection.name) from exc
     return SqlSession(raw, translate=translate)
 
 
 def dsn(connection: PostgresConnection) -> str:
-    """The url with every secret in place; hand it to drivers only."""
+    """Return the URL with all secrets resolved; pass it to drivers only."""
     url = connection.resolved().dsn
     for prefix in ("postgres://", "postgresql+psycopg://", "postgresql+psycopg2://"):
         if url.startswith(prefix):
@@ -46,7 +46,7 @@ def dsn(connection: PostgresConnection) -> str:
 
 
 def identity(connection: PostgresConnection) -> tuple[str, ...]:
-    """Host, port, database and user: the same means the same database."""
+    """Return host, port, database and user: equal values mean the same database."""
     from psycopg.conninfo import conninfo_to_dict
 
     parts = conninfo_to_dict(dsn(connection))

@@ -1,4 +1,4 @@
-"""Writing PostgreSQL: every task copies its rows into a stage, the driver publishes it in one transaction."""
+"""The PostgreSQL sink: every task copies its rows into a stage, and the driver publishes it in one transaction."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _REFUSED = (NullViolation, TextTooLong)
 
 
 class PostgresSink(SqlSink):
-    """Stages by binary COPY."""
+    """A sink that stages by binary COPY."""
 
     dialect = PostgresDialect()
 
@@ -67,26 +67,26 @@ class PostgresSink(SqlSink):
         ]
         columns.append(f"{ATTEMPT} bigint")
         with self.connect() as session:
-            # A worker of autovacuum that looks at the stage would hold up its removal for a second (deadlock_timeout).
+            # An autovacuum worker on the stage would delay its removal by a second (deadlock_timeout).
             session.execute(
                 f"CREATE UNLOGGED TABLE {relation} ({', '.join(columns)}) WITH (autovacuum_enabled = false)"
             )
         return relation
 
     def _stage_type(self, column: Column) -> str:
-        # Lengths are checked on the stage with a better message than the database's own.
+        # Lengths are checked on the stage, with a better message than the database's own.
         return "text" if column.type.kind == "string" else self.dialect.type_sql(column)
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Every load can take Arrow batches."""
+        """Return None: every load can use Arrow batches."""
         return None
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """COPY Spark's rows."""
+        """Stage the rows of a Spark frame by COPY."""
         return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """COPY from every task; only rows of attempts that Spark counts are ever read."""
+        """Stage the rows of every task by COPY; rows of attempts that Spark discarded are deleted."""
         with self.connect() as session:
             replaces = replacing.create(session, self._writing(job, stage_name(job.run_id)))
         if replaces:
@@ -95,7 +95,7 @@ class PostgresSink(SqlSink):
             except Exception as exc:
                 if not isinstance(unpack(str(exc)), _REFUSED):
                     raise
-                with self.connect() as session:  # a stage without the table's own rules says which rows break them
+                with self.connect() as session:  # without constraints, checks of the stage report the rows
                     self.drop_stage(session, job.run_id)
         self._create_stage(job)
         return self._filled(job, tasks)
@@ -122,9 +122,9 @@ class PostgresSink(SqlSink):
         return replacing.replace_table(session, writing)
 
     def _seal(self, session: SqlSession, run_id: str) -> str:
-        """Nobody writes here any more: a task that Spark gave up may still live, and finds no table of its name.
+        """Rename the stage, so that a task that Spark abandoned but still runs finds no table of its name.
 
-        One that is in the middle of its COPY would hold the table until its end, so its connection is ended.
+        A task in the middle of its COPY would hold its lock to the end, so its connection is terminated first.
         """
         relation, sealed = self._relation(stage_name(run_id)), sealed_name(run_id)
         session.execute(
@@ -136,7 +136,7 @@ class PostgresSink(SqlSink):
         return self._relation(sealed)
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:
-        """Fill the stage inside the database."""
+        """Stage the result of a query inside the database."""
         relation = self._create_stage(job)
         names = self.dialect.names(job.shape.declared.column_names)
         with self.connect() as session:
@@ -186,7 +186,7 @@ def _ingest(url: str, schema: str, table: str, first: Any, rest: Iterator[Any]) 
 
 
 def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> Any:
-    """Columns in the exact types a binary COPY wants."""
+    """Return the batch with the exact types that binary COPY requires, and the attempt column."""
     import pyarrow as pa
 
     arrays = []
@@ -205,7 +205,7 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
 
 
 def _sixteen_bytes(texts: Any) -> Any:
-    """UUIDs as PostgreSQL's wire format has them, without a loop over the rows."""
+    """Return UUIDs in PostgreSQL's wire format, computed without a loop over the rows."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Reading PostgreSQL: Arrow batches by ADBC, cut by block ranges, all parts from one snapshot."""
+"""The PostgreSQL source: Arrow batches by ADBC, split by block ranges, all parts from one snapshot."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ _UNBOUNDED_NUMERIC = Numeric(38, 18)
 
 @dataclass(frozen=True)
 class PostgresReadPlan(ReadPlan):
-    """The plan, with the queries of its parts."""
+    """A read plan with the queries of its parts."""
 
     parts: tuple[str, ...] = ()
 
 
 class PostgresSource:
-    """Reads queries of one PostgreSQL connection."""
+    """A reader of queries on one PostgreSQL connection."""
 
     def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
 
     def plan(self, query: str, *, parallelism: int) -> PostgresReadPlan:
-        """Describe the result; cut a query of one large table by its blocks."""
+        """Return the plan; a query of one large table is split by its blocks."""
         query = clean(query)
         with connect(self._connection) as session:
             columns = _describe(session, query)
@@ -53,21 +53,21 @@ class PostgresSource:
         return PostgresReadPlan(query, columns, len(parts), reason, estimate, True, parts)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """The query from a watermark on."""
+        """Return the query restricted to rows from a watermark on."""
         if column.type is None:
             return None
         return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """One task per part; each adopts the snapshot that this process holds open."""
+        """Return the result as a frame, with one task per part; all use the snapshot that this process holds open."""
         return frame_of(self.arrow_parts(plan, open_until), spark)
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Every column in the type it travels in."""
+        """Return the columns in the types of the Arrow transport."""
         return tuple((column.name, carrier(column)) for column in plan.columns)
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
-        """One part per block range, all from one snapshot."""
+        """Return one part per block range, all from one snapshot."""
         parts = plan.parts if isinstance(plan, PostgresReadPlan) else (plan.query,)
         snapshot = _export_snapshot(self._connection, open_until) if len(parts) > 1 else None
         queries = [_transport(part, plan.columns) for part in parts]
@@ -76,7 +76,7 @@ class PostgresSource:
 
 
 def carrier(column: SourceColumn) -> ColumnType:
-    """The type a column travels in: what Arrow cannot carry exactly goes as text."""
+    """Return the type in which a column is transported; types that Arrow cannot represent exactly become text."""
     if column.type is None:
         return _UNBOUNDED_NUMERIC if column.native == "numeric" else Text()
     return column.type
@@ -95,7 +95,7 @@ def _describe(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
 
 
 def _estimate(session: SqlSession, query: str) -> int | None:
-    """How many rows PostgreSQL expects; a small table that it has never counted is counted here, and not guessed at."""
+    """Return PostgreSQL's row estimate; a small table without statistics is counted instead."""
     plan = session.scalar(f"EXPLAIN (FORMAT JSON) {query}")
     if not isinstance(plan, list):
         return None
@@ -152,7 +152,7 @@ def _transport(query: str, columns: tuple[SourceColumn, ...]) -> str:
 def _expression(column: SourceColumn) -> str:
     name = _DIALECT.quote(column.name)
     kind = carrier(column).kind
-    if kind == "numeric":  # the driver hands numerics over as text anyway; this names it
+    if kind == "numeric":  # the driver returns numerics as text anyway; the cast gives the column a name
         return f"{name}::text AS {name}"
     if kind in ("date", "timestamp", "timestamp_tz"):
         return _finite(name, column.native)
@@ -166,7 +166,7 @@ def _expression(column: SourceColumn) -> str:
 
 
 def _finite(name: str, native: str) -> str:
-    # Arrow drivers turn infinity into garbage without a word. Spark has no infinity either, so the read must fail;
+    # Arrow drivers silently turn infinity into garbage. Spark has no infinity either, so the read must fail;
     # the cast below is evaluated only for such a value, and its text becomes the error message.
     base = native.split("(")[0]
     return f"CASE WHEN isfinite({name}) THEN {name} ELSE ({name}::text || ' cannot leave PostgreSQL')::{base} END AS {name}"
@@ -190,7 +190,7 @@ def _reader(url: str, queries: list[str], snapshot: str | None, carried: Carried
 
 
 def to_schema(batch: Any, schema: Any) -> Any:
-    """The batch with exactly the types Spark was promised."""
+    """Return the batch with exactly the planned types."""
     import pyarrow as pa
 
     columns = []

@@ -1,4 +1,4 @@
-"""Google Pub/Sub: messages both ways; read through a spool, acknowledged after the commit, sent with ordering keys."""
+"""Google Pub/Sub: read through a spool, acknowledged after the commit; written with ordering keys."""
 
 from __future__ import annotations
 

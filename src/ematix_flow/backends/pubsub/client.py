@@ -1,4 +1,4 @@
-"""Talking to Pub/Sub: clients for the service or its emulator, full names, and what a message is like."""
+"""Clients of Pub/Sub or its emulator, full resource names, and the conversion of deliveries to messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SERVICE = "pubsub.googleapis.com"
 
 
 def load() -> Any:
-    """google-cloud-pubsub, which an extra brings."""
+    """Return google-cloud-pubsub's module, an optional dependency; raise MissingDriver without it."""
     try:
         from google import pubsub_v1
     except ImportError as exc:
@@ -34,16 +34,16 @@ def load() -> Any:
 
 @dataclass(frozen=True)
 class Address:
-    """A project at the service, or at an emulator that asks nobody who he is."""
+    """A project at the service, or at an emulator that requires no login."""
 
     project: str
     endpoint: str | None
     is_open: bool
-    """Whether nobody logs in there, and nothing is encrypted."""
+    """Whether the endpoint has neither login nor encryption."""
 
     @classmethod
     def of(cls, connection: PubSubConnection) -> Address:
-        """Of a connection; without an endpoint the emulator's own variable counts."""
+        """Return the address of a connection; without an endpoint, the emulator's environment variable applies."""
         ready = connection.resolved()
         endpoint = ready.endpoint or os.environ.get(_EMULATOR)
         is_open = bool(ready.anonymous_auth) or (not ready.endpoint and endpoint is not None)
@@ -58,11 +58,11 @@ class Address:
 
     @property
     def at(self) -> str:
-        """For sentences."""
+        """Return the service's name for error messages."""
         return f"Pub/Sub at {self.endpoint or _SERVICE}"
 
     def subscription(self, name: str) -> str:
-        """The full name.
+        """Return the full name of a subscription.
 
         >>> Address("shop", None, False).subscription("orders")
         'projects/shop/subscriptions/orders'
@@ -70,19 +70,19 @@ class Address:
         return name if name.startswith("projects/") else f"projects/{self.project}/subscriptions/{name}"
 
     def topic(self, name: str) -> str:
-        """The full name."""
+        """Return the full name of a topic."""
         return name if name.startswith("projects/") else f"projects/{self.project}/topics/{name}"
 
     def subscriber(self) -> Any:
-        """The plain client of subscriptions; threads may share it."""
+        """Return the plain client of subscriptions; threads may share it."""
         return load().SubscriberClient(**self._ways("subscriber", "SubscriberGrpcTransport"))
 
     def publisher(self) -> Any:
-        """The plain client of topics."""
+        """Return the plain client of topics."""
         return load().PublisherClient(**self._ways("publisher", "PublisherGrpcTransport"))
 
     def sender(self) -> Any:
-        """The client that sends many messages at once, in the order of their keys."""
+        """Return the client that sends many messages at once, in the order of their keys."""
         load()
         from google.cloud import pubsub_v1
 
@@ -106,7 +106,7 @@ class Address:
 
     @contextmanager
     def speaking(self, place: str = "the subscription") -> Iterator[None]:
-        """Errors inside are told in our words."""
+        """Raise errors of the client library inside the block as FlowErrors."""
         load()
         import grpc
         from google.api_core.exceptions import GoogleAPIError
@@ -119,13 +119,13 @@ class Address:
 
 
 def ask_subscription(address: Address, name: str) -> Any:
-    """What a subscription says of itself; refused when it is not there."""
+    """Return the settings of a subscription; raise MissingTable where it does not exist."""
     with address.speaking(f"subscription {name!r}"), address.subscriber() as client:
         return client.get_subscription(subscription=address.subscription(name), timeout=SECONDS, retry=None)
 
 
 def keeps_nothing(name: str) -> ConfigError:
-    """A subscription that would drop what is rejected."""
+    """Return the error of a subscription without a dead-letter topic, which would lose rejected messages."""
     return ConfigError(
         f"subscription {name!r} has no dead-letter topic, and rejected messages would be lost",
         hint=f"gcloud pubsub subscriptions update {name} --dead-letter-topic=TOPIC --max-delivery-attempts=5; "
@@ -134,13 +134,13 @@ def keeps_nothing(name: str) -> ConfigError:
 
 
 def ask_topic(address: Address, name: str) -> Any:
-    """What a topic says of itself; refused when it is not there."""
+    """Return the settings of a topic; raise MissingTable where it does not exist."""
     with address.speaking(f"topic {name!r}"), address.publisher() as client:
         return client.get_topic(topic=address.topic(name), timeout=SECONDS, retry=None)
 
 
 def message_of(received: Any) -> Message:
-    """A delivery as every broker's messages look."""
+    """Return a delivery in the form that all brokers share."""
     message = received.message
     attributes = tuple((name, value.encode()) for name, value in message.attributes.items())
     return Message(

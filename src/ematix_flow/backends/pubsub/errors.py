@@ -1,4 +1,4 @@
-"""Pub/Sub's errors in the product's words."""
+"""Pub/Sub's errors as FlowErrors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _BY_NAME: dict[str, tuple[type[FlowError], str, str]] = {
 
 
 def translate(exc: BaseException, *, at: str = "Pub/Sub", place: str = "the subscription") -> FlowError:
-    """An error of the client library as one of ours; `at` says whose."""
+    """Return the FlowError for an exception of the client library; `at` is the service's name in the message."""
     if isinstance(exc, FlowError):
         return exc
     said = mask(str(getattr(exc, "message", None) or exc).strip() or type(exc).__name__)

@@ -1,4 +1,4 @@
-"""How many messages wait: Pub/Sub tells that only through Cloud Monitoring, which has it a minute or two late."""
+"""The number of waiting messages: Pub/Sub reports it only through Cloud Monitoring, a minute or two late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOOK_BACK_SECONDS = 600
 
 
 def undelivered(address: Address, name: str) -> int | None:
-    """Messages that a subscription has not delivered; None at an emulator, or without google-cloud-monitoring."""
+    """Return a subscription's undelivered messages; None at an emulator or without google-cloud-monitoring."""
     if address.is_open:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Pub/Sub by hand, for notebooks: batches of a subscription as Arrow, and Arrow batches into a topic."""
+"""Pub/Sub for notebooks: batches of a subscription as Arrow, and Arrow batches into a topic."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PubSubBackend:
         batch_bytes: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> PubSubBackend:
-        """A project by its name; nobody is asked yet, `ping()` does that."""
+        """Return the project with this name, without connecting; `ping()` does that."""
         load()
         connection = PubSubConnection(
             "notebook", project_id=project_id, endpoint=endpoint, anonymous_auth=anonymous_auth
@@ -52,7 +52,7 @@ class PubSubBackend:
         return cls(connection, Pace.of(batch_size, batch_bytes, idle_timeout_ms))
 
     def ping(self) -> bool:
-        """Whether the service answers, and lets this login in."""
+        """Return True when the service answers and accepts this login; raise a FlowError otherwise."""
         with self._address.speaking("the project"), self._address.publisher() as client:
             asked = {"project": f"projects/{self._address.project}", "page_size": 1}
             client.list_topics(request=asked, timeout=SECONDS, retry=None)
@@ -60,10 +60,10 @@ class PubSubBackend:
 
     @one_by_one
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
-        """Batches of a subscription with JSON messages; it ends when nothing has come for `idle_timeout_ms`.
+        """Yield batches of JSON messages of a subscription; end when nothing has come for `idle_timeout_ms`.
 
-        What was handed out is kept from others until `commit_offsets()` or `nack_pending()`. Messages that cannot be decoded
-        wait for the latter alone, so that nobody acknowledges what he never saw.
+        Messages of returned batches are withheld from other consumers until `commit_offsets()` or `nack_pending()`.
+        Messages that cannot be decoded wait for the latter alone, so that no unseen message is acknowledged.
         """
         gathering = Gathering(self._consumer(query), self._pace, query)
         for messages in gathering:
@@ -77,25 +77,27 @@ class PubSubBackend:
             yield batch
 
     def read_arrow_stream(self, query: str) -> list[Any]:
-        """The same batches, all at once."""
+        """Return the same batches as one list."""
         return list(self.iter_arrow_stream(query))
 
     def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
-        """Send every row as a JSON message and wait until the service has it; how many."""
+        """Send every row as a JSON message, wait until the service has each, and return their number."""
         run, number = secrets.token_hex(8), iter(range(1 << 62))
         outgoing = ((value, "", {ATTRIBUTE: f"{run}/{next(number)}"}) for batch in batches for value in to_json(batch))
         return publish(self._address, topic, outgoing)
 
     def commit_offsets(self) -> None:
-        """Acknowledge every message that was handed out so far."""
+        """Acknowledge every message of the batches returned so far."""
         with self._lock:
             tags, self._pending = self._pending, []
         if self._receiver is not None and tags:
             self._receiver.ack(tags)
 
     def nack_pending(self) -> int:
-        """Give back what was handed out and what could not be decoded: it is delivered again, or dead-lettered after as
-        many attempts as the subscription's dead-letter policy allows."""
+        """Make unacknowledged and undecodable messages available again, and return their number.
+
+        They are delivered again, or dead-lettered after the attempts that the subscription's dead-letter policy allows.
+        """
         with self._lock:
             tags, self._pending, self._undecoded = self._pending + self._undecoded, [], []
         if self._receiver is not None and tags:
@@ -103,11 +105,11 @@ class PubSubBackend:
         return len(tags)
 
     def pending_handler_count(self) -> int:
-        """Messages that were not answered yet."""
+        """Return the number of messages that are neither acknowledged nor given back."""
         return len(self._pending) + len(self._undecoded)
 
     def close(self) -> None:
-        """End the conversation; what was not acknowledged is delivered again."""
+        """Close the connection; unacknowledged messages are delivered again."""
         self._ended.set()
         if self._receiver is not None:
             self._receiver.close()
@@ -138,11 +140,11 @@ class PubSubBackend:
         return receiver
 
     def _keep(self, receiver: PubSubReceiver, ended: threading.Event) -> None:
-        """Whoever works in a notebook may take his time between two batches: his messages stay his meanwhile."""
+        """Extend the deadlines of pending messages until `ended`: a user may take long between two batches."""
         while not ended.wait(receiver.renew_seconds):
             with self._lock:
                 tags = self._pending + self._undecoded
             try:
                 receiver.extend(tags)
-            except FlowError:  # told by the next batch
+            except FlowError:  # the next pull reports the failure
                 return

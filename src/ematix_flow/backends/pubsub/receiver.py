@@ -20,7 +20,7 @@ _INBOX = 5_000
 
 
 class PubSubReceiver:
-    """A thread of its own asks for messages, because an answer may take long; tags are ack ids.
+    """A consumer with a thread of its own for pull requests, whose answers may take long; tags are ack ids.
 
     The client's own streaming pull is not used: it holds messages of a key back until the one before is acknowledged,
     which happens here only after a commit.
@@ -50,7 +50,7 @@ class PubSubReceiver:
         self._puller.start()
 
     def _ask(self) -> None:
-        """How long the service waits for an answer, and whether it keeps what is refused; not every reader may ask."""
+        """Read the acknowledgement deadline and the dead-letter policy; keep the defaults where that is denied."""
         try:
             with self._speaking():
                 found = self._client.get_subscription(subscription=self._subscription, timeout=SECONDS, retry=None)
@@ -60,7 +60,7 @@ class PubSubReceiver:
         self._keeps_nothing = not found.dead_letter_policy.dead_letter_topic
 
     def waiting(self) -> int | None:
-        """The service tells that only to its monitoring."""
+        """Return None: the service reports the number only to its monitoring."""
         return None
 
     def receive(self, limit: int, timeout: float) -> Sequence[Message]:
@@ -81,8 +81,11 @@ class PubSubReceiver:
         self._answered(len(tags))
 
     def nack(self, tags: Sequence[Any], *, requeue: bool) -> None:
-        """The service counts the attempts, and dead-letters a message after so many of them; without a policy for that,
-        a message that is refused would come for ever, or be lost."""
+        """Make deliveries available again at once; raise ConfigError for a refusal without a dead-letter policy.
+
+        The service counts the attempts, and dead-letters a message after the policy's number of them. Without a policy,
+        a refused message would be delivered forever, or be lost.
+        """
         if not requeue and self._keeps_nothing:
             raise keeps_nothing(self._name)
         self._delay(tags, 0)
@@ -101,9 +104,9 @@ class PubSubReceiver:
             self._changed.notify_all()
         if self._client is None:
             return
-        with suppress(FlowError):  # they are delivered again when their time is over
+        with suppress(FlowError):  # they are delivered again after their deadline
             self._delay(unseen, 0)
-        self._client.transport.close()  # ends the question that is under way
+        self._client.transport.close()  # ends the pending pull request
 
     def _delay(self, tags: Sequence[Any], seconds: int) -> None:
         for some in _in_parts(tags):
@@ -144,7 +147,7 @@ class PubSubReceiver:
                 self._changed.notify_all()
 
     def _room(self) -> int:
-        """How many messages may come, as soon as it is one; 0 at the end."""
+        """Return how many messages may be pulled, once it is at least one; 0 after `close`."""
         with self._changed:
             while not self._is_closed:
                 room = self._window - self._under_way if self._window else _INBOX - len(self._inbox)
@@ -158,5 +161,5 @@ class PubSubReceiver:
 
 
 def _in_parts(tags: Sequence[Any]) -> list[list[Any]]:
-    """A request may not be larger than half a megabyte."""
+    """Split tags into requests below the limit of half a megabyte."""
     return [list(tags[start : start + _AT_ONCE]) for start in range(0, len(tags), _AT_ONCE)]

@@ -31,24 +31,24 @@ Outgoing = tuple[bytes, str, dict[str, str]]
 
 
 class PubSubSink:
-    """The topics of one project; at least once."""
+    """The topics of one project as targets, at least once."""
 
     def __init__(self, connection: PubSubConnection) -> None:
         self._connection = connection
 
     def check(self, place: str) -> None:
-        """Refuse a service that does not answer, and a topic that is not there."""
+        """Raise a FlowError when the service does not answer or the topic does not exist."""
         try:
             ask_topic(Address.of(self._connection), place)
-        except PermissionDenied:  # who may only publish may not ask; the first message tells
+        except PermissionDenied:  # a publish-only login cannot query; a missing topic fails at the first message
             return
 
     def most_bytes(self, place: str, *, exactly_once: bool = False) -> int:
-        """What a message may weigh, beside the id that we give it and the frame that it travels in."""
+        """Return the most bytes of a message, beside the id that we add and its frame."""
         return _LARGEST - _FRAME
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
-        """Every task sends its rows and waits for the service; rows sent."""
+        """Send every row from the tasks, wait for the service, and return the number sent."""
         address = Address.of(self._connection)
         place = f"topic {job.place!r}"
         work = staging(_sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, place=place))
@@ -72,7 +72,7 @@ def _outgoing(job: BrokerJob, batches: Iterator[Any], driver: int) -> Iterator[O
 
 
 def publish(address: Address, topic: str, outgoing: Iterable[Outgoing]) -> int:
-    """Send them all, in order for each key, and wait until the service has every one; how many."""
+    """Send all messages in order for each key, wait until the service has each, and return their number."""
     sender: Any = None
     path, sent = address.topic(topic), 0
     waiting: deque[Any] = deque()
@@ -94,13 +94,13 @@ def publish(address: Address, topic: str, outgoing: Iterable[Outgoing]) -> int:
 
 
 def _named(attributes: dict[str, str]) -> dict[str, str]:
-    """The client takes attributes as keywords, beside its own."""
+    """Return the attributes as keyword arguments; names of the client's own parameters get an underscore."""
     taken = {"topic", "data", "ordering_key", "retry", "timeout", "self"}
     return {f"{name}_" if name in taken else name: value for name, value in attributes.items()}
 
 
 def _text(value: bytes) -> str:
-    """Attributes and keys are text; other bytes travel as base64."""
+    """Return text as it is, other bytes as base64: attributes and keys must be text."""
     try:
         return value.decode()
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""Reading a subscription of Pub/Sub as a stream."""
+"""A subscription of Pub/Sub as stream source."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class PubSubSource(SpoolSource):
         self.refuse_odd(read)
         try:
             ask_subscription(Address.of(self.connection), read.query)
-        except PermissionDenied:  # who may only read may not ask; the first pull tells
+        except PermissionDenied:  # a read-only login cannot query; a missing subscription fails at the first pull
             return
 
     def check_refused_are_kept(self, read: StreamRead) -> None:
-        """Who may not ask is told by the receiver, which gives nothing away."""
+        """Raise ConfigError for a subscription without a dead-letter topic; a login that may not query it passes."""
         with suppress(PermissionDenied):
             found = ask_subscription(Address.of(self.connection), read.query)
             if not found.dead_letter_policy.dead_letter_topic:

@@ -1,4 +1,4 @@
-"""RabbitMQ: messages both ways; read through a spool, acknowledged after the commit, sent with publisher confirms."""
+"""RabbitMQ: read through a spool, acknowledged after the commit; written with publisher confirms."""
 
 from __future__ import annotations
 

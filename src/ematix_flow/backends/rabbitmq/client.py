@@ -1,4 +1,4 @@
-"""Talking to RabbitMQ: parameters, connections, and what a queue is like."""
+"""Connections to RabbitMQ, their parameters, and the conversion of deliveries to messages."""
 
 from __future__ import annotations
 
@@ -28,24 +28,24 @@ _NO_SECONDS = 100_000_000_000
 
 
 def load() -> Any:
-    """pika, which an extra brings."""
+    """Return pika, an optional dependency; raise MissingDriver without it."""
     try:
         import pika
     except ImportError as exc:
         raise MissingDriver("RabbitMQ needs pika", hint='pip install "ematix-flow-spark[rabbitmq]"') from exc
     log = logging.getLogger("pika")
-    if log.level == logging.NOTSET:  # it tells every refusal with a traceback, before we say it in a sentence
+    if log.level == logging.NOTSET:  # pika logs a traceback for each refusal that we raise
         log.setLevel(logging.CRITICAL)
     return pika
 
 
 @dataclass(frozen=True)
 class Address:
-    """A server, and how to be known there."""
+    """A server, and the client's name there."""
 
     url: str
     at: str
-    """For sentences: `RabbitMQ at host:port`."""
+    """The server in error messages: `RabbitMQ at host:port`."""
     name: str
     heartbeat: int = _HEARTBEAT_SECONDS
 
@@ -54,14 +54,14 @@ class Address:
 
     @classmethod
     def of(cls, connection: RabbitMQConnection, name: str, *, heartbeat: int = _HEARTBEAT_SECONDS) -> Address:
-        """Of a connection, which may hold references."""
+        """Return the address of a connection, with its references resolved."""
         url = connection.resolved().amqp_url
         parts = urls.split(url)
         port = parts.port or ("5671" if parts.scheme == "amqps" else "5672")
         return cls(url, f"RabbitMQ at {parts.host}:{port}", plain_name(f"ematix-flow {name}"), heartbeat)
 
     def parameters(self) -> Any:
-        """As pika takes them; what the url says itself stays."""
+        """Return pika's parameters; a heartbeat in the url is kept, timeouts and connection attempts are overridden."""
         pika = load()
         remember_url(self.url)
         try:
@@ -72,14 +72,14 @@ class Address:
             ) from exc
         if "heartbeat=" not in self.url:
             wanted.heartbeat = self.heartbeat
-        wanted.connection_attempts = 1  # whoever connects has a rhythm of his own
+        wanted.connection_attempts = 1  # callers have a backoff of their own
         wanted.socket_timeout = wanted.stack_timeout = _SECONDS
         wanted.blocked_connection_timeout = _BLOCKED_SECONDS
         wanted.client_properties = {"connection_name": self.name}
         return wanted
 
     def connect(self) -> Any:
-        """A connection for one thread."""
+        """Return a connection for one thread."""
         pika = load()
         wanted = self.parameters()
         with self.speaking():
@@ -87,7 +87,7 @@ class Address:
 
     @contextmanager
     def speaking(self, queue: str | None = None) -> Iterator[None]:
-        """Errors inside are told in our words."""
+        """Raise errors of pika inside the block as FlowErrors."""
         pika = load()
         try:
             yield
@@ -96,7 +96,7 @@ class Address:
 
     @contextmanager
     def channel(self, queue: str | None = None) -> Iterator[Any]:
-        """A connection for a moment."""
+        """Yield a channel on a connection that is closed after the block."""
         link = self.connect()
         try:
             with self.speaking(queue):
@@ -106,13 +106,13 @@ class Address:
 
 
 def depth(address: Address, queue: str) -> int:
-    """How many messages wait in a queue that must be there."""
+    """Return how many messages wait in a queue; raise MissingTable where it does not exist."""
     with address.channel(queue) as channel:
         return int(channel.queue_declare(queue, passive=True).method.message_count)
 
 
 def close(link: Any) -> None:
-    """End a connection, whatever state it is in."""
+    """Close a connection, whatever state it is in."""
     pika = load()
     with suppress(pika.exceptions.AMQPError, OSError):
         if link.is_open:
@@ -120,7 +120,7 @@ def close(link: Any) -> None:
 
 
 def message_of(method: Any, properties: Any, body: bytes) -> Message:
-    """A delivery as every broker's messages look. The key is the one that a sender of ours gave, else the routing key."""
+    """Return a delivery in the form that all brokers share; its key is our sender's header, else the routing key."""
     given = dict(properties.headers or {})
     key = given.pop(KEY, None)
     if key is None:
@@ -136,7 +136,7 @@ def message_of(method: Any, properties: Any, body: bytes) -> Message:
 
 
 def _moment(said: Any) -> datetime | None:
-    """When the publisher says it was; the protocol has seconds, some publishers write milliseconds, a few nonsense."""
+    """Return the publisher's timestamp; the protocol has seconds, some publishers write milliseconds or nonsense."""
     if not isinstance(said, (int, float)):
         return None
     try:
@@ -150,7 +150,7 @@ def _headers(given: dict[str, Any]) -> Headers | None:
 
 
 def as_bytes(value: Any) -> bytes | None:
-    """A header's value: text as UTF-8, bytes as they are, everything else as JSON."""
+    """Return a header's value: text as UTF-8, bytes unchanged, everything else as JSON."""
     if value is None or isinstance(value, bytes):
         return value
     if isinstance(value, (bytearray, memoryview)):

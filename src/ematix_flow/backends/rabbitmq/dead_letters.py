@@ -1,6 +1,7 @@
-"""Whether a queue keeps what is rejected: AMQP has no question for that, but refuses a declaration that differs, and says why.
+"""Check that a queue dead-letters rejected messages.
 
-A dead-letter exchange that a policy gives to a queue is seen by the management API alone, where that answers.
+AMQP has no query for that, but the server refuses a differing declaration and reports the difference. A dead-letter
+exchange set by a policy is visible only in the management API, where that answers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _MANAGEMENT_PORT, _MANAGEMENT_PORT_TLS = 15672, 15671
 
 
 def check_rejected_are_kept(address: Address, queue: str) -> None:
-    """Refuse a queue whose rejected messages would be dropped, or where nothing shows that they are not."""
+    """Raise ConfigError for a queue whose rejected messages would be dropped, or that shows no dead-letter exchange."""
     found = declared_exchange(address, queue)
     if found is None:
         found = exchange_by_policy(address, queue)
@@ -50,7 +51,7 @@ def check_rejected_are_kept(address: Address, queue: str) -> None:
 
 @dataclass
 class _Guess:
-    """A declaration of a queue that is there; what is wrong with it is corrected by the server's answers."""
+    """A declaration of an existing queue, corrected step by step by the server's error messages."""
 
     durable: bool = True
     auto_delete: bool = False
@@ -67,12 +68,12 @@ class _Guess:
 
 
 def declared_exchange(address: Address, queue: str) -> str | None:
-    """The exchange that the queue was declared with; None when there is none, or the server does not say."""
+    """Return the dead-letter exchange of the queue's declaration; None when there is none, or the server hides it."""
     pika = load()
     guess, link = _Guess(), address.connect()
     try:
         with address.speaking(queue):
-            link.channel().queue_declare(queue, passive=True)  # what is not there must not be made
+            link.channel().queue_declare(queue, passive=True)  # a missing queue must not be created
             for _ in range(_MOST_ANSWERS):
                 try:
                     link.channel().queue_declare(
@@ -92,12 +93,12 @@ def declared_exchange(address: Address, queue: str) -> str | None:
 
 
 def exchange_by_policy(address: Address, queue: str, port: int | None = None) -> str | None:
-    """The exchange that a policy gives to the queue; None when there is none, or the management API does not answer."""
+    """Return the dead-letter exchange of the queue's policy; None without one, or without the management API."""
     wanted = address.parameters()
     scheme, usual = ("https", _MANAGEMENT_PORT_TLS) if wanted.ssl_options else ("http", _MANAGEMENT_PORT)
     place = f"{quote(wanted.virtual_host, safe='')}/{quote(queue, safe='')}"
     login = base64.b64encode(f"{wanted.credentials.username}:{wanted.credentials.password}".encode()).decode()
-    asked = urllib.request.Request(  # noqa: S310  a scheme of our own
+    asked = urllib.request.Request(  # noqa: S310  the scheme is http or https
         f"{scheme}://{wanted.host}:{port or usual}/api/queues/{place}", headers={"Authorization": f"Basic {login}"}
     )
     with suppress(OSError, ValueError), urllib.request.urlopen(asked, timeout=_SECONDS) as answer:  # noqa: S310

@@ -1,4 +1,4 @@
-"""RabbitMQ's errors in the product's words."""
+"""RabbitMQ's errors as FlowErrors."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BY_CODE: dict[int, tuple[type[FlowError], str, str]] = {
 
 
 def translate(exc: BaseException, *, at: str = "RabbitMQ", queue: str | None = None) -> FlowError:
-    """An error of pika as one of ours; `at` says whose."""
+    """Return the FlowError for an exception of pika; `at` is the server's name in the message."""
     if isinstance(exc, FlowError):
         return exc
     import pika.exceptions as broken
@@ -70,7 +70,7 @@ def _by_code(code: int, said: str, at: str, queue: str | None) -> FlowError:
 
 
 def _chain(exc: BaseException) -> Iterator[Any]:
-    """The error and those inside it, the outermost first: an attempt to connect has several."""
+    """Yield the error and those inside it, the outermost first: a failed connection has several."""
     found: Any = exc
     while isinstance(found, BaseException):
         yield found

@@ -1,4 +1,4 @@
-"""RabbitMQ by hand, for notebooks: batches of a queue as Arrow, and Arrow batches into a queue."""
+"""RabbitMQ for notebooks: batches of a queue as Arrow, and Arrow batches into a queue."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _NO_HEARTBEAT = 0
 
 
 class RabbitMQBackend:
-    """One RabbitMQ server; `RabbitMQBackend.open("amqp://guest:guest@localhost:5672/%2f")`."""
+    """A connection to one RabbitMQ server; `RabbitMQBackend.open("amqp://guest:guest@localhost:5672/%2f")`."""
 
     def __init__(self, connection: RabbitMQConnection, pace: Pace) -> None:
         self._connection, self._pace = connection, pace
-        # Whoever works in a notebook may take his time between two batches, and nobody would answer heartbeats then.
+        # A user may take long between two batches, and the client answers no heartbeats meanwhile.
         self._address = Address.of(connection, "notebook", heartbeat=_NO_HEARTBEAT)
         self._receiver: RabbitMQReceiver | None = None
         self._queue: str | None = None
@@ -42,22 +42,22 @@ class RabbitMQBackend:
         batch_bytes: int | None = None,
         idle_timeout_ms: int | None = None,
     ) -> RabbitMQBackend:
-        """A server by its url; nobody is asked yet, `ping()` does that."""
+        """Return the server at a url, without connecting; `ping()` does that."""
         load()
         connection = RabbitMQConnection("notebook", amqp_url=amqp_url, consumer_tag=consumer_tag)
         return cls(connection, Pace.of(batch_size, batch_bytes, idle_timeout_ms))
 
     def ping(self) -> bool:
-        """Whether the server answers, and lets this login in."""
+        """Return True when the server answers and accepts this login; raise a FlowError otherwise."""
         with self._address.channel():
             return True
 
     @one_by_one
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
-        """Batches of a queue of JSON messages; it ends when nothing has come for `idle_timeout_ms`.
+        """Yield batches of JSON messages of a queue; end when nothing has come for `idle_timeout_ms`.
 
-        What was handed out waits for `commit_offsets()` or `nack_pending()`. Messages that cannot be decoded wait for the
-        latter alone, so that nobody acknowledges what he never saw.
+        Messages of returned batches wait for `commit_offsets()` or `nack_pending()`. Messages that cannot be decoded
+        wait for the latter alone, so that no unseen message is acknowledged.
         """
         gathering = Gathering(self._consumer(query), self._pace, query)
         for messages in gathering:
@@ -69,11 +69,11 @@ class RabbitMQBackend:
             yield batch
 
     def read_arrow_stream(self, query: str) -> list[Any]:
-        """The same batches, all at once."""
+        """Return the same batches as one list."""
         return list(self.iter_arrow_stream(query))
 
     def write_arrow_stream(self, queue: str, batches: Iterable[Any]) -> int:
-        """Send every row as a JSON message and wait until the broker confirms it; how many."""
+        """Send every row as a JSON message, wait until the broker confirms each, and return their number."""
         run, number = secrets.token_hex(8), iter(range(1 << 62))
         outgoing = (
             (value, properties(f"{run}/{next(number)}", None, [])) for batch in batches for value in to_json(batch)
@@ -82,15 +82,14 @@ class RabbitMQBackend:
             return publisher.send(outgoing)
 
     def commit_offsets(self) -> None:
-        """Acknowledge every message that was handed out so far."""
+        """Acknowledge every message of the batches returned so far."""
         tags, self._pending = self._pending, []
         if self._receiver is not None and tags:
             self._receiver.ack(tags)
-            self._receiver.receive(0, 0.0)  # the acknowledgements leave now
+            self._receiver.receive(0, 0.0)  # sends the acknowledgements now
 
     def nack_pending(self, requeue: bool = True) -> int:
-        """Give back what was handed out and what could not be decoded, or with `requeue=False` reject it: the queue's
-        dead-letter exchange gets it."""
+        """Requeue unacknowledged and undecodable messages, or dead-letter them (`requeue=False`); return the count."""
         tags, self._pending, self._undecoded = self._pending + self._undecoded, [], []
         if self._receiver is not None and tags:
             self._receiver.nack(tags, requeue=requeue)
@@ -98,11 +97,11 @@ class RabbitMQBackend:
         return len(tags)
 
     def pending_delivery_count(self) -> int:
-        """Messages that were not answered yet."""
+        """Return the number of messages that are neither acknowledged nor given back."""
         return len(self._pending) + len(self._undecoded)
 
     def close(self) -> None:
-        """End the connection; what was not acknowledged is delivered again."""
+        """Close the connection; unacknowledged messages are delivered again."""
         if self._receiver is not None:
             self._receiver.close()
         self._receiver, self._queue, self._pending, self._undecoded = None, None, [], []

@@ -1,4 +1,4 @@
-"""Sending to a queue with publisher confirms, many messages under way at once."""
+"""Sending to a queue with publisher confirms, with many unconfirmed messages at once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Outgoing = tuple[bytes, Any]
 
 
 class Publisher:
-    """A connection that is driven step by step: it runs until what it waits for has happened."""
+    """A connection whose event loop runs only while a call waits for its result."""
 
     def __init__(self, address: Address, queue: str) -> None:
         self._address, self._queue = address, queue
@@ -47,7 +47,7 @@ class Publisher:
             self._run(lambda: self._is_closed, seconds=5.0)
 
     def send(self, messages: Iterable[Outgoing]) -> int:
-        """Send them all and wait for the broker's word for each; how many."""
+        """Send all messages, wait for the broker's confirm of each, and return their number."""
         count = size = 0
         for body, properties in messages:
             self._channel.basic_publish("", self._queue, body, properties, mandatory=True)
@@ -70,7 +70,7 @@ class Publisher:
             raise self._failure
 
     def _run(self, is_done: Callable[[], bool], *, seconds: float) -> bool:
-        """Let the connection work until something is so, or fails, or nothing happens for too long."""
+        """Run the event loop until `is_done`, a failure, or the timeout; return whether it is done."""
         self._is_done = is_done
         loop = self._link.ioloop
         if not self._is_over():
@@ -123,7 +123,7 @@ class Publisher:
         return translate(error, at=self._address.at, queue=self._queue)
 
     def _returned(self, _channel: Any, method: Any, _properties: Any, _body: bytes) -> None:
-        """The broker had nowhere to put a message; it confirms such a message, too."""
+        """Record a failure: the broker could not route a message, and confirms such a message, too."""
         self._fail(
             MissingTable(
                 f"queue {self._queue!r} is not there at {self._address.at}: {method.reply_text}",

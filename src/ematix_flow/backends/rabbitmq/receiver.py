@@ -18,12 +18,12 @@ _MOST_PREFETCHED = 65_535
 
 
 def listener(connection: RabbitMQConnection, queue: str, name: str) -> QueueListener:
-    """Return what listens to a queue for a workflow of that name."""
+    """Return the listener on a queue for the workflow of that name."""
     return QueueListener(RabbitMQReceiver(Address.of(connection, name), queue), queue)
 
 
 class RabbitMQReceiver:
-    """Deliveries as they come; tags are numbers that grow."""
+    """A consumer of one queue; tags are increasing numbers."""
 
     renew_seconds: float | None = None
     rejects_at_once = True
@@ -34,7 +34,7 @@ class RabbitMQReceiver:
         self._channel: Any = None
         self._inbox: deque[tuple[Any, Any, bytes]] = deque()
         self._open: dict[int, None] = {}
-        """Tags that were not answered, the oldest first."""
+        """Unanswered tags, the oldest first."""
         self._waiting: int | None = None
         self._is_cancelled = False
 
@@ -50,7 +50,7 @@ class RabbitMQReceiver:
             self._channel.basic_consume(self._queue, self._arrived, **named)
 
     def waiting(self) -> int | None:
-        """As many as there were when we connected."""
+        """Return how many messages waited when the consumer connected."""
         return self._waiting
 
     def receive(self, limit: int, timeout: float) -> Sequence[Message]:
@@ -76,7 +76,7 @@ class RabbitMQReceiver:
             self._open.pop(tag, None)
 
     def _oldest_of(self, done: set[Any]) -> int | None:
-        """The last of the oldest deliveries that are all done: they can be answered with one word."""
+        """Return the last of the oldest deliveries that are all done: one acknowledgement covers them."""
         last = None
         for tag in self._open:
             if tag not in done:
@@ -92,7 +92,7 @@ class RabbitMQReceiver:
             self._open.pop(tag, None)
 
     def extend(self, tags: Sequence[Any]) -> None:
-        """RabbitMQ waits as long as the connection lives."""
+        """Do nothing: RabbitMQ has no deadline that could be extended."""
 
     def close(self) -> None:
         if self._link is not None:

@@ -25,17 +25,17 @@ _PERSISTENT = 2
 
 
 class RabbitMQSink:
-    """The queues of one connection; at least once, with ids that stay the same when a batch is sent again."""
+    """The queues of one connection as targets; at least once, with the same ids when a batch is sent again."""
 
     def __init__(self, connection: RabbitMQConnection) -> None:
         self._connection = connection
 
     def check(self, place: str) -> None:
-        """Refuse a server that does not answer, and a queue that is not there."""
+        """Raise a FlowError when the server does not answer or the queue does not exist."""
         depth(Address.of(self._connection, "check"), place)
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
-        """Every task sends its rows and waits for the broker's confirms; rows sent."""
+        """Send every row from the tasks, wait for the broker's confirms, and return the number sent."""
         address = Address.of(self._connection, job.stream)
         work = staging(_sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, queue=job.place))
         outcome = frame.selectExpr(*COLUMNS).mapInArrow(work, "rows BIGINT").collect()
@@ -64,7 +64,7 @@ def _outgoing(job: BrokerJob, batches: Iterator[Any]) -> Iterator[Outgoing]:
 
 
 def properties(message_id: str, key: bytes | None, headers: list[tuple[str, bytes]]) -> Any:
-    """Of a message that survives the broker's restart."""
+    """Return the properties of a message that survives a restart of the broker."""
     pika = load()
     told = {name: _readable(value) for name, value in headers}
     if key is not None:
@@ -75,7 +75,7 @@ def properties(message_id: str, key: bytes | None, headers: list[tuple[str, byte
 
 
 def _readable(value: bytes) -> str | bytes:
-    """Text where it is text: other consumers expect it so."""
+    """Return text where the bytes are UTF-8, because other consumers expect it; the bytes otherwise."""
     try:
         return value.decode()
     except UnicodeDecodeError:

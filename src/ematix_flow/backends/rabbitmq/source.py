@@ -1,4 +1,4 @@
-"""Reading a queue of RabbitMQ as a stream."""
+"""A queue of RabbitMQ as stream source."""
 
 from __future__ import annotations
 

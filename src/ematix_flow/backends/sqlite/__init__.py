@@ -1,4 +1,4 @@
-"""SQLite: batch both ways, Arrow reads, stages in a database file of their own, effectively-once writes."""
+"""SQLite: batch source and sink, Arrow reads, stages in separate database files, effectively-once writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of SQLite: what is there, and how a column changes."""
+"""DDL of SQLite tables: inspection and column changes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _UNKEPT = re.compile(
 
 
 class SqliteDdl(RebuildingDdl):
-    """Inspects through pragmas."""
+    """Inspection of SQLite's tables through pragmas, and their changes, by copies."""
 
     dialect = SqliteDialect()
 
@@ -83,7 +83,7 @@ class SqliteDdl(RebuildingDdl):
         return f"ALTER TABLE {d.relation(shape.table.schema, temporary)} RENAME TO {d.relation(shape.table.schema, shape.table.name)}"
 
     def before_copy(self, session: SqlSession) -> None:
-        # Otherwise renaming the copy fails on views that name the table, which is gone at that moment.
+        # Otherwise renaming the copy fails on views that use the table, which does not exist at that moment.
         session.execute("PRAGMA legacy_alter_table = ON")
 
     def _literal(self, shape: TargetShape) -> str:

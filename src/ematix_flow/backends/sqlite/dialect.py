@@ -1,4 +1,4 @@
-"""SQLite's SQL: no schemas, and five storage classes under honest type names."""
+"""The SQL dialect of SQLite: no schemas, and five storage classes behind the declared type names."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from ematix_flow.declare.types import (
 )
 from ematix_flow.families.sql.dialect import SqlDialect
 
-# A type's name decides what SQLite does to values: JSON alone would turn the document 1.50 into the number 1.5,
+# A type's name decides how SQLite converts values: JSON alone would turn the document 1.50 into the number 1.5,
 # and INTEGER, REAL and FLOAT are eight bytes wide here, so the narrower types need names of their own.
 _TYPES = {
     "small_int": "SMALLINT", "integer": "INT", "big_int": "BIGINT", "float": "FLOAT4", "double": "DOUBLE",
@@ -47,11 +47,11 @@ _NATIVE: dict[str, ColumnType] = {
 }  # fmt: skip
 _SIZED = re.compile(r"^([A-Z_ 0-9]+?)\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)$")
 EXACT_DIGITS = 15
-"""Decimal digits that survive in a REAL; longer numbers are kept as text."""
+"""Decimal digits that are exact in a REAL; longer numbers are stored as text."""
 
 
 class SqliteDialect(SqlDialect):
-    """SQLite 3.35 and later."""
+    """The dialect of SQLite 3.35 and later."""
 
     name = "sqlite"
 
@@ -81,7 +81,7 @@ class SqliteDialect(SqlDialect):
         return self.quote(self.table_name(schema, table))
 
     def table_name(self, schema: str, table: str) -> str:
-        """A schema is a prefix; `main` is SQLite's own word for none."""
+        """Return the table's name with its schema as a prefix; `main` is SQLite's own name for no schema."""
         return table if schema.lower() in ("", "main") else f"{schema}_{table}"
 
     def create_schema(self, schema: str) -> str | None:
@@ -103,7 +103,7 @@ class SqliteDialect(SqlDialect):
         kind = column_type.kind
         if kind == "bytes":
             return f"hex({expression})"
-        if kind in ("float", "double"):  # a plain cast keeps 15 digits, and two different numbers would look alike
+        if kind in ("float", "double"):  # a plain cast keeps 15 digits, so two different numbers could become equal
             return f"printf('%!.17g', {expression})"
         return f"CAST({expression} AS TEXT)"
 
@@ -112,7 +112,7 @@ class SqliteDialect(SqlDialect):
         return self.text_literal(utc.isoformat(sep=" ", timespec="microseconds"))
 
     def plus(self, instant: str, span: timedelta) -> str:
-        """Whole microseconds; SQLite's own modifiers know milliseconds at most."""
+        """Return SQL that adds whole microseconds; SQLite's own modifiers support milliseconds at most."""
         micros = span // timedelta(microseconds=1)
         total = f"(CAST(strftime('%s', substr({instant}, 1, 19)) AS INTEGER) * 1000000 + substr({instant}, 21, 6) + {micros})"
         # Division rounds towards zero, and before 1970 the seconds are negative.

@@ -1,4 +1,4 @@
-"""SQLite's errors in the product's words, by what its message says."""
+"""Translates SQLite errors to FlowError, by their message."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ _SIGNS: tuple[tuple[str, type[FlowError], str], ...] = (
 
 
 def translate(exc: Exception) -> FlowError:
-    """A sqlite3 or ADBC error as one of ours."""
+    """Return the FlowError for a sqlite3 or ADBC error."""
     text = mask(_message(exc))
     for pattern, kind, hint in _SIGNS:
         if re.search(pattern, text):
             return kind(f"{text} (SQLite)", hint=hint)
-    if isinstance(exc, sqlite3.IntegrityError):  # what a trigger raises has words of its own
+    if isinstance(exc, sqlite3.IntegrityError):  # an error raised by a trigger has a message of its own
         return ConstraintViolation(f"{text} (SQLite)", hint="look at the row, and at the triggers of the table")
     return RunFailed(f"{text} (SQLite)", hint=_SQL)
 
 
 def _message(exc: Exception) -> str:
-    """Without the driver's own prefixes, and without the query it repeats."""
+    """Return the message without the driver's prefixes and without the query it repeats."""
     text = (str(exc) or type(exc).__name__).split("\nquery:")[0].splitlines()[0]
     return re.sub(r"^(?:[A-Z_]+: )?(?:\[SQLite\] )?(?:Failed to (?:prepare|step|execute) query: )?", "", text)

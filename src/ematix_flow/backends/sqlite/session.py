@@ -1,6 +1,6 @@
-"""Sessions with SQLite through Python's own module; ADBC opens other files, or the same ones in other processes.
+"""SQLite sessions through Python's sqlite3 module; ADBC opens other files, or the same ones in other processes.
 
-Two copies of the SQLite library in one process would drop each other's locks on a file they share.
+Two copies of the SQLite library in one process would release each other's locks on a file they share.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ DECIMAL_ORDER = "flow_decimal_order"
 
 
 def connect(connection: SQLiteConnection) -> SqlSession:
-    """A session for people: the file is made when it is not there, its folder is not."""
+    """Return a session for interactive use; a missing file is created, a missing folder is not."""
     return _open(_uri(database_path(connection), "rwc"))
 
 
 def connect_source(connection: SQLiteConnection) -> SqlSession:
-    """A session that only reads; the database must be there."""
+    """Return a read-only session; raise ConnectionFailed where the database does not exist."""
     session = _open(source_uri(connection))
     session.execute("PRAGMA query_only = ON")
     return session
 
 
 def connect_target(connection: SQLiteConnection) -> SqlSession:
-    """A session that writes; file and folder are made when they are not there."""
+    """Return a session that writes; a missing file or folder is created."""
     path = database_path(connection)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,12 +54,12 @@ def connect_target(connection: SQLiteConnection) -> SqlSession:
 
 
 def connect_file(path: Path) -> SqlSession:
-    """A session with a database file of the product's own."""
+    """Return a session with an internal database file, such as a stage."""
     return _open(_uri(path, "rwc"))
 
 
 def database_path(connection: SQLiteConnection) -> Path:
-    """The file of a connection; for one in memory a file that goes with this process."""
+    """Return the file of a connection; for a database in memory, a file that is deleted with this process."""
     path = connection.resolved().path
     if is_in_memory(path):
         return file_of("sqlite", connection.name)
@@ -73,10 +73,10 @@ def database_path(connection: SQLiteConnection) -> Path:
 
 
 def source_uri(connection: SQLiteConnection) -> str:
-    """How drivers open a source: never making the file, and read-only where the file is."""
+    """Return the URI for opening a source: the file is never created, and may be read-only."""
     path = database_path(connection)
     if not path.exists() and is_in_memory(connection.resolved().path):
-        with connect_target(connection) as session:  # it is there from the start, and empty
+        with connect_target(connection) as session:  # a database in memory exists from the start, and is empty
             session.execute("SELECT 1")
     if not path.exists():
         raise ConnectionFailed(
@@ -86,13 +86,13 @@ def source_uri(connection: SQLiteConnection) -> str:
 
 
 def require_adbc() -> None:
-    """Rows travel by ADBC; say so before anything is opened."""
+    """Raise ConfigError where ADBC, which transports the rows, is not installed."""
     if find_spec("adbc_driver_sqlite") is None:
         raise ConfigError("SQLite needs adbc-driver-sqlite", hint='pip install "ematix-flow-spark[sqlite]"')
 
 
 def identity(connection: SQLiteConnection) -> tuple[str, ...]:
-    """The real path: the same means the same database."""
+    """Return the real path of the file: equal paths mean the same database."""
     return ("sqlite", str(database_path(connection)))
 
 

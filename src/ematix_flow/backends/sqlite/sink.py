@@ -1,4 +1,4 @@
-"""Writing SQLite: Spark's rows become a database file of their own, which the target attaches and takes over in one transaction."""
+"""The SQLite sink: rows are staged in a separate database file, then loaded into the target in one transaction."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ROWS_PER_BATCH = 50_000
 
 
 class SqliteSink(SqlSink):
-    """Stages by Parquet files and ADBC; publishes from an attached database."""
+    """A sink that stages through Parquet files and ADBC, and publishes from an attached database."""
 
     dialect = SqliteDialect()
 
@@ -49,22 +49,22 @@ class SqliteSink(SqlSink):
         return connect_target(self._connection)
 
     def has_database(self) -> bool:
-        """Return whether the file is there."""
+        """Return whether the database file exists."""
         return database_path(self._connection).exists()
 
     def ddl(self) -> SqliteDdl:
         return SqliteDdl(self._connection)
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Every load can take Arrow batches."""
+        """Return None: every load can use Arrow batches."""
         return None
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Spark's rows."""
+        """Stage the rows of a Spark frame."""
         return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
-        """Tasks write Parquet in parallel; this process streams it into the stage's own database file."""
+        """Let tasks write Parquet in parallel, then stream it into the stage's own database file in this process."""
         require_adbc()
         written = parquet_stage.write_stage(tasks, job, owner=self._owner)
         file = self._create_stage(job)
@@ -74,7 +74,7 @@ class SqliteSink(SqlSink):
         return Stage(f"{_ATTACHED}.rows", written.rows, str(file))
 
     def stage_query(self, job: WriteJob, query: str) -> Stage:
-        """Fill the stage inside SQLite, in the canonical form of every declared type."""
+        """Fill the stage by a query inside SQLite, with values in the canonical form of their declared types."""
         file = self._create_stage(job)
         columns = job.shape.declared.columns
         names = self.dialect.names(job.shape.declared.column_names)
@@ -88,7 +88,7 @@ class SqliteSink(SqlSink):
         return Stage(f"{_ATTACHED}.rows", rows, str(file))
 
     def open_stage(self, session: SqlSession, stage: Stage) -> str:
-        """Attach the stage's file; its rows are read under this name."""
+        """Attach the stage's file and return the name of its table."""
         self._attach(session, Path(str(stage.location)))
         return stage.relation
 
@@ -107,13 +107,13 @@ class SqliteSink(SqlSink):
         return file
 
     def _stage_column(self, column: Column) -> str:
-        # Decimals kept as text must sort as numbers where the family compares them: for watermarks.
+        # Decimals stored as text must sort as numbers where SQL compares them, for watermarks.
         is_text = isinstance(column.type, Numeric) and column.type.precision > EXACT_DIGITS
         order = f" COLLATE {DECIMAL_ORDER}" if is_text else ""
         return f"{self.dialect.quote(column.name)} {self.dialect.type_sql(column)}{order}"
 
     def _index(self, job: WriteJob, file: Path) -> None:
-        """SQLite joins by index or row by row: both sides need one on the keys."""
+        """Index the keys on both sides: SQLite joins by an index or row by row."""
         if not isinstance(job.strategy, (Merge, Scd2, Changes)):
             return
         keys = job.strategy.keys
@@ -132,7 +132,7 @@ class SqliteSink(SqlSink):
                 self._index_keys(session, observations_of(job.shape), job.strategy.keys)
 
     def _index_keys(self, session: SqlSession, table: TableSpec, keys: Sequence[str]) -> None:
-        """An index that begins with these columns, unless there is one."""
+        """Create an index that begins with these columns, unless one exists."""
         name = self.dialect.table_name(table.schema, table.name)
         literal = self.dialect.text_literal(name)
         primary = [
@@ -179,7 +179,7 @@ def _ingest(folder: str, file: Path, job: WriteJob) -> None:
         for batch in scanned:
             try:
                 yield to_storage(batch, columns)
-            except FlowError as exc:  # the driver would keep nothing but its text
+            except FlowError as exc:  # the driver would keep only its text
                 refused.append(exc)
                 raise
 

@@ -1,4 +1,4 @@
-"""Reading SQLite: declared types checked against what is really stored, then Arrow batches by ADBC in one task."""
+"""The SQLite source: declared types are checked against stored values, then one task reads Arrow batches by ADBC."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VIEW = "flow_source"
 _INTEGERS = ("small_int", "integer", "big_int")
 _EXACT_IN_DOUBLE = 2**53
 _ROWS_PER_BATCH = 16_384
-# One typed row before all others: ADBC takes a column's type from the first rows, and those may be NULL.
+# A typed row before all others: ADBC infers a column's type from the first rows, and those may be NULL.
 _FIRST_ROW: dict[str, tuple[str, object]] = {
     INTEGER: ("0", 0),
     REAL: ("0.5", 0.5),
@@ -43,7 +43,7 @@ _FIRST_ROW: dict[str, tuple[str, object]] = {
 
 @dataclass(frozen=True)
 class _Found:
-    """What a column really holds."""
+    """The kinds of values that a column contains."""
 
     integers: bool
     reals: bool
@@ -61,14 +61,14 @@ class _Found:
 
 
 class SqliteSource:
-    """Reads queries of one SQLite connection."""
+    """A reader of queries on one SQLite connection."""
 
     def __init__(self, connection: SQLiteConnection) -> None:
         self._connection = connection
         database_path(connection)
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
-        """Describe the result by its declared types, and by one pass over what is stored."""
+        """Return columns and row count of the result, from the declared types and one pass over the stored values."""
         query = clean(query)
         with connect_source(self._connection) as session:
             declared = _describe(session, query)
@@ -80,7 +80,7 @@ class SqliteSource:
         return ReadPlan(query, columns, 1, "SQLite is read by one task", rows, True)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """The query from a watermark on; values are compared in their canonical form."""
+        """Return the query restricted to rows from a watermark on; values are compared in their canonical form."""
         if column.type is None:
             return None
         name = _DIALECT.quote(column.name)
@@ -92,15 +92,15 @@ class SqliteSource:
         return f"SELECT * FROM (\n{clean(query)}\n) AS q WHERE {stored} >= {literal} OR {name} IS NULL"
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """One task, one statement: SQLite shows it one state of the database from its first row to its last."""
+        """Return the result as a frame; one task reads it by one statement, hence from one snapshot."""
         return frame_of(self.arrow_parts(plan, open_until), spark)
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
-        """Every column in the type it travels in."""
+        """Return the columns in the types of the Arrow transport."""
         return tuple((column.name, column.type or Text()) for column in plan.columns)
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
-        """The one part."""
+        """Return the single part of the read."""
         require_adbc()
         carried = self.arrow_columns(plan)
         query = _transport(plan.query, carried)
@@ -108,7 +108,7 @@ class SqliteSource:
 
 
 def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
-    session.execute("PRAGMA query_only = OFF")  # a temporary view counts as writing
+    session.execute("PRAGMA query_only = OFF")  # creating a temporary view counts as a write
     session.execute(f"CREATE TEMP VIEW {_VIEW} AS {query}")
     session.execute("PRAGMA query_only = ON")
     described = [(str(row[1]), str(row[2] or "")) for row in session.rows(f"PRAGMA temp.table_info({_VIEW})")]
@@ -122,9 +122,9 @@ def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
 
 
 def _examine(session: SqlSession, declared: list[tuple[str, str]]) -> tuple[int, list[ColumnType]]:
-    """Count the rows, and find the type of each column.
+    """Count the rows, and determine the type of each column.
 
-    A column whose values are all of its declared type takes one test of each value; the others are looked at once more.
+    A column whose values are all of its declared type takes one test per value; the others are read once more.
     """
     types = [_DIALECT.parse_type(native) for _, native in declared]
     names = [_DIALECT.quote(name) for name, _ in declared]
@@ -143,7 +143,7 @@ def _misfit(name: str, declared: ColumnType) -> str:
 
 
 def _classified(session: SqlSession, names: list[str]) -> list[_Found]:
-    """Return the storage classes that each of these columns holds."""
+    """Return the storage classes that each of these columns contains."""
     if not names:
         return []
     tests = [test for name in names for test in _tests(name)]
@@ -158,7 +158,7 @@ def _tests(name: str) -> list[str]:
 
 
 def _type_of(name: str, declared: ColumnType | None, found: _Found) -> ColumnType:
-    """Return the narrowest type that loses nothing, for a column without a declared type or with other values."""
+    """Return the narrowest lossless type, for a column without a declared type or with values of other types."""
     if found.is_empty:
         return Text()
     if found.only_blobs:
@@ -182,7 +182,7 @@ def _transport(query: str, carried: Carried) -> str:
 
 
 def _expression(name: str, column_type: ColumnType) -> str:
-    """The canonical value; one that came in between plan and read and is of another class stops the read."""
+    """Return SQL of the canonical value; a value of another class, written after planning, fails the read."""
     if column_type.kind in ("text", "string"):
         return f"CASE typeof({name}) WHEN 'text' THEN {name} WHEN 'blob' THEN {_mismatch(name)} ELSE {values.as_text(name)} END"
     value = f"coalesce({values.canonical(name, column_type)}, {_mismatch(name)})"

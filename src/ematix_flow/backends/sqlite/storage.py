@@ -1,4 +1,4 @@
-"""Arrow columns in the four storage classes SQLite has, and back."""
+"""Converts Arrow columns to SQLite's four storage classes and back."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _CLASSES = {
 
 
 def storage_class(column_type: ColumnType) -> str:
-    """The storage class a type travels in."""
+    """Return the storage class used to transport a type."""
     return _CLASSES.get(column_type.kind, TEXT)
 
 
 def to_storage(batch: pa.RecordBatch, columns: list[tuple[str, ColumnType]]) -> pa.RecordBatch:
-    """A batch in the types of `families.frames` as integers, floats, text and bytes."""
+    """Return a batch in the types of `families.frames` as integers, floats, text and bytes."""
     import pyarrow as pa
 
     arrays = [_stored(batch.column(index), name, kind) for index, (name, kind) in enumerate(columns)]
@@ -32,13 +32,13 @@ def to_storage(batch: pa.RecordBatch, columns: list[tuple[str, ColumnType]]) -> 
 
 
 def from_storage(array: pa.Array, column_type: ColumnType) -> pa.Array:
-    """A column of canonical values in the type Spark was promised."""
+    """Return a column of canonical values in its planned Arrow type."""
     wanted = arrow_type(column_type)
     return array if array.type == wanted else array.cast(wanted)
 
 
 def storage_schema(columns: list[tuple[str, ColumnType]]) -> pa.Schema:
-    """The schema `to_storage` gives."""
+    """Return the schema of batches from `to_storage`."""
     import pyarrow as pa
 
     types = {INTEGER: pa.int64(), REAL: pa.float64(), TEXT: pa.string(), BLOB: pa.binary()}
@@ -71,7 +71,7 @@ def _stored(array: pa.Array, name: str, column_type: ColumnType) -> pa.Array:
 
 
 def _plain_decimal(array: pa.Array, column_type: Numeric) -> pa.Array:
-    """Digits with a point in its fixed place: Arrow itself writes small numbers as 1E-7."""
+    """Return decimals as text with a fixed point: Arrow itself writes small numbers as 1E-7."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,7 +1,7 @@
-"""What values of each type look like in SQLite, whose columns hold anything: tests and canonical forms, as SQL.
+"""SQL for values of each type in SQLite, whose columns accept any value: tests and canonical forms.
 
 Dates are `2026-01-31`, timestamps `2026-01-31 10:00:00.000000`, instants the same with `+00:00`: text that sorts.
-Other spellings that people store (a `T`, no seconds, another offset, fewer digits) are understood and made canonical.
+Other spellings (a `T`, no seconds, another offset, fewer digits) are accepted and converted to the canonical form.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ _HEX, _D = "[0-9a-f]", "[0-9]"
 _CANONICAL = f"{_D * 4}-{_D * 2}-{_D * 2} {_D * 2}:{_D * 2}:{_D * 2}.{_D * 6}"
 _UUID = "-".join(_HEX * digits for digits in (8, 4, 4, 4, 12))
 MISMATCH = "zeroblob(9223372036854775807 - ({value} IS NULL))"
-"""An expression that always fails when it is reached, and that SQLite cannot compute in advance."""
+"""An expression that always fails when it is evaluated, and that SQLite cannot compute in advance."""
 
 
 def fits(value: str, column_type: ColumnType) -> str:
-    """Whether a value that is not NULL is one of the type; never NULL itself."""
+    """Return SQL for whether a value that is not NULL is of the type; the SQL is never NULL."""
     return f"coalesce({_fits(value, column_type)}, 0)"
 
 
@@ -49,7 +49,7 @@ def _fits(value: str, column_type: ColumnType) -> str:
 
 
 def is_storable(value: str, column_type: ColumnType) -> str:
-    """Whether a value's storage class is one of the type's: quick, and enough where a strict cast follows."""
+    """Return SQL for whether the storage class fits the type: fast, and sufficient where a strict cast follows."""
     if column_type.kind == "boolean":
         return fits(value, column_type)
     classes = _CLASSES.get(column_type.kind, ("text",))
@@ -57,7 +57,7 @@ def is_storable(value: str, column_type: ColumnType) -> str:
 
 
 def is_valid(value: str, column_type: ColumnType) -> str:
-    """Stricter than `fits`: also what only the declaration asks for."""
+    """Return SQL of a stricter test than `fits`, including the rules that only the declaration has."""
     kind = column_type.kind
     if isinstance(column_type, Numeric):
         return _rounds_to(value, column_type)
@@ -69,7 +69,7 @@ def is_valid(value: str, column_type: ColumnType) -> str:
 
 
 def canonical(value: str, column_type: ColumnType) -> str:
-    """A value that fits, in the one form of its type; NULL stays NULL."""
+    """Return SQL of a fitting value in the canonical form of its type; NULL stays NULL."""
     kind = column_type.kind
     if kind == "boolean":
         return f"CASE WHEN typeof({value}) = 'text' THEN lower({value}) IN ({', '.join(_TRUE)}) ELSE {value} END"
@@ -89,7 +89,7 @@ def canonical(value: str, column_type: ColumnType) -> str:
 
 
 def stored(value: str, column_type: ColumnType) -> str:
-    """A value that is valid, as a column of the type keeps it."""
+    """Return SQL of a valid value in the form in which a column of the type stores it."""
     kind = column_type.kind
     if kind == "float":
         return f"flow_float32({value})"
@@ -99,7 +99,7 @@ def stored(value: str, column_type: ColumnType) -> str:
 
 
 def as_text(value: str) -> str:
-    """Any value but a BLOB as text, with as many digits as it takes to tell it from its neighbours."""
+    """Return SQL of any value but a BLOB as text, with enough digits to distinguish neighbouring numbers."""
     short = f"CAST({value} AS TEXT)"
     exact = f"CASE WHEN CAST({short} AS REAL) = {value} THEN {short} ELSE printf('%!.17g', {value}) END"
     return f"CASE typeof({value}) WHEN 'real' THEN {exact} ELSE {short} END"
@@ -115,13 +115,13 @@ def _is_decimal(value: str, column_type: Numeric) -> str:
 
 
 def _rounds_to(value: str, column_type: Numeric) -> str:
-    """Whether a number has a place in the type once it is rounded to its scale, as every database rounds it."""
+    """Return SQL for whether a number fits the type after rounding to its scale, as other databases round."""
     scale, whole = column_type.scale, column_type.precision - column_type.scale
     digits = f"ltrim(flow_decimal({value}, {scale}), '-')"
     short = f"length({digits}) <= {max(whole, 1) + (scale + 1 if scale else 0)}"
     if whole == 0:
         short += f" AND {digits} GLOB '0*'"
-    # CASE, because AND evaluates both its sides, and the function fails on what is no number.
+    # CASE, because AND evaluates both its sides, and the function fails on text that is not a number.
     number = f"CASE WHEN {_is_below(value, 39)} THEN {short} END"
     text = f"CASE WHEN {_is_plain(value)} THEN {short} END"
     cases = f"CASE typeof({value}) WHEN 'integer' THEN {number} WHEN 'real' THEN {number} WHEN 'text' THEN {text} END"
@@ -139,7 +139,7 @@ def _is_plain(value: str) -> str:
 
 
 def _zone(value: str) -> str:
-    """`Z`, an offset, or nothing."""
+    """Return SQL of the zone of a timestamp text: `Z`, an offset, or empty."""
     offset = f"length({value}) > 15 AND substr({value}, -6, 1) IN ('+', '-') AND substr({value}, -3, 1) = ':'"
     return f"CASE WHEN {value} GLOB '*Z' THEN 'Z' WHEN {offset} THEN substr({value}, -6) ELSE '' END"
 
@@ -165,13 +165,13 @@ def _is_moment(value: str) -> str:
 
 
 def _moment(value: str, suffix: str) -> str:
-    """The fast way for what is canonical already, the long way for everything else."""
+    """Return SQL of the canonical timestamp: unchanged where it is canonical already, else converted."""
     length = 26 + len(suffix)
     done = f"length({value}) = {length} AND substr({value}, 11, 1) = ' ' AND substr({value}, 20, 1) = '.'"
     if suffix:
         done += f" AND substr({value}, 27) = '{suffix}'"
     local, zone = _local(value), _zone(value)
-    # Without its fraction, because SQLite would round that to milliseconds and maybe up to the next second.
+    # Without its fraction: SQLite would round that to milliseconds, possibly up to the next second.
     shifted = f"strftime('%Y-%m-%d %H:%M:%S', substr({local}, 1, 19) || {zone})"
     fraction = f"'.' || substr(substr({local}, 21) || '000000', 1, 6)"
     return f"CASE WHEN {done} THEN {value} ELSE {shifted} || {fraction} || '{suffix}' END"

@@ -1,4 +1,4 @@
-"""`flow backends`: the systems this can read and write, from their manifests."""
+"""The command `flow backends`: the supported systems, from the manifests of their backends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ORDER = ("append", "truncate", "merge", "scd2")
 @click.command("backends", cls=FlowCommand)
 @click.pass_obj
 def command(output: Output) -> None:
-    """The systems this can read and write."""
+    """List the systems that flow can read and write."""
     from ematix_flow.backends.catalog import all_backends
 
     found = all_backends()

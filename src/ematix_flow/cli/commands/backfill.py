@@ -1,4 +1,4 @@
-"""`flow backfill`: load windows of the past, as many at once as their strategy allows."""
+"""The command `flow backfill`: loads windows of the past, in parallel where their strategy allows it."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def command(output: Output, name: str, start: str | None, end: str | None, chunk
             redo: bool, dry_run: bool, worker: int | None, module: str | None, run_log_choice: RunLogChoice) -> int:  # fmt: skip
     """Load windows of the past that are not loaded yet.
 
-    Every window is loaded once, however often the command is given and wherever it died: what is loaded stands in the
-    run log's ledger, which live runs share, and in the target. Times without an offset are of the pipeline's timezone.
+    Each window is loaded once, even after an abort or a repeated command: the run log's interval ledger, which regular
+    runs share, and the target record it. Times without an offset are in the pipeline's timezone.
     """
     loaded = modules.load(module)
     spec = registry.get_pipeline(name).spec
@@ -128,14 +128,14 @@ def _show(planned: Plan, output: Output) -> int:
 
 
 def _crew(planned: Plan, loaded: Loaded, choice: RunLogChoice, parallel: int) -> Crew | None:
-    """Several workers, where they may work side by side."""
+    """Return several worker processes where the windows may be loaded in parallel, else None."""
     from ematix_flow.engine.warm.policy import own_engine
     from ematix_flow.orchestrate.backfill_crew import Crew
 
     count = min(parallel, len(planned.windows))
     if count < 2 or not planned.manner.side_by_side:
         return None
-    own_engine()  # the workers are processes of their own: they share one engine, which ends with this command
+    own_engine()  # the workers are separate processes: they share one engine, which ends with this command
     return Crew(_arguments(planned, loaded), {"EMATIX_FLOW_RUN_LOG_URL": choice.address}, count)
 
 
@@ -172,7 +172,7 @@ def _tell_progress(progress: Progress, tally: Tally) -> None:
 
 
 def _arguments(planned: Plan, loaded: Loaded) -> list[str]:
-    """A worker's command line; where the run log is, which may hold a password, goes another way."""
+    """Return the arguments of a worker, without the run log's address, which may contain a password."""
     stretch = planned.range
     if stretch is None:
         raise AssertionError("there is nothing to load")
@@ -182,7 +182,7 @@ def _arguments(planned: Plan, loaded: Loaded) -> list[str]:
 
 
 def _work(spec: PipelineSpec, run_log: RunLog, order: Order, *, parent: int) -> int:
-    """One of several: it takes what it finds in the ledger, and tells each outcome as a line of JSON."""
+    """Load windows as one of several workers: claim them in the ledger and write each outcome as a line of JSON."""
     from ematix_flow.orchestrate.backfill import loader
     from ematix_flow.orchestrate.backfill_plan import plan
     from ematix_flow.orchestrate.backfill_work import FAILED, Worker

@@ -1,4 +1,4 @@
-"""`flow cluster`: a standalone Spark cluster on this machine, to try and to test with."""
+"""The command `flow cluster`: a standalone Spark cluster on this machine, for trials and tests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _HERE = "ematix_flow.cli.commands.cluster"
 )
 @click.pass_context
 def group(ctx: click.Context) -> None:
-    """A Spark cluster on this machine: a master and workers, on loopback only, for trying and testing."""
+    """Manage a Spark cluster on this machine: a master and workers, on loopback only, for trials and tests."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(status_command)
 
@@ -43,9 +43,9 @@ def group(ctx: click.Context) -> None:
 @click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="the master's; 7077 where that is free")
 @click.pass_obj
 def start_command(output: Output, workers: int, cores: int | None, memory: str, port: int | None) -> None:
-    """Start a cluster of this user, or the workers that one lacks; it asks every process for a secret.
+    """Start a cluster of this user, or the missing workers of a running one; access to it requires a secret.
 
-    It says what to write below [spark] in .ematix-flow.toml.
+    Also print the lines to add below [spark] in .ematix-flow.toml.
     """
     from ematix_flow.engine.cluster_processes import Wanted, start
 
@@ -65,7 +65,7 @@ def start_command(output: Output, workers: int, cores: int | None, memory: str, 
 @click.command("status", cls=FlowCommand)
 @click.pass_obj
 def status_command(output: Output) -> None:
-    """The cluster of this user on this machine."""
+    """Show the cluster of this user on this machine: its address, its workers and the runs on it."""
     from ematix_flow.engine.local_cluster import known
 
     cluster = known()
@@ -81,7 +81,7 @@ def status_command(output: Output) -> None:
 @click.command("stop", cls=FlowCommand)
 @click.pass_obj
 def stop_command(output: Output) -> None:
-    """End the cluster; a run that is using it fails, and can be run again."""
+    """Stop the cluster; a run that is using it fails, and can be run again."""
     from ematix_flow.engine.cluster_processes import stop
 
     ended = stop()
@@ -94,7 +94,7 @@ def stop_command(output: Output) -> None:
 
 
 def _to_write(cluster: Cluster) -> str:
-    """Its secret need not be named: processes of this user on this machine find it."""
+    """Return the configuration to add; without the secret, which processes of this user on this machine find."""
     lines = [
         "",
         "to use it, write into .ematix-flow.toml:",

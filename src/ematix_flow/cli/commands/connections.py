@@ -1,4 +1,4 @@
-"""`flow connections`: which there are, whether they answer, and how to set one."""
+"""The command `flow connections`: lists, checks and sets connections."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def group(ctx: click.Context) -> None:
 @module_option
 @click.pass_obj
 def list_command(output: Output, module: str | None) -> None:
-    """Every connection, its address without secrets, and where it is written."""
+    """List every connection, its address without secrets, and where it is defined."""
     modules.load_if_any(module, output)
     from ematix_flow.config.resolve import list_entries
 
@@ -57,7 +57,7 @@ def list_command(output: Output, module: str | None) -> None:
 @module_option
 @click.pass_obj
 def check_command(output: Output, names: tuple[str, ...], module: str | None) -> int:
-    """Does it answer? Without a name, every connection is asked."""
+    """Check whether connections answer; without a name, check all of them."""
     modules.load_if_any(module, output)
     from ematix_flow.cli.health import check_connection, worst
     from ematix_flow.config.resolve import list_entries
@@ -85,7 +85,7 @@ def check_command(output: Output, names: tuple[str, ...], module: str | None) ->
 @click.argument("words", nargs=-1, required=True, metavar="NAME=URL | NAME FIELD=VALUE...")
 @click.pass_obj
 def set_command(output: Output, words: tuple[str, ...]) -> None:
-    """Write a connection into ~/.ematix-flow/connections.toml, for every project of yours.
+    """Write a connection into ~/.ematix-flow/connections.toml, for all projects of this user.
 
     \b
     flow connections set warehouse url='postgres://ana:${PGPASSWORD}@db/shop'

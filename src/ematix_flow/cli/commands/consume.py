@@ -1,4 +1,4 @@
-"""`flow consume`: run a stream until somebody stops it."""
+"""The commands `flow consume` and `flow consume-list`: run a stream, list the streams of a module."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 @click.pass_obj
 def command(output: Output, /, stream: str | None, module: str | None, once: bool, trigger: str | None,
             metrics_port: int | None, run_log_choice: RunLogChoice, **restarts: Any) -> None:  # fmt: skip
-    """Run a stream: from a TOML file, or one that a module declares, by name.
+    """Run a stream, given by its TOML file or by its name in a module.
 
-    Without a name it is pipeline.toml here, or the only stream of the module. SIGTERM and Ctrl-C stop between two
-    batches; the next start goes on where this one stopped.
+    Without an argument it runs the stream of ./pipeline.toml, or the only stream of the module. SIGTERM and Ctrl-C stop
+    it between two batches; the next start continues from there.
     """
     if once and trigger is not None:
         raise click.UsageError("--once reads what is there as fast as it can; leave out --trigger", ctx=_context())
@@ -70,7 +70,7 @@ def command(output: Output, /, stream: str | None, module: str | None, once: boo
 @module_option
 @click.pass_obj
 def list_command(output: Output, module: str | None) -> None:
-    """The streams of a module, by name."""
+    """List the streams of a module, by name."""
     loaded = modules.load(module)
     found = {name: stream.spec for name, stream in sorted(streams.streams().items())}
     if output.json:
@@ -83,7 +83,7 @@ def list_command(output: Output, module: str | None) -> None:
 
 
 def _restarts(declared: Restarts, said: Mapping[str, Any]) -> Restarts:
-    """What the command line says comes before the declaration."""
+    """Return the declared restart policy, overridden by the options of the command line."""
     given = {
         "on_error": True if said["restart_on_error"] else None,
         "initial_backoff_ms": said["initial_backoff_ms"],

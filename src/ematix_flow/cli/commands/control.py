@@ -1,4 +1,4 @@
-"""`flow retry`, `flow pause`, `flow unpause`: a person's word about a pipeline."""
+"""The commands `flow retry`, `flow pause` and `flow unpause`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from ematix_flow.orchestrate import wishes
 @run_log_options
 @click.pass_context
 def retry_command(ctx: click.Context, name: str, queue: bool, module: str | None, run_log_choice: RunLogChoice) -> int:
-    """Try a pipeline again, whatever failed before: a job that gave up comes back.
+    """Retry a pipeline whatever failed before, also one whose attempts are used up.
 
-    A scheduler takes it over if one is at work, else it runs here and now.
+    A running scheduler executes it; without one it runs in this process.
     """
     loaded = modules.load(module)
     registry.get_pipeline(name)
@@ -38,7 +38,7 @@ def retry_command(ctx: click.Context, name: str, queue: bool, module: str | None
 @run_log_options
 @click.pass_obj
 def pause_command(output: Output, names: tuple[str, ...], module: str | None, run_log_choice: RunLogChoice) -> None:
-    """Do not fire pipelines until somebody says so; `flow run` still runs them."""
+    """Stop firing pipelines until they are unpaused; `flow run` still runs them."""
     _set(output, names, module, run_log_choice, paused=True)
 
 
@@ -48,7 +48,7 @@ def pause_command(output: Output, names: tuple[str, ...], module: str | None, ru
 @run_log_options
 @click.pass_obj
 def unpause_command(output: Output, names: tuple[str, ...], module: str | None, run_log_choice: RunLogChoice) -> None:
-    """Fire pipelines again that were paused."""
+    """Fire paused pipelines again."""
     _set(output, names, module, run_log_choice, paused=False)
 
 

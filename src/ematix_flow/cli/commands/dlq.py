@@ -1,4 +1,4 @@
-"""`flow dlq`: messages that a stream could not take: looked at, replayed, parked, purged."""
+"""The command `flow dlq`: lists, shows, replays, parks and purges the dead letters of a stream."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _all_option: Callable[[_F], _F] = click.option("--all", "everything", is_flag=Tr
     },
 )
 def group() -> None:
-    """Dead letters: messages that a stream could not decode, transform or write."""
+    """Manage dead letters: messages that a stream could not decode, transform or write."""
 
 
 @click.command("list", cls=FlowCommand)
@@ -62,7 +62,7 @@ def group() -> None:
 @click.pass_obj
 def list_command(output: Output, name: str | None, status: str | None, limit: int, offset: int, stream: str | None,
                  module: str | None, config: str | None) -> None:  # fmt: skip
-    """The dead letters of a stream, the newest first."""
+    """List the dead letters of a stream, the newest first."""
     from ematix_flow.engine.streams import desk
 
     spec = chosen(stream or name, module, config)
@@ -85,7 +85,7 @@ def list_command(output: Output, name: str | None, status: str | None, limit: in
 def show_command(
     output: Output, letters: tuple[str, ...], stream: str | None, module: str | None, config: str | None
 ) -> None:
-    """Everything about one message; the first letters of its id are enough."""
+    """Show everything about one dead letter; a prefix of its id is enough."""
     from ematix_flow.engine.streams import desk
 
     stream, letters = _named(letters, stream)
@@ -116,10 +116,10 @@ def show_command(
 def replay_command(output: Output, letters: tuple[str, ...], everything: bool, first: int | None, max_attempts: int | None,
                    stream: str | None, module: str | None, config: str | None,
                    run_log_choice: RunLogChoice) -> int:  # fmt: skip
-    """Take messages through the stream again, by its declaration as it is now; it may run meanwhile.
+    """Process dead letters again with the stream's current declaration; the stream may be running.
 
-    What succeeds is gone from the dead letters, what fails again goes back with one try more. Dead letters in a topic
-    are sent to the topic that they came from.
+    Those that succeed are deleted from the dead letters; those that fail again are kept with one more attempt counted.
+    Dead letters in a topic are sent to the topic that they came from.
     """
     from ematix_flow.engine.streams import desk
 
@@ -151,7 +151,7 @@ def replay_command(output: Output, letters: tuple[str, ...], everything: bool, f
 @click.pass_obj
 def park_command(output: Output, letters: tuple[str, ...], everything: bool, stream: str | None, module: str | None,
                  config: str | None) -> None:  # fmt: skip
-    """Keep messages, and leave them out of `replay --all`; by its id a parked one can still be replayed."""
+    """Keep dead letters but leave them out of `replay --all`; by its id a parked one can still be replayed."""
     from ematix_flow.engine.streams import desk
 
     stream, letters = _named(letters, stream)
@@ -169,7 +169,7 @@ def park_command(output: Output, letters: tuple[str, ...], everything: bool, str
 @click.pass_obj
 def purge_command(output: Output, letters: tuple[str, ...], everything: bool, older_than: str | None, stream: str | None,
                   module: str | None, config: str | None) -> None:  # fmt: skip
-    """Forget messages for good, except those that a replay works on."""
+    """Delete dead letters permanently, except those that a replay is processing."""
     from ematix_flow.engine.streams import desk
 
     span = _span(older_than) if older_than is not None else None
@@ -180,7 +180,7 @@ def purge_command(output: Output, letters: tuple[str, ...], everything: bool, ol
 
 
 def _named(letters: tuple[str, ...], stream: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """Return the stream and the ids: `replay NAME ID` is `replay ID --stream NAME`, as ids are numbers in hexadecimal."""
+    """Return the stream and the ids: `replay NAME ID` is `replay ID --stream NAME`, as ids are hexadecimal."""
     if stream is None and letters and _ID.fullmatch(letters[0]) is None:
         return letters[0], letters[1:]
     return stream, letters

@@ -1,4 +1,4 @@
-"""`flow doctor`: is everything there that a run needs?"""
+"""The command `flow doctor`: checks the environment of runs, Spark's settings or the checkpoint of a stream."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _OLDEST_PYTHON = (3, 10)
 @click.pass_obj
 def command(output: Output, about: str | None, stream: str | None, module: str | None, config: str | None,
             run_log_choice: RunLogChoice) -> int:  # fmt: skip
-    """Is everything there that a run needs? Python, Java, Spark, jars, run log, module and connections.
+    """Check what a run needs: Python, Java, Spark, jars, run log, module and connections.
 
-    `flow doctor spark` says which engine runs the work, and every setting of it that is not Spark's default, each
-    with its reason. `flow doctor checkpoint STREAM` looks at what a stream keeps: its logs, its generation, what its
-    source still has, and whether its targets agree; it ends with 1 where something is damaged.
+    `flow doctor spark` shows the engine that runs the work, and every setting of it that is not Spark's default, each
+    with its reason. `flow doctor checkpoint STREAM` checks the checkpoint of a stream: its logs, its generation, what
+    its source still has, and whether its targets agree; it exits with 1 if something is damaged.
     """
     if about == "spark":
         return _settings(output)

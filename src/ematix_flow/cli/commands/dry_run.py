@@ -1,4 +1,4 @@
-"""`flow dry-run`: everything but the last step."""
+"""The command `flow dry-run`: loads, checks and counts, then rolls back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flow engine`: one Spark process kept ready, so that short runs need not start their own."""
+"""The command `flow engine`: a Spark process that is kept ready, so that short runs need not start their own."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def status_command(output: Output) -> None:
 @click.command("stop", cls=FlowCommand)
 @click.pass_obj
 def stop_command(output: Output) -> None:
-    """End every engine of this user; a run that is using one fails, and can be run again."""
+    """Stop every engine of this user; a run that is using one fails, and can be run again."""
     from ematix_flow.engine import warm
 
     ended = [engine.pid for engine in (*warm.engines(), *warm.retired()) if warm.stop(engine)]

@@ -1,4 +1,4 @@
-"""`flow freshness-check`: is every pipeline as fresh as it promises?"""
+"""The command `flow freshness-check`: compares the last success of pipelines with their freshness_sla."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _HEADER = ("NAME", "STATE", "LAST SUCCESS", "AGE", "ALLOWED")
 def command(output: Output, module: str | None, wishes: WatchWishes, run_log_choice: RunLogChoice) -> int:
     """Compare each pipeline's last success with its freshness_sla; exit 1 when one is late.
 
-    Pipelines without freshness_sla are left out; one that never succeeded is late. Alerters hear of a breach once,
-    and once more when it is over.
+    Pipelines without freshness_sla are left out; one that never succeeded is late. Alerters are notified once when a
+    pipeline becomes late, and once when it is no longer late.
     """
     loaded = modules.load(module)
     from ematix_flow.orchestrate.freshness import BREACHED, evaluate_all, last_success_in
@@ -53,7 +53,7 @@ def command(output: Output, module: str | None, wishes: WatchWishes, run_log_cho
 
 
 def _tell(states: Sequence[FreshnessState], wishes: WatchWishes, output: Output, choice: RunLogChoice) -> None:
-    """Let alerters and the metrics sink know; what they cannot hear changes no answer."""
+    """Notify alerters and the metrics sink; their failures do not change the result of the command."""
     from ematix_flow.observe.alerts.outages import known_in
     from ematix_flow.observe.alerts.settings import wanted_alerters
     from ematix_flow.observe.metrics.sinks import Sink

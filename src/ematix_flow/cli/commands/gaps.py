@@ -1,4 +1,4 @@
-"""`flow gaps`: which windows of a pipeline are loaded, and which are missing."""
+"""The command `flow gaps`: the loaded and the missing windows of a pipeline."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 def command(output: Output, name: str, check: bool, module: str | None, run_log_choice: RunLogChoice) -> int:
     """Show which windows of a pipeline are loaded, and which are missing.
 
-    From the first window that is known, or window_start, to the last one; with a schedule, to its last fire.
+    The range begins with the first recorded window, or at window_start. It ends with the last recorded window or, with
+    a schedule, with the last window that is due, if that is later.
     """
     loaded = modules.load(module)
     spec = registry.get_pipeline(name).spec
@@ -44,7 +45,7 @@ def command(output: Output, name: str, check: bool, module: str | None, run_log_
     finally:
         run_log.close()
     fill = None
-    if found.missing:  # what is loaded between two gaps is left alone
+    if found.missing:  # windows that are loaded between two gaps are not loaded again
         stretch = None if found.is_known else Window(found.missing[0].start, found.missing[-1].end)
         fill = backfill_command(spec, loaded, run_log_choice.option, window=stretch)
     code = exit_codes.RUN_FAILED if check and found.missing else exit_codes.OK

@@ -1,4 +1,4 @@
-"""`flow init`: a project that runs."""
+"""The command `flow init`: writes a starter project."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _DEPLOYMENT = (
 @click.option("--deploy", is_flag=True, help="add a Dockerfile, a systemd unit and a GitHub workflow")
 @click.pass_obj
 def command(output: Output, path: Path, force: bool, deploy: bool) -> None:
-    """Write a project that runs: tables, pipelines, connections and a small shop to play with."""
+    """Write a project that runs: tables, pipelines, connections and small sample data."""
     from ematix_flow.cli.starter import scaffold_project
 
     written = scaffold_project(path, force=force, deploy=deploy)

@@ -1,4 +1,4 @@
-"""`flow list`: what a module declares."""
+"""The command `flow list`: the declarations of a module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ematix_flow.declare.streams import registry as streams
 @module_option
 @click.pass_obj
 def command(output: Output, module: str | None) -> None:
-    """The pipelines, streams and transforms of a module, by name."""
+    """List the pipelines, streams and transforms of a module, by name."""
     loaded = modules.load(module)
     entries = sorted([*_pipelines(), *_streams(), *_transforms()], key=lambda entry: (entry["name"], entry["kind"]))
     if output.json:

@@ -1,4 +1,4 @@
-"""`flow logs`: what a run printed and logged."""
+"""The command `flow logs`: the captured output of a run."""
 
 from __future__ import annotations
 
@@ -29,9 +29,10 @@ _LOOK = 0.5
 @run_log_options
 @click.pass_obj
 def command(output: Output, run: str, follow: bool, tail: int | None, run_log_choice: RunLogChoice) -> int:
-    """What a run printed and logged, without secrets; the first letters of its id are enough.
+    """Show what a run printed and logged, without secrets; a prefix of its id is enough.
 
-    Runs of `flow run-due` and of schedulers are kept; those of `flow run` with EMATIX_FLOW_CAPTURE_LOGS=1.
+    Output is captured for runs of `flow run-due` and of schedulers, and for `flow run` with EMATIX_FLOW_CAPTURE_LOGS=1;
+    not with --parallel or inprocess://, where runs share one output.
     """
     run_log = run_log_choice.for_reading()
     try:

@@ -1,4 +1,4 @@
-"""`flow preview`: the plan before the change."""
+"""The command `flow preview`: the plan of a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ematix_flow.cli.progress import progress_for
 @click.option("--rows", type=click.IntRange(min=0), default=0, metavar="N", help="show N prepared rows as well")
 @click.pass_obj
 def command(output: Output, name: str, module: str | None, rows: int) -> None:
-    """What a run would do, before it is done: source, path, steps, DDL, estimated rows and parallelism."""
+    """Show what a run would do: source, path, steps, DDL, estimated rows and parallelism; nothing is changed."""
     modules.load(module)
     (spec,) = chosen([name], everything=False)
     from ematix_flow.engine import preview

@@ -1,4 +1,4 @@
-"""`flow run`: run pipelines now."""
+"""The command `flow run`: runs pipelines now."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     """Run pipelines now.
 
     With several names, or --all, pipelines run in the order of their depends_on. After a failure, those that do not
-    depend on it go on.
+    depend on it still run.
     """
     loaded = modules.load(module)
     specs = chosen(names, everything=everything)
@@ -82,7 +82,7 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
 
 def _asked_for(worker: Worker, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogChoice,
                watchers: Watchers) -> Work | None:  # fmt: skip
-    """The run that a scheduler names; None when there is no such name."""
+    """Return the work that executes the scheduler's requested run; None without --run-id."""
     if worker.run_id is None:
         return None
     record, log = worker.requested(specs, run_log, choice)
@@ -90,7 +90,7 @@ def _asked_for(worker: Worker, specs: Sequence[PipelineSpec], run_log: RunLog | 
 
 
 def _at_once(worker: Worker, run_log: RunLog | None, watchers: Watchers, options: Mapping[str, Any]) -> Work:
-    """A run that begins here."""
+    """Return the work that starts a new run."""
     from ematix_flow.engine import batch
 
     def work(spec: PipelineSpec, listener: Listener) -> Result:
@@ -100,8 +100,8 @@ def _at_once(worker: Worker, run_log: RunLog | None, watchers: Watchers, options
 
         done = watchers.run(spec, listener, watched)
         if run_log is not None:
-            with suppress(FlowError):  # the load is done; its history is worth no failure
-                run_log.clear_attempt_state(spec.name)  # whatever failed before, a person has seen to it
+            with suppress(FlowError):  # the load is done: a failure to update its history must not fail the run
+                run_log.clear_attempt_state(spec.name)  # the user has handled the earlier failures by running it
         return done
 
     return work

@@ -1,4 +1,4 @@
-"""`flow run-due`: run whatever a schedule, a trigger or a retry asks for now."""
+"""The command `flow run-due`: runs what a schedule, a trigger or a retry makes due now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`flow runs`: the history."""
+"""The command `flow runs`: the run history."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_closed", "rows_de
 )
 @click.pass_context
 def group(ctx: click.Context) -> None:
-    """The run history."""
+    """Show and control the runs in the run history."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_command)
 
@@ -53,7 +53,7 @@ def group(ctx: click.Context) -> None:
 @click.pass_obj
 def list_command(output: Output, pipeline: str | None, status: str | None, limit: int, offset: int,
                  run_log_choice: RunLogChoice) -> None:  # fmt: skip
-    """Recent runs, the newest first."""
+    """List recent runs, the newest first."""
     run_log = run_log_choice.for_reading()
     records, total = run_log.list_runs(pipeline=pipeline, status=status, limit=limit, offset=offset)
     run_log.close()
@@ -74,7 +74,7 @@ def list_command(output: Output, pipeline: str | None, status: str | None, limit
 @run_log_options
 @click.pass_obj
 def show_command(output: Output, run: str, run_log_choice: RunLogChoice) -> None:
-    """Everything about one run, and why it took so long; the first letters of its id are enough."""
+    """Show everything about one run, and why it took so long; a prefix of its id is enough."""
     run_log = run_log_choice.for_reading()
     try:
         record = run_of(run_log, run, run_log_choice)
@@ -100,7 +100,7 @@ def _row(record: RunRecord) -> tuple[str, ...]:
 
 
 def _rows(record: RunRecord) -> str:
-    """What a listing says of the rows: the counts of all targets together."""
+    """Return the row counts summed over all targets, or the error of a failed run."""
     if record.error_summary:
         return record.error_summary.splitlines()[0]
     sums = {word: sum(int(target.get(word) or 0) for target in targets_of(record)) for word in _COUNTS}
@@ -140,7 +140,7 @@ def _details(record: RunRecord, *, verbose: bool) -> list[str]:
 
 
 def _restart(record: RunRecord) -> str:
-    """Which life of a stream failed before this one, and of what."""
+    """Return which run of the stream failed before this restart, and its error; empty if it is no restart."""
     before, why = record.extras.get("restart_of"), record.extras.get("restart_after")
     return f"of {before}, after: {why}" if before else ""
 

@@ -1,4 +1,4 @@
-"""`flow runs compare`: what changed from one run to another."""
+"""The command `flow runs compare`: what changed from one run to another."""
 
 from __future__ import annotations
 
@@ -23,10 +23,9 @@ _AT_ONCE = 50
 @run_log_options
 @click.pass_obj
 def compare_command(output: Output, first: str, second: str | None, run_log_choice: RunLogChoice) -> None:
-    """What changed from one run to another: time by step, rows, bytes, processor, lane, engine, settings.
+    """Show what changed from one run to another: time by step, rows, bytes, processor, lane, engine, settings.
 
-    The first letters of an id are enough. One run alone is compared with the last successful run of its pipeline before
-    it.
+    A prefix of an id is enough. One run alone is compared with the last successful run of its pipeline before it.
     """
     run_log = run_log_choice.for_reading()
     try:
@@ -48,7 +47,7 @@ def compare_command(output: Output, first: str, second: str | None, run_log_choi
 
 
 def run_of(run_log: RunLog, run: str, choice: RunLogChoice) -> RunRecord:
-    """The run that an id or its first letters mean."""
+    """Return the run of an id or of a prefix of it; raise UnknownName if there is none."""
     record = run_log.get_run(run)
     if record is None:
         raise UnknownName(f"no run is called {run!r} in {choice.shown()}", hint="see them all: flow runs list")

@@ -1,4 +1,4 @@
-"""`flow runs restart | resume | cancel | tail`: a person's word about one run, and a look at all of them as they come."""
+"""The commands `flow runs restart`, `resume`, `cancel` and `tail`."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _RECENT = 200
 @click.pass_context
 def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: bool, module: str | None,
                     run_log_choice: RunLogChoice) -> int:  # fmt: skip
-    """Run a pipeline again as one of its runs did.
+    """Run the pipeline of an earlier run again.
 
-    A run that failed in a transform begins with that transform: its load is committed. Any other begins anew. A
-    scheduler takes it over if one is at work, else it runs here and now.
+    If that run failed in a transform, the new one begins with that transform, because its load is committed; any other
+    begins from the start. A running scheduler executes it; without one it runs in this process.
     """
     loaded = modules.load(module)
     run_log = run_log_choice.for_changing()
@@ -53,7 +53,7 @@ def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: 
 @run_log_options
 @click.pass_context
 def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None, run_log_choice: RunLogChoice) -> int:
-    """Go on where a run ended: from the last watermark that was committed, or with the transform that failed."""
+    """Continue a run that failed: from the last committed watermark, or with the transform that failed."""
     loaded = modules.load(module)
     run_log = run_log_choice.for_changing()
     asked = wishes.resume(run_log, run)
@@ -65,7 +65,7 @@ def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None
 @run_log_options
 @click.pass_obj
 def cancel_command(output: Output, run: str, run_log_choice: RunLogChoice) -> None:
-    """Stop a run: one that waits is taken out of the queue, one that works rolls back."""
+    """Stop a run: a waiting one is removed from the queue, a running one rolls back."""
     run_log = run_log_choice.for_changing()
     done = wishes.cancel(run_log, run)
     run_log.close()
@@ -90,7 +90,7 @@ def cancel_command(output: Output, run: str, run_log_choice: RunLogChoice) -> No
 @click.pass_obj
 def tail_command(output: Output, pipeline: str | None, limit: int, seconds: float | None,
                  run_log_choice: RunLogChoice) -> None:  # fmt: skip
-    """Runs as they come and end, one line each; with --json one document a line."""
+    """Print runs as they start and end, one line each; with --json one document per line."""
     until = time.monotonic() + seconds if seconds is not None else None
     run_log = run_log_choice.for_reading()
     told: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""`flow scheduler`: fire what is due, from a process that stays."""
+"""The command `flow scheduler`: a process that runs what is due."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ _HANDED_ON = "EMATIX_FLOW_METRICS_URL"
 @click.pass_obj
 def command(output: Output, /, executor_url: str, module: str | None, wishes: WatchWishes, run_log_choice: RunLogChoice,
             max_iterations: int | None, **given: Any) -> int:  # fmt: skip
-    """Fire what is due, from a process that stays: schedules, triggers, retries, and what people asked for.
+    """Run what is due, from a process that keeps running: schedules, triggers, retries, and requested runs.
 
-    Start as many as you like on one run log: one leads, the others wait to take over. SIGTERM hands over; runs of
-    inprocess:// are finished first.
+    Start as many as you like on one run log: one leads, the others wait to take over. SIGTERM passes the lead on; runs
+    of inprocess:// are finished first.
     """
     loaded = modules.load(module)
     from ematix_flow.declare.workflow import workflows
@@ -72,7 +72,7 @@ def command(output: Output, /, executor_url: str, module: str | None, wishes: Wa
     jobs, executor = declared_jobs(), executor_from_url(executor_url)
     check_sources(workflows().values())
     if executor_url.startswith("subprocess"):
-        own_engine()  # every run is a process of its own: they share one engine, which ends with this scheduler
+        own_engine()  # every run is a separate process: they share one engine, which ends with this scheduler
     _check(run_log_choice, executor_url)
     run_log = from_url(run_log_choice.address)
     watchers = Watchers(wishes, output, run_log, run_log_choice.option)
@@ -96,7 +96,7 @@ def command(output: Output, /, executor_url: str, module: str | None, wishes: Wa
         every_minute=lambda: watchers.check_freshness(run_log),
     )
     check = getattr(executor, "check", None)
-    if check is not None and jobs:  # what can never work is said now, and not at two in the morning
+    if check is not None and jobs:  # report an unusable executor at the start, not at the first scheduled run
         check(specs(RunRecord("-", jobs[0].name, "requested", clock_now())))
     if hasattr(executor, "carry_with"):
         executor.carry_with(_in_this_process(run_log, watchers, output))
@@ -138,12 +138,12 @@ def _specs(module: str, choice: RunLogChoice, wishes: WatchWishes,
 
 
 def _has_a_port(metrics: str | None) -> bool:
-    """A port that this process listens on; it counts the runs of its workers itself, when they end."""
+    """Return whether metrics are served on a port of this process, which then counts its workers' runs itself."""
     return bool(metrics and metrics.startswith("prometheus"))
 
 
 class _Ear:
-    """Tells people, metrics and alerters what the scheduler does."""
+    """The callback that reports scheduler events to the user, the metrics and the alerters."""
 
     def __init__(self, output: Output, run_log: RunLog, watchers: Watchers) -> None:
         self._output = output
@@ -178,7 +178,7 @@ def _in_this_process(run_log: RunLog, watchers: Watchers, output: Output) -> Any
         record = run_log.get_run(spec.run_id)
         if record is None:
             return
-        # Whoever cancels it must not end the process that it shares with others.
+        # A cancel must not end the process, which this run shares with others.
         record = replace(record, extras={**record.extras, "inprocess": True})
         try:
             carry(record, run_log, watchers, listener=listener, keeps_output=False)
@@ -191,7 +191,7 @@ def _in_this_process(run_log: RunLog, watchers: Watchers, output: Output) -> Any
 
 
 def _stop_on_signals(scheduler: Scheduler, output: Output) -> None:
-    """The first signal lets it end in order, the second one ends it."""
+    """Stop the scheduler in order on the first signal; the second one ends the process."""
 
     def stop(number: int, _frame: object) -> None:
         output.talk("stopping: no run is fired any more")

@@ -1,4 +1,4 @@
-"""`flow secrets`: does something answer a reference?"""
+"""The command `flow secrets`: tests references to secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HERE = "ematix_flow.cli.commands.secrets"
     lazy={"test": Lazy(_HERE, "does something answer a reference?", attribute="test_command")},
 )
 def group() -> None:
-    """References to secrets: ${VAR}, ${vault:…}, ${aws:…}, ${gcp:…} and ${file:…}."""
+    """Test references to secrets: ${VAR}, ${vault:…}, ${aws:…}, ${gcp:…} and ${file:…}."""
 
 
 @click.command("test", cls=FlowCommand)
@@ -29,7 +29,7 @@ def group() -> None:
 @module_option
 @click.pass_obj
 def test_command(output: Output, reference: str, show: bool, module: str | None) -> None:
-    """Does something answer a reference?
+    """Check whether a reference to a secret can be resolved; without --show its value stays hidden.
 
     \b
     flow secrets test PGPASSWORD
@@ -37,13 +37,13 @@ def test_command(output: Output, reference: str, show: bool, module: str | None)
     flow secrets test '${file:/run/secrets/db}'
     """
     if ":" in reference:
-        modules.load_if_any(module, output)  # it may register a resolver
+        modules.load_if_any(module, output)  # the module may register a resolver
     from ematix_flow.observe.stores.trial import try_reference
 
     trial = try_reference(reference)
     shown = trial.value if show else trial.masked
     facts = {"reference": trial.reference, "store": trial.store, "length": len(trial.value), "ms": trial.milliseconds}
-    # Not through the output's own methods, which would mask what was asked for.
+    # Not through Output, which would mask the requested value.
     if output.json:
         click.echo(json.dumps({**facts, "value": shown}, indent=2, ensure_ascii=False))
         return

@@ -1,4 +1,4 @@
-"""`flow send`: a message that fires workflows."""
+"""The command `flow send`: sends a message that fires workflows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ematix_flow.cli.output import Output
 @run_log_options
 @click.pass_obj
 def command(output: Output, message: str, module: str | None, run_log_choice: RunLogChoice) -> None:
-    """Send a message: workflows with on_message="MESSAGE" are fired by the next look of a scheduler or run-due."""
+    """Send a message: the next cycle of a scheduler or run-due fires the workflows with on_message="MESSAGE"."""
     from ematix_flow.orchestrate import messages
 
     modules.load(module)

@@ -1,4 +1,4 @@
-"""`flow status`: how each pipeline is doing."""
+"""The command `flow status`: the state of each pipeline."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ematix_flow.runlog.protocol import RunLog
 @run_log_options
 @click.pass_obj
 def command(output: Output, module: str | None, run_log_choice: RunLogChoice) -> None:
-    """Each pipeline's last run, next due time and attempts, and how old its last success is (LAG)."""
+    """Show each pipeline's last run, next due time and attempts, and the age of its last success (LAG)."""
     loaded = modules.load(module)
     from ematix_flow.orchestrate.status import HEADER, status_rows, status_snapshot
 

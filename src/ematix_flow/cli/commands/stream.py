@@ -1,4 +1,4 @@
-"""`flow stream`: how streams stand, and a person's word about one."""
+"""The command `flow stream`: shows the status of streams; stops, rewinds and repairs one."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _WORDS = {"succeeded": "stopped", "never": "never ran"}
 )
 @click.pass_context
 def group(ctx: click.Context) -> None:
-    """Look after streams that `flow consume` runs."""
+    """Show and control the streams that `flow consume` runs."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(status_command)
 
@@ -55,7 +55,7 @@ def group(ctx: click.Context) -> None:
 @click.pass_obj
 def status_command(output: Output, name: str | None, module: str | None, config: str | None,
                    run_log_choice: RunLogChoice) -> None:  # fmt: skip
-    """How streams stand, as they told the run log: all that are declared here or that it has heard of, or one."""
+    """Show the status of one stream, or of all streams that are declared here or recorded in the run log."""
     from ematix_flow.engine.streams.standing import standing, standings
 
     names = [] if name is not None else _names(output, module, config)
@@ -82,7 +82,7 @@ def status_command(output: Output, name: str | None, module: str | None, config:
 
 
 def _names(output: Output, module: str | None, config: str | None) -> list[str]:
-    """What is declared; a module that nobody asked for may fail with no more than a warning."""
+    """Return the names of the declared streams; errors of the default module become a warning."""
     try:
         return list(declared(module, config))
     except FlowError as error:
@@ -127,10 +127,10 @@ def stop_command(output: Output, name: str, timeout: float, run_log_choice: RunL
 @click.pass_obj
 def rewind_command(output: Output, name: str, to: str, preview: bool, yes: bool, module: str | None, config: str | None,
                    run_log_choice: RunLogChoice) -> None:  # fmt: skip
-    """Let a stream that does not run begin somewhere else the next time.
+    """Make a stream that is not running start from another position the next time.
 
-    It gets a new checkpoint; the old one is kept beside it. Targets that are merged take rows again without a trace,
-    others would get them twice: that needs --yes.
+    It gets a new checkpoint; the old one is kept. Merge targets can receive rows again without duplicates; others would
+    get them twice, which needs --yes.
     """
     from ematix_flow.engine.streams import rewind
 
@@ -156,7 +156,7 @@ def rewind_command(output: Output, name: str, to: str, preview: bool, yes: bool,
 @click.pass_obj
 def repair_command(output: Output, name: str, to_batch: int | None, yes: bool, module: str | None, config: str | None,
                    run_log_choice: RunLogChoice) -> int:  # fmt: skip
-    """Do what is safe about a damaged checkpoint of a stream that does not run; `flow doctor checkpoint` only looks."""
+    """Make the safe repairs of a stream's damaged checkpoint; it must not run. `flow doctor checkpoint` only checks."""
     from ematix_flow.engine.streams.checkup import repair
     from ematix_flow.engine.streams.findings import is_damaged
 
@@ -194,7 +194,7 @@ def _begin_behind(output: Output, spec: StreamSpec, batch: int, run_log: RunLog,
 
 
 def show_findings(output: Output, findings: Any) -> None:
-    """One line each, and what to do next where something is to be done."""
+    """Print one line per finding, and the next step where there is one."""
     width = max((len(item.about) for item in findings), default=0)
     for item in findings:
         output.data(_finding(output, item, width))

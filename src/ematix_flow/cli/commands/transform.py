@@ -1,4 +1,4 @@
-"""`flow transform`: named transforms by themselves."""
+"""The command `flow transform`: lists named transforms and runs them on their own."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def group(ctx: click.Context) -> None:
 @module_option
 @click.pass_obj
 def list_command(output: Output, module: str | None) -> None:
-    """The transforms of a module."""
+    """List the transforms of a module."""
     loaded = modules.load(module)
     found = sorted(registry.transforms().values(), key=lambda transform: transform.name)
     if output.json:

@@ -1,4 +1,4 @@
-"""`flow validate`: do source, target and declaration fit together?"""
+"""The command `flow validate`: checks whether source, target and declaration fit together."""
 
 from __future__ import annotations
 

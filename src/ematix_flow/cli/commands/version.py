@@ -1,4 +1,4 @@
-"""`flow version`: what is running here."""
+"""The command `flow version`: the versions of this program, Python and pyspark."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ematix_flow.cli.output import Output
 @click.command("version", cls=FlowCommand)
 @click.pass_obj
 def command(output: Output) -> None:
-    """The version of this program and of what it stands on."""
+    """Show the versions of this program, Python and pyspark."""
     from importlib.metadata import PackageNotFoundError
     from importlib.metadata import version as installed
 

@@ -1,4 +1,4 @@
-"""Makes the small shop: the same rows every time."""
+"""The generator of the starter project's sample data: the same rows each time."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _WORDS = ("good", "quick", "too small", "as described", "late", "would buy again
 
 
 def make_shop(folder: Path) -> list[Path]:
-    """A SQLite database with customers, orders as CSV and reviews as JSON lines, below `folder`."""
-    dice = random.Random(2026)  # noqa: S311  rows to play with, nothing to guess
+    """Write a SQLite database of customers, orders as CSV and reviews as JSON lines; return their paths."""
+    dice = random.Random(2026)  # noqa: S311  sample data, not security
     return [
         _customers(folder / "shop.db", dice),
         *_orders(folder / "raw" / "orders", dice),
@@ -39,7 +39,7 @@ def _customers(path: Path, dice: random.Random) -> Path:
     for number in range(1, CUSTOMERS + 1):
         first, last = dice.choice(_FIRST), dice.choice(_LAST)
         email = f"{first}.{last}{number}@example.com"
-        messy = dice.choice((email.lower(), email.upper(), f"  {email} "))  # something for the normalizers to do
+        messy = dice.choice((email.lower(), email.upper(), f"  {email} "))  # work for the normalizers
         changed = _BEGIN + timedelta(minutes=dice.randrange(_MINUTES))
         rows.append((number, messy, f"{first} {last} ", dice.choice(_CITIES), changed.isoformat(sep=" ")))
     with closing(sqlite3.connect(path)) as shop, shop:

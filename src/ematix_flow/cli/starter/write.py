@@ -1,4 +1,4 @@
-"""Writes the project, without touching what is already there."""
+"""Writing of the starter project, without overwriting existing files."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ DEPLOYMENT = {
     "flow.service": "flow.service.txt",
     ".github/workflows/flow.yml": "workflow.yml.txt",
 }
-"""A container, a systemd unit and a GitHub workflow, for those who ask."""
+"""The files of `--deploy`: a container image, a systemd unit and a GitHub workflow."""
 DATA = "data"
 
 
 class AlreadyThere(FlowError, FileExistsError):
-    """A file that would be overwritten."""
+    """Raised when a file would be overwritten."""
 
     exit_code = 2
 
 
 def scaffold_project(target_dir: Path, *, force: bool = False, deploy: bool = False) -> list[Path]:
-    """Write the project into the folder; gives its files back. An AlreadyThere when one exists, unless `force`."""
+    """Write the project into the folder and return its files; raise AlreadyThere if one exists, unless `force`."""
     templates = {**TEMPLATES, **(DEPLOYMENT if deploy else {})}
     found = [name for name in (*templates, DATA) if (target_dir / name).exists()]
     if found and not force:

@@ -1,4 +1,4 @@
-"""What every connection is: a name, checked fields, a repr without secrets, references that are filled in at use."""
+"""The base of all connections: a name, checked fields, a repr without secrets, references expanded at use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no"
 
 
 class Place(Location):
-    """A location whose line is never quoted, because a connection's line may hold a password."""
+    """A location whose line is never quoted, because a connection's line may contain a password."""
 
     @property
     def text(self) -> str:
@@ -28,13 +28,13 @@ class Place(Location):
 
     @classmethod
     def of(cls, where: Location | None) -> Place | None:
-        """The same line, not to be quoted."""
+        """Return the same line as a location that is not quoted."""
         return cls(where.file, where.line) if where else None
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What a kind of connection asks of its fields."""
+    """The validation rules for the fields of a connection kind."""
 
     required: tuple[str, ...] = ()
     examples: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -64,7 +64,7 @@ class Connection:
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        # @dataclass keeps a __repr__ it finds in the class, so no subclass can get the one that shows everything.
+        # @dataclass keeps a __repr__ that the class already has, so no subclass can get the default one with secrets.
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = Connection.__repr__  # type: ignore[method-assign]
 
@@ -98,7 +98,7 @@ class Connection:
         self._remember_secrets()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # A worker process that receives this connection must know its secrets to mask them.
+        # A worker process that unpickles this connection must register its secrets to mask them.
         self.__dict__.update(state)
         self._remember_secrets()
 
@@ -109,42 +109,42 @@ class Connection:
 
     @classmethod
     def field_names(cls) -> tuple[str, ...]:
-        """The fields a user may set, apart from the name."""
+        """Return the fields that a user may set, apart from the name."""
         return tuple(field.name for field in dataclasses.fields(cls) if field.name != "name")
 
     @property
     def declared_at(self) -> Location | None:
-        """The user's line that made this connection."""
+        """Return the user's line that created this connection."""
         place: Location | None = self.__dict__["_declared_at"]
         return place
 
     @property
     def is_resolved(self) -> bool:
-        """Whether every reference is filled in."""
+        """Return whether every reference is expanded."""
         return bool(self.__dict__["_is_resolved"])
 
     @property
     def fields(self) -> dict[str, Any]:
-        """Every field that was set, as declared: secrets included, references not filled in."""
+        """Return every field that was set, as declared: with secrets, references not expanded."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         values = {field: getattr(self, field) for field in self.field_names()}
         return {field: value for field, value in values.items() if value != defaults[field]}
 
     @property
     def dsn(self) -> str:
-        """This connection as one URL, password included."""
+        """Return this connection as one URL, password included."""
         raise ConfigError(
             f"a {self.kind} connection has no URL form", hint=f"use the fields of {type(self).__name__} instead"
         )
 
     @property
     def label(self) -> str:
-        """A short address without secrets, for people: `sqlite:shop.db`."""
+        """Return a short address without secrets for messages: `sqlite:shop.db`."""
         described = self.describe()
         return f"{self.kind}:{next((described[field] for field in self.rules.required), self.name)}"
 
     def describe(self) -> dict[str, Any]:
-        """Name, kind and the fields that were set, without secrets, ready for JSON."""
+        """Return name, kind and the fields that were set, without secrets, ready for JSON."""
         shown = {
             field: value.describe() if isinstance(value, Connection) else redact.redact(field, value)
             for field, value in self.fields.items()
@@ -152,7 +152,7 @@ class Connection:
         return {"name": self.name, "kind": self.kind, **shown}
 
     def resolved(self: _C) -> _C:
-        """A copy with every `${…}` filled in from its source, now."""
+        """Return a copy with every `${…}` expanded now."""
         if self.is_resolved:
             return self
         values = {field: self._filled_in(field, getattr(self, field)) for field in self.field_names()}
@@ -170,13 +170,13 @@ class Connection:
         return filled
 
     def placed(self: _C, where: Location | None) -> _C:
-        """The same connection, declared at another place: the line of a configuration file."""
+        """Return the same connection with another location: the line of a configuration file."""
         twin = copy.copy(self)
         object.__setattr__(twin, "_declared_at", Place.of(where))
         return twin
 
     def _check(self) -> None:
-        """What a kind requires beyond single fields."""
+        """Check the conditions of a kind beyond single fields."""
 
     def _check_choice(self, field: str, valid: tuple[str, ...]) -> None:
         value = getattr(self, field)
@@ -199,7 +199,7 @@ class Connection:
             self._wrong(field, str(error))
 
     def _together(self, *fields: str) -> bool:
-        """All of these fields are set, or none; the answer says which."""
+        """Return whether all of these fields are set; raise a DeclarationError if only some are."""
         missing = [field for field in fields if not getattr(self, field)]
         if missing and len(missing) < len(fields):
             given = next(field for field in fields if field not in missing)
@@ -253,7 +253,7 @@ class Connection:
                 return urls.expand_url(value)
             filled = secrets.expand(value, secret=redact.is_secret_name(field))
         except MissingSecret as error:
-            raise type(error)(  # a store that does not answer is worth another try, and stays so
+            raise type(error)(  # the class is kept because a store that did not respond is retryable
                 f"connection {self.name!r}, field {field}, {error.what}",
                 where=self.declared_at,
                 hint=error.hint,

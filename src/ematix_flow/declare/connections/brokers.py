@@ -21,9 +21,9 @@ _Registry = str | SchemaRegistryConnection | GlueSchemaRegistryConnection
 
 
 class BrokerConnection(Connection):
-    """A broker: its messages are written in one form, by schemas that at most one registry keeps.
+    """A broker whose messages have one payload format, with schemas in at most one registry.
 
-    No dataclass, so that each kind has these fields behind its own.
+    Not a dataclass, so that each kind has these fields after its own.
     """
 
     payload_format: str | None
@@ -46,7 +46,7 @@ class BrokerConnection(Connection):
 
 @dataclass(frozen=True)
 class KafkaConnection(BrokerConnection):
-    """A Kafka cluster, with at most one way to log in and at most one schema registry."""
+    """A Kafka cluster, with at most one login method and at most one schema registry."""
 
     bootstrap_servers: str = ""
     group_id: str | None = None

@@ -16,7 +16,7 @@ from ematix_flow.foundation.secrets import references
 
 @dataclass(frozen=True)
 class Address:
-    """Where a server is and who logs in: what drivers ask for one by one."""
+    """The address and login of a server as separate values, as drivers take them."""
 
     host: str
     port: int
@@ -28,7 +28,7 @@ class Address:
 
 @dataclass(frozen=True)
 class ServerConnection(Connection):
-    """A database server, named by a URL or by host, port, database, user and password."""
+    """A database server, given by a URL or by host, port, database, user and password."""
 
     url: str = ""
     host: str | None = None
@@ -41,11 +41,11 @@ class ServerConnection(Connection):
     scheme: ClassVar[str] = ""
     default_port: ClassVar[int] = 0
     parameters: ClassVar[tuple[str, ...]] = ("connect_timeout",)
-    """Fields that travel as parameters of the URL."""
+    """Fields that become parameters of the URL."""
 
     @property
     def dsn(self) -> str:
-        """One URL for this server, percent-encoded, password included."""
+        """Return one URL for this server, percent-encoded, password included."""
         if self._hides_its_url():
             return self.url
         return urls.join(self._parts(), scheme=self.scheme, literal=self.is_resolved)
@@ -58,7 +58,7 @@ class ServerConnection(Connection):
 
     @property
     def address(self) -> Address:
-        """The parts of a resolved connection; the first server where the URL lists several."""
+        """Return the parts of a resolved connection; the first server if the URL lists several."""
         if self._hides_its_url():
             raise ConfigError(f"the address of {self.name!r} is known only after resolved()", where=self.declared_at)
         parts = self._parts()
@@ -109,7 +109,7 @@ class ServerConnection(Connection):
 
 @dataclass(frozen=True)
 class PostgresConnection(ServerConnection):
-    """PostgreSQL.
+    """A PostgreSQL server.
 
     >>> PostgresConnection("wh", host="db", database="shop", user="ana", password="p@ss/word").dsn
     'postgresql://ana:p%40ss%2Fword@db/shop'
@@ -134,7 +134,7 @@ class PostgresConnection(ServerConnection):
 
 @dataclass(frozen=True)
 class MySQLConnection(ServerConnection):
-    """MySQL 8 and MariaDB.
+    """A MySQL 8 or MariaDB server.
 
     >>> MySQLConnection("shop", url="mysql+pymysql://ana:secret@db/shop").dsn
     'mysql://ana:secret@db/shop'
@@ -156,7 +156,7 @@ class MySQLConnection(ServerConnection):
 
 @dataclass(frozen=True)
 class FileDatabaseConnection(Connection):
-    """A database that is one file, or lives in memory."""
+    """A database in one file, or in memory."""
 
     path: str = ""
 
@@ -164,21 +164,21 @@ class FileDatabaseConnection(Connection):
 
     @property
     def dsn(self) -> str:
-        """Three slashes before a relative path, four before an absolute one."""
+        """Return the URL: three slashes before a relative path, four before an absolute one."""
         path = self.path if references(self.path) else quote(self.path, safe="/:")
         return f"{self.kind}:///{path}"
 
 
 @dataclass(frozen=True)
 class SQLiteConnection(FileDatabaseConnection):
-    """SQLite; `path=":memory:"` lives as long as the process."""
+    """A SQLite database; `path=":memory:"` exists as long as the process."""
 
     kind: ClassVar[str] = "sqlite"
 
 
 @dataclass(frozen=True)
 class DuckDBConnection(FileDatabaseConnection):
-    """DuckDB; `path=":memory:"` lives as long as the process."""
+    """A DuckDB database; `path=":memory:"` exists as long as the process."""
 
     kind: ClassVar[str] = "duckdb"
     rules: ClassVar[Rules] = Rules(required=("path",), examples={"path": "data/shop.duckdb"}, paths=("path",))

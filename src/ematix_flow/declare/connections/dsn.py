@@ -1,4 +1,4 @@
-"""Connections from one URL: which scheme means which kind, and where its parts go."""
+"""Connections from one URL: the kind of each scheme, and the fields for the parts of the URL."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from ematix_flow.foundation.names import did_you_mean, nearest
 
 @dataclass(frozen=True, repr=False)
 class Reading:
-    """What a URL says: a kind and values for its fields."""
+    """A parsed URL: a kind and values for its fields."""
 
     kind: type[Connection]
     fields: Mapping[str, object]
 
 
 def read(url: str) -> Reading:
-    """Which kind of connection the URL means, and its fields."""
+    """Return the kind of connection of the URL, and its fields."""
     scheme = urls.scheme_of(url)
     plain = scheme if scheme in _READERS else scheme.partition("+")[0]
     if plain not in _READERS:

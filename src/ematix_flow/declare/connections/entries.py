@@ -14,7 +14,7 @@ from ematix_flow.foundation.secrets import references
 
 
 def from_url(name: str, url: str, *, where: Location | None = None) -> Connection:
-    """The connection that a URL describes.
+    """Return the connection of a URL.
 
     >>> from_url("shop", "sqlite:///data/shop.db")
     SQLiteConnection(name='shop', kind='sqlite', path='data/shop.db')
@@ -23,7 +23,7 @@ def from_url(name: str, url: str, *, where: Location | None = None) -> Connectio
 
 
 def from_fields(name: str, entry: Mapping[str, object], *, where: Location | None = None) -> Connection:
-    """The connection that one table of a configuration file describes.
+    """Return the connection of one table of a configuration file.
 
     >>> from_fields("lake", {"kind": "delta_local", "path": "data/lake"})
     DeltaLocalConnection(name='lake', kind='delta_local', path='data/lake')
@@ -43,7 +43,7 @@ def from_fields(name: str, entry: Mapping[str, object], *, where: Location | Non
 
 
 def fields_from_url(kind: type[Connection], url: str) -> Mapping[str, object]:
-    """What a URL says about the fields of a kind that is already known."""
+    """Return the fields in a URL for a kind that is already known."""
     for field in ("url", "amqp_url"):
         if field in kind.field_names():
             return {field: url}
@@ -82,7 +82,7 @@ def _url(entry: Mapping[str, object]) -> str | None:
 def _read_url(url: str) -> dsn.Reading:
     if urls.scheme_of(url) or not references(url):
         return dsn.read(url)
-    # Only the value behind the reference tells the kind; the field keeps the reference and is read again at use.
+    # Only the value of the reference reveals the kind; the field keeps the reference, which is expanded again at use.
     reading = dsn.read(urls.expand_url(url))
     kept = next((field for field in ("url", "amqp_url") if field in reading.fields), None)
     return dsn.Reading(reading.kind, {kept: url}) if kept else reading

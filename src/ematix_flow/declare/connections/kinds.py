@@ -1,4 +1,4 @@
-"""The kinds of connection there are, by name."""
+"""The connection kinds, by name."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ KINDS: dict[str, type[Connection]] = {
 
 
 def class_of(kind: object) -> type[Connection]:
-    """The class of a kind; an UnknownKeyword with the nearest name for any other text."""
+    """Return the class of a kind; raise an UnknownKeyword with the nearest name for any other text."""
     if isinstance(kind, str) and kind in KINDS:
         return KINDS[kind]
     near = nearest(kind, KINDS) if isinstance(kind, str) else None

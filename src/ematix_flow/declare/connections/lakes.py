@@ -35,7 +35,7 @@ _S3_EXAMPLES = {
 
 
 def format_from_path(path: str) -> str | None:
-    """The file format that a path's ending tells, looking through one compression ending; None for any other.
+    """Return the file format of a path's extension, ignoring one compression extension; None for any other.
 
     >>> [format_from_path(path) for path in ("s3://bucket/2026/events.CSV.gz", "logs.ndjson", "notes.txt")]
     ['csv', 'json_lines', None]
@@ -90,7 +90,7 @@ class ObjectStoreLocalConnection(Connection):
 
 @dataclass(frozen=True)
 class BucketConnection(Connection):
-    """A bucket on S3 or on a server that speaks its protocol."""
+    """A bucket on S3 or on an S3-compatible server."""
 
     endpoint: str = ""
     bucket: str = ""
@@ -104,7 +104,7 @@ class BucketConnection(Connection):
 
     @property
     def location(self) -> str:
-        """`s3://bucket/prefix`, without the login."""
+        """Return `s3://bucket/prefix`, without the login."""
         prefix = str(self.fields.get("prefix", "")).strip("/")
         return f"s3://{self.bucket}/{prefix}".rstrip("/")
 

@@ -11,7 +11,7 @@ from ematix_flow.foundation.redact import redact
 
 @dataclass(frozen=True)
 class SchemaRegistryConnection(Connection):
-    """A registry that speaks Confluent's protocol."""
+    """A registry with Confluent's API."""
 
     url: str = ""
     basic_auth_user: str | None = None

@@ -1,4 +1,4 @@
-"""Connections declared in code: the register of this process, and the decorator that fills it."""
+"""Connections declared in code: the registry of this process, and the decorator that adds to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _register: dict[str, Registered] = {}
 
 
 def register_connection(conn: Connection) -> Connection:
-    """Make a connection known by its name in this process, and give it back; a later one replaces an earlier one."""
+    """Register a connection by its name in this process and return it; a later one replaces an earlier one."""
     if not isinstance(conn, Connection):
         raise WrongType(
             f"register_connection() takes a connection, not {type(conn).__name__}",
@@ -38,7 +38,7 @@ def register_connection(conn: Connection) -> Connection:
 
 
 def get_connection(name: str) -> Connection:
-    """The connection registered under this name; an UnknownConnection (a KeyError) that lists the names otherwise."""
+    """Return the connection of this name; raise an UnknownConnection (a KeyError) if none is registered."""
     found = _register.get(name)
     if found is not None:
         return found.connection
@@ -52,22 +52,22 @@ def get_connection(name: str) -> Connection:
 
 
 def registration_of(name: str) -> Registered | None:
-    """The registration under this name, with its place, or None."""
+    """Return the registration of this name with its location, or None."""
     return _register.get(name)
 
 
 def registered_connections() -> dict[str, Connection]:
-    """Every registered connection by name; a copy."""
+    """Return a copy of the registry, by name."""
     return {name: registered.connection for name, registered in _register.items()}
 
 
 def clear_registry() -> None:
-    """Forget every registered connection."""
+    """Remove every registered connection."""
     _register.clear()
 
 
 def connection(cls: type) -> Connection:
-    """Class decorator: the class body says `kind` and fields; the name becomes the registered connection itself.
+    """Turn a class with `kind` and fields into a registered connection; for use as a class decorator.
 
     >>> @connection
     ... class shop:
@@ -107,7 +107,7 @@ def _class_body(cls: type) -> dict[str, object]:
 
 
 def _fields(kind: type[Connection], said: dict[str, object]) -> dict[str, object]:
-    """Take the fields of this kind out of what the class said; a url serves every kind that has a URL form."""
+    """Remove the fields of this kind from the class body and return them; a url is expanded into fields."""
     fields = {key: said.pop(key) for key in kind.field_names() if key in said}
     for key in ("url", "dsn"):
         if isinstance(said.get(key), str):

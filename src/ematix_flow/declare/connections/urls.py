@@ -1,4 +1,4 @@
-"""URLs with `${…}` inside: taken apart, put together and filled in without breaking on a password's characters."""
+"""Parsing, joining and expansion of URLs with `${…}`, safe for special characters in passwords."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEEDS_ENCODING = re.compile(r"[@/?#:\[\]\s]|%(?![0-9A-Fa-f]{2})")
 
 
 class UrlError(ValueError):
-    """Why a URL cannot be read; never quotes the URL."""
+    """The reason why a URL cannot be parsed; never quotes the URL."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -38,13 +38,13 @@ class Url:
 
 
 def scheme_of(url: str) -> str:
-    """The scheme in lower case; empty when the text has none, as when it begins with a reference."""
+    """Return the scheme in lower case; empty if the text has none, for example if it begins with a reference."""
     found = _SCHEME.match(url)
     return found[1].lower() if found else ""
 
 
 def rest_of(url: str) -> tuple[str, dict[str, str]]:
-    """What follows `scheme://`, decoded, and the parameters: for URLs that are paths rather than servers."""
+    """Return the decoded text after `scheme://` and the parameters, for URLs that are paths, not servers."""
     found = _SCHEME.match(url)
     hidden, hide = _hide(url[found.end() :] if found else url)
     path, _, query = hidden.partition("?")
@@ -52,7 +52,7 @@ def rest_of(url: str) -> tuple[str, dict[str, str]]:
 
 
 def split(url: str) -> Url:
-    """Take `scheme://user:password@host:port/path?name=value` apart."""
+    """Parse `scheme://user:password@host:port/path?name=value`; raise a UrlError if it is malformed."""
     found = _SCHEME.match(url)
     if found is None or not found[0].endswith("://"):
         raise UrlError("is not a URL: it has no scheme://")
@@ -76,7 +76,7 @@ def split(url: str) -> Url:
 
 
 def join(url: Url, *, scheme: str | None = None, password: str | None = None, literal: bool = False) -> str:
-    """Put a URL together, percent-encoded; references stay readable unless the text is `literal`."""
+    """Return a URL from its parts, percent-encoded; references stay as they are unless the text is `literal`."""
 
     def encoded(text: str, safe: str = "") -> str:
         return text if not literal and references(text) else quote(text, safe=safe)
@@ -98,7 +98,7 @@ def join(url: Url, *, scheme: str | None = None, password: str | None = None, li
 
 
 def expand_url(template: str) -> str:
-    """Fill in the references; a raw user name or password is percent-encoded so that the URL stays one."""
+    """Expand the references; a raw user name or password is percent-encoded so that the URL stays valid."""
     start, end = _userinfo_span(template)
     has_password = ":" in _REFERENCE.sub("", template[start:end])
 
@@ -111,7 +111,7 @@ def expand_url(template: str) -> str:
             return f"{_encode_once(user)}:{_encode_once(password)}"
         return _encode_once(value)
 
-    # `postgres://${DSN}` is documented beside `${DSN}`, so a variable with a whole URL has to work in both.
+    # `postgres://${DSN}` is documented beside `${DSN}`, so a variable with a whole URL must work in both.
     return _DOUBLED_SCHEME.sub("", substitute(template, fill=fill))
 
 
@@ -129,7 +129,7 @@ def _userinfo_span(template: str) -> tuple[int, int]:
 
 
 def _cut(text: str) -> tuple[str, str, str]:
-    """The authority, the character that ended it, and what follows."""
+    """Return the authority, the character after it, and the rest."""
     found = re.search(r"[/?]", text)
     return (text[: found.start()], found[0], text[found.end() :]) if found else (text, "", "")
 
@@ -154,7 +154,7 @@ def _params(query: str, hide: list[str]) -> dict[str, str]:
 
 
 def _hide(text: str) -> tuple[str, list[str]]:
-    """Stand-ins for references, which may hold any character that a URL gives a meaning to."""
+    """Replace references by placeholders, because they may contain characters with a meaning in URLs."""
     hide = _REFERENCE.findall(text)
     numbers = iter(range(len(hide)))
     return _REFERENCE.sub(lambda _found: f"\x00{next(numbers)}\x00", text), hide

@@ -11,7 +11,7 @@ from ematix_flow.declare.connections.base import Connection, Rules
 
 @dataclass(frozen=True)
 class SnowflakeConnection(Connection):
-    """A Snowflake account, entered with a password or a private key."""
+    """A Snowflake account, with login by password or private key."""
 
     account: str = ""
     user: str = ""
@@ -33,19 +33,19 @@ class SnowflakeConnection(Connection):
             self._wrong("password", "is required (or private_key)")
 
     def resolved_account(self) -> str:
-        """The account with its references filled in."""
+        """Return the account with its references expanded."""
         return self.resolved().account
 
     def resolved_user(self) -> str:
-        """The user with its references filled in."""
+        """Return the user with its references expanded."""
         return self.resolved().user
 
     def resolved_password(self) -> str:
-        """The password with its references filled in."""
+        """Return the password with its references expanded."""
         return self.resolved().password
 
     def resolved_private_key(self) -> str:
-        """The private key with its references filled in."""
+        """Return the private key with its references expanded."""
         return self.resolved().private_key
 
 
@@ -70,21 +70,21 @@ class BigQueryConnection(Connection):
         return f"bigquery:{self.project}.{self.dataset}"
 
     def resolved_project(self) -> str:
-        """The project with its references filled in."""
+        """Return the project with its references expanded."""
         return self.resolved().project
 
     def resolved_dataset(self) -> str:
-        """The dataset with its references filled in."""
+        """Return the dataset with its references expanded."""
         return self.resolved().dataset
 
     def resolved_credentials_path(self) -> str:
-        """The path of the credentials file with its references filled in."""
+        """Return the path of the credentials file with its references expanded."""
         return self.resolved().credentials_path
 
 
 @dataclass(frozen=True)
 class RedshiftConnection(Connection):
-    """An Amazon Redshift cluster, with the bucket and role it loads through."""
+    """An Amazon Redshift cluster, with the bucket and role that it loads through."""
 
     host: str = ""
     port: int | str = 5439
@@ -115,7 +115,7 @@ class RedshiftConnection(Connection):
         return f"redshift:{self.host}/{self.database}"
 
     def to_postgres_url(self) -> str:
-        """The URL for drivers that speak PostgreSQL's protocol, references filled in and percent-encoded."""
+        """Return the URL for PostgreSQL drivers, references expanded and percent-encoded."""
         return self.resolved()._url("postgresql")
 
     def _url(self, scheme: str) -> str:

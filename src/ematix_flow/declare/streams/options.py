@@ -1,4 +1,4 @@
-"""Every keyword of a stream, shipped or documented, and the one way from keywords to a `StreamSpec`."""
+"""All keywords of a stream, and their conversion into a `StreamSpec`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import nearest
 
 ALIASES = {"continue_on_failure": "continue_on_target_failure", "payload_format": "payload", "pipeline_name": "name"}
-_IN_PROCESS = "datafusion"  # what others call an engine inside this process
+_IN_PROCESS = "datafusion"  # the value that other products use for an in-process engine
 
 
 class StreamError(DeclarationError, TypeError):
-    """Keywords that are missing, or a function that cannot be a stream."""
+    """Missing keywords, or a function that cannot be a stream."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class StreamOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, Any], where: Location | None, *, door: str = "a stream") -> StreamOptions:
-        """Refuse unknown keywords, naming the nearest valid one."""
+        """Return the options of these keywords; raise an UnknownKeyword with the nearest valid name."""
         known = {field.name for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
         for key, value in given.items():
@@ -113,7 +113,7 @@ class StreamOptions:
         return cls(**values)
 
     def given(self) -> dict[str, Any]:
-        """The keywords that say something."""
+        """Return the keywords that are set."""
         said = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         return {name: value for name, value in said.items() if value is not None}
 
@@ -128,7 +128,7 @@ def stream_from(options: StreamOptions, where: Location | None) -> StreamSpec:
 
 
 def said_sources(options: StreamOptions) -> tuple[Source, ...]:
-    """The sources as they were said, whichever keywords were used."""
+    """Return the declared sources, from whichever keywords were used."""
     if (options.source is None) == (options.sources is None):
         both = options.source is not None
         raise DeclarationError(f"give source= or sources={', not both' if both else ''}", keyword="source")
@@ -236,7 +236,7 @@ def _bad_rows(options: StreamOptions, sources: tuple[Source, ...]) -> BadRows:
     store, topic = rules.choice(options, "dlq_store", DLQ_STORES), options.dead_letter_topic
     rules.check_dead_letters(store, topic, sources)
     policy = rules.choice(options, "transform_on_error", ERROR_POLICIES)
-    # Whoever names a place for bad rows wants them there.
+    # Naming a dead-letter store implies the policy dlq.
     policy = policy or (DLQ if store is not None or topic is not None else FAIL)
     fraction = options.max_bad_fraction
     if fraction is not None:

@@ -27,7 +27,7 @@ _OLD_INNER = "stream_stream_join"
 
 
 class Part:
-    """What every part does: check itself when it is made, and say what is wrong with which field at the user's line."""
+    """The base of all parts: each checks its fields when it is created, and its errors have the user's line."""
 
     def __post_init__(self) -> None:
         try:
@@ -37,7 +37,7 @@ class Part:
             raise
 
     def _check(self) -> None:
-        """What the part asks of its fields."""
+        """Check the fields of the part."""
 
     def _wrong(self, field: str, what: str, *, hint: str | None = None) -> NoReturn:
         raise DeclarationError(f"{type(self).__name__}: {field} {what}", hint=hint, field=field)
@@ -50,7 +50,7 @@ class Part:
             self._wrong(field, f"does not take {value!r}", hint=f"{hint}valid: {', '.join(valid)}")
 
     def _whole(self, *fields: str, least: int | None = None) -> None:
-        """Whole numbers, where they are set."""
+        """Check that the fields that are set are integers of at least `least`."""
         for field in fields:
             value = getattr(self, field)
             if value is None:
@@ -67,7 +67,7 @@ class Part:
                 self._wrong(field, "is a text that is not empty")
 
     def _names(self, *fields: str) -> None:
-        """Column names; one alone counts as a list of one."""
+        """Check lists of column names, and store them as tuples; a single name counts as a list of one."""
         for field in fields:
             given = getattr(self, field)
             names = (given,) if isinstance(given, str) else given
@@ -117,7 +117,7 @@ class Aggregation(Part):
 
 @dataclass(frozen=True)
 class Window(Part):
-    """Rows of a stream grouped by stretches of event time: tumbling, hopping, or sessions of a key."""
+    """A grouping of a stream's rows by event time: tumbling or hopping windows, or sessions of a key."""
 
     kind: str
     aggregations: Sequence[Aggregation]
@@ -191,7 +191,7 @@ class Window(Part):
 
 @dataclass(frozen=True)
 class Join(Part):
-    """Rows of two sources with equal keys whose event times are near each other."""
+    """A join of two sources: rows with equal keys whose event times are close to each other."""
 
     left_source: str
     right_source: str
@@ -247,13 +247,13 @@ _LONG_OPERATIONS = {"create": "c", "update": "u", "delete": "d", "read": "r"}
 
 
 def _short(operation: object) -> object:
-    """An operation by its letter, also where its whole word is written."""
+    """Return the letter of an operation, which may be given as a word."""
     return _LONG_OPERATIONS.get(operation, operation) if isinstance(operation, str) else operation
 
 
 @dataclass(frozen=True)
 class CDC(Part):
-    """Messages are changes of rows, to be applied to the target: Debezium's, Maxwell's, or of a shape of one's own."""
+    """Messages as row changes to apply to the target, in the envelope of Debezium, Maxwell or a custom one."""
 
     envelope: str = "debezium"
     op_field: str | None = None
@@ -267,7 +267,7 @@ class CDC(Part):
     schema_evolution: str = "skip"
     out_of_order_tolerance_ms: int = 5000
     source_tables: Sequence[str] | None = None
-    """The tables of the source whose rows go into the one target; None for one table, whatever its name."""
+    """The source tables whose rows go into the one target; None for one table of any name."""
 
     def _check(self) -> None:
         self._choice("envelope", ENVELOPES)
@@ -300,7 +300,7 @@ class CDC(Part):
 
 @dataclass(frozen=True, repr=False)
 class StateStore(Part):
-    """Where sessions and joins keep what they know between batches.
+    """The store of the state of sessions and joins between batches.
 
     >>> StateStore(kind="postgres", url="postgres://ana:hunter22@db/state")
     StateStore(kind='postgres', url='postgres://ana:***@db/state', schema='public', checkpoint_interval_ms=60000)
@@ -333,7 +333,7 @@ class StateStore(Part):
 
 @dataclass(frozen=True)
 class Watermark(Part):
-    """How late a row may come, and after which silence a source no longer holds the others back."""
+    """The maximum lateness of a row, and the idle time after which a source no longer delays the watermark."""
 
     lateness_ms: int | None = None
     source_idleness_ms: int | None = None
@@ -344,7 +344,7 @@ class Watermark(Part):
 
 @dataclass(frozen=True)
 class Lookup(Part):
-    """A table or query that a stream is joined with, read again at the borders of batches."""
+    """A table or query that a stream is joined with, refreshed between batches."""
 
     connection: Any
     table: str | None = None

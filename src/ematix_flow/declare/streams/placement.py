@@ -1,4 +1,4 @@
-"""Which systems a stream reads, and how a place in each is named."""
+"""The systems that a stream reads and writes, and the keyword for a place in each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ FILES = ("object_store_local", "object_store_s3")
 DATABASES = ("postgres", "mysql", "sqlite", "duckdb", "snowflake", "bigquery", "redshift")
 BROKERS = ("kafka", "rabbitmq", "pubsub", "kinesis")
 READ_FORMATS = {"csv_read_options": "csv", "json_read_options": "json_lines"}
-"""The options of a source that say how its files are read, and the format each is for."""
+"""The read options of a source, with the file format that each is for."""
 QUEUES = ("rabbitmq", "pubsub")
-"""Brokers without offsets, which are told about every message."""
+"""Brokers without offsets, where every message is acknowledged."""
 WAREHOUSES = ("snowflake", "bigquery", "redshift")
 REGISTRIES = ("schema_registry", "glue_schema_registry")
 NOT_TABLES = (*BROKERS, *REGISTRIES)
@@ -45,12 +45,12 @@ _EXAMPLES = {
 
 
 def kind_of(connection: Any) -> str | None:
-    """The kind of a connection; None for a name, whose kind is known when it is looked up."""
+    """Return the kind of a connection; None for a name, whose kind is known only after its lookup."""
     return connection.kind if isinstance(connection, Connection) else None
 
 
 def check_connection(connection: Any, *, keyword: str) -> None:
-    """A connection, or the name of one."""
+    """Raise a WrongType unless the value is a connection or a name."""
     if not isinstance(connection, (str, Connection)) or not connection:
         raise WrongType(
             f"{keyword}= takes a connection or the name of one, not {connection!r}",
@@ -60,7 +60,7 @@ def check_connection(connection: Any, *, keyword: str) -> None:
 
 
 def check_source(connection: Any, *, keyword: str) -> None:
-    """Only what can be read on and on is a source."""
+    """Raise unless the connection is of a kind that can be read continuously."""
     check_connection(connection, keyword=keyword)
     kind = kind_of(connection)
     if kind is not None and kind in (*DATABASES, *REGISTRIES):
@@ -72,7 +72,7 @@ def check_source(connection: Any, *, keyword: str) -> None:
 
 
 def check_read_options(source: Source, *, keyword: str) -> None:
-    """They are of files, and of the format that the files have."""
+    """Raise for read options that do not match the format of the source's files."""
     connection = source.connection
     holds = getattr(connection, "format", None) if kind_of(connection) in FILES else kind_of(connection)
     for option, wanted in READ_FORMATS.items():
@@ -87,7 +87,7 @@ def check_read_options(source: Source, *, keyword: str) -> None:
 
 
 def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> None:
-    """A target names one place, of the sort that its system has; `declared` when its table is a class."""
+    """Raise unless a target names one place of the right sort; `declared` if its table is a class."""
     wanted = PLACE_OF.get(kind or "")
     if len(given) > 1:
         raise DeclarationError(f"a target has one place, not {' and '.join(given)}", keyword=_keyword(given[1]))
@@ -100,7 +100,7 @@ def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> 
             keyword="target",
         )
     if not given:
-        if wanted == KEY_PREFIX:  # the stream is in the connection, and any key will do
+        if wanted == KEY_PREFIX:  # the connection names the stream, and any partition key works
             return
         raise DeclarationError(
             f"a {kind} target needs its {wanted}" if wanted else "the target does not say where its rows go",

@@ -11,11 +11,11 @@ from ematix_flow.foundation.names import did_you_mean
 
 
 class DeclaredStream(Protocol):
-    """A decorated function, or whatever else knows a stream."""
+    """A decorated function, or another object with a stream declaration."""
 
     @property
     def spec(self) -> StreamSpec:
-        """The declaration."""
+        """Return the declaration."""
 
 
 _streams: dict[str, DeclaredStream] = {}
@@ -23,7 +23,7 @@ _places = Places()
 
 
 def register(stream: DeclaredStream) -> None:
-    """Remember a stream; the same name from another line is refused, unless its file was edited in between."""
+    """Register a stream; raise for a name declared at another line, unless its file was edited in between."""
     spec = stream.spec
     other = _places.take(spec.name, spec.where)
     if other is not None:
@@ -36,18 +36,18 @@ def register(stream: DeclaredStream) -> None:
 
 
 def streams() -> dict[str, DeclaredStream]:
-    """All streams by name, in order of declaration."""
+    """Return all streams by name, in order of declaration."""
     return dict(_streams)
 
 
 def find(name: str) -> StreamSpec | None:
-    """The stream of that name, or None."""
+    """Return the stream of that name, or None."""
     found = _streams.get(name)
     return found.spec if found is not None else None
 
 
 def get(name: str) -> StreamSpec:
-    """The stream of that name; an UnknownName (a KeyError) with the nearest one otherwise."""
+    """Return the stream of that name; raise an UnknownName (a KeyError) with the nearest name if there is none."""
     found = find(name)
     if found is None:
         raise UnknownName(f"no stream is called {name!r}", hint=did_you_mean(name, _streams))
@@ -55,6 +55,6 @@ def get(name: str) -> StreamSpec:
 
 
 def clear() -> None:
-    """Forget everything; for tests."""
+    """Remove all streams; for tests."""
     _streams.clear()
     _places.clear()

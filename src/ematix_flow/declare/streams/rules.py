@@ -1,4 +1,4 @@
-"""What the keywords of a stream ask of their values, and of each other."""
+"""Checks of the values of a stream's keywords, alone and in combination."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STREAM_TABLE = "source"
 
 
 def stream_name(name: Any) -> str:
-    """The stream's name, which is also that of its folder."""
+    """Return the stream's name, which is also the name of its folder; raise if it is missing or invalid."""
     if name is None:
         raise DeclarationError("the stream has no name", hint='add name="events_to_pg"', keyword="name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
@@ -51,7 +51,7 @@ def stream_name(name: Any) -> str:
 
 
 def choice(options: StreamOptions, keyword: str, valid: Sequence[str]) -> str | None:
-    """One of these texts, or nothing."""
+    """Return one of the valid texts, or None if the keyword is not set."""
     value = getattr(options, keyword)
     if value is not None and value not in valid:
         raise DeclarationError(
@@ -67,7 +67,7 @@ def whole(options: StreamOptions, keyword: str, *, least: int, most: int | None 
 def whole(
     options: StreamOptions, keyword: str, *, least: int, most: int | None = None, default: int | None = None
 ) -> int | None:
-    """A whole number within its bounds, or the default."""
+    """Return an integer within its bounds, or the default."""
     value = getattr(options, keyword)
     if value is None:
         return default
@@ -78,7 +78,7 @@ def whole(
 
 
 def truth(options: StreamOptions, keyword: str) -> bool:
-    """True or false; false where nothing was said."""
+    """Return a boolean; False if the keyword is not set."""
     value = getattr(options, keyword)
     if value is not None and not isinstance(value, bool):
         raise DeclarationError(f"{keyword} is True or False, not {value!r}", keyword=keyword)
@@ -86,7 +86,7 @@ def truth(options: StreamOptions, keyword: str) -> bool:
 
 
 def folder_of(checkpoint: Any) -> str | None:
-    """The folder of checkpoints as a text."""
+    """Return the checkpoint folder as text."""
     if checkpoint is None:
         return None
     said = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
@@ -96,7 +96,7 @@ def folder_of(checkpoint: Any) -> str | None:
 
 
 def trigger_of(said: Any) -> str | None:
-    """`once`, or an interval as Spark writes it.
+    """Return `once`, or an interval in Spark's notation.
 
     >>> trigger_of("5s"), trigger_of("available_now"), trigger_of("10 minutes")
     ('5 seconds', 'once', '10 minutes')
@@ -114,7 +114,7 @@ def trigger_of(said: Any) -> str | None:
 
 
 def start_of(said: Any, sources: Sequence[Source]) -> str:
-    """`earliest`, `latest`, or offsets as JSON; what the connections say where nothing was said."""
+    """Return `earliest`, `latest` or offsets as JSON; by default the setting of the connections."""
     if said is None:
         return _start_of_connections(sources)
     if isinstance(said, Mapping):
@@ -145,7 +145,7 @@ def _start_of_connections(sources: Sequence[Source]) -> str:
 
 
 def message_fields(said: Any) -> dict[str, str]:
-    """Columns of the messages with their types."""
+    """Return the columns of the messages with their types."""
     if said is None:
         return {}
     if not isinstance(said, Mapping) or not all(
@@ -158,7 +158,7 @@ def message_fields(said: Any) -> dict[str, str]:
 
 
 def check_dead_letters(store: str | None, topic: Any, sources: Sequence[Source]) -> None:
-    """A topic for bad rows is a topic of the stream's own broker."""
+    """Check the dead-letter store and topic; the topic must be at the source's own broker."""
     if store == "topic" and topic is None:
         raise DeclarationError('dlq_store="topic" needs dead_letter_topic=', keyword="dlq_store")
     kinds = {kind_of(source.connection) for source in sources}
@@ -191,7 +191,7 @@ def check_dead_letters(store: str | None, topic: Any, sources: Sequence[Source])
 
 
 def check_delivery(options: StreamOptions) -> None:
-    """A transaction holds what was read of one partition; a target that catches up gets its rows without partitions."""
+    """Refuse exactly-once with tolerated target failures: a retried batch is no longer partitioned as it was read."""
     if options.delivery == EXACTLY_ONCE and options.continue_on_target_failure:
         raise DeclarationError(
             'delivery="exactly_once" and continue_on_target_failure=True exclude each other: a target that failed would '
@@ -202,7 +202,7 @@ def check_delivery(options: StreamOptions) -> None:
 
 
 def check_transform(options: StreamOptions) -> None:
-    """SQL, and what can only be reached from it."""
+    """Check the SQL, and the keywords that only SQL can use."""
     sql = options.transform_sql
     if sql is not None and (not isinstance(sql, str) or not sql.strip()):
         raise DeclarationError("transform_sql is no statement", hint="SELECT … FROM source", keyword="transform_sql")
@@ -242,7 +242,7 @@ def check_processing(
     bad: BadRows,
     where: Location | None,
 ) -> None:
-    """Windows, joins and change data exclude each other and ask for other parts."""
+    """Check windows, joins and change data, which exclude each other and require other parts."""
     together = [name for name in ("window", "join", "cdc") if getattr(options, name) is not None]
     if len(together) > 1:
         raise DeclarationError(f"{together[0]}= excludes {together[1]}=", hint="keep one", keyword=together[1])
@@ -282,7 +282,7 @@ def _check_join(options: StreamOptions, sources: Sequence[Source]) -> None:
 
 
 def _check_union(options: StreamOptions, sources: Sequence[Source], targets: Sequence[StreamTarget]) -> None:
-    """Several sources without a join are one stream of all their rows."""
+    """Check several sources without a join, which form one stream of all their rows."""
     if options.cdc is not None:
         raise DeclarationError(
             f"cdc= takes one source, and there are {len(sources)}: which of two changes is later is known within one only",
@@ -355,7 +355,7 @@ def _check_state(options: StreamOptions, where: Location | None) -> None:
 
 
 def _check_unused(options: StreamOptions, where: Location | None) -> None:
-    """Allowed, since nothing goes wrong; said, since somebody expects something of it."""
+    """Warn about keywords without effect; they are allowed, but the user may expect one."""
     if options.window is not None or options.join is not None:
         return
     for keyword in ("watermark", "state_store"):
@@ -364,6 +364,6 @@ def _check_unused(options: StreamOptions, where: Location | None) -> None:
 
 
 def _warn(what: str, where: Location | None) -> None:
-    """A warning at the user's line."""
+    """Issue a warning at the user's line."""
     place = where or Location("<unknown>", 0)
     warnings.warn_explicit(what, UserWarning, place.file, place.line)

@@ -1,4 +1,4 @@
-"""A streaming pipeline as one frozen value; every door builds the same."""
+"""A streaming pipeline as one frozen value, the same from Python and from TOML."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class TableTarget:
     """A target with tables: a database, a lake or a folder of files."""
 
     name: str
-    """What tokens and messages call it: `schema.table` or the prefix; unique in its stream."""
+    """The name in commit tokens and messages: `schema.table` or the prefix; unique in its stream."""
     connection: Any
     load: LoadSpec | None
-    """The declared table; None where the first batch tells the columns."""
+    """The declared table; None if the first batch determines the columns."""
     schema: str = ""
     table: str = ""
     """A prefix `a/b/c` is the table `c` of `a/b`: the folder that a batch load would write to."""
@@ -57,27 +57,27 @@ StreamTarget = TableTarget | BrokerTarget
 
 @dataclass(frozen=True)
 class Restarts:
-    """What happens after an error that may pass."""
+    """The restart policy after a retryable error."""
 
     on_error: bool = False
     initial_backoff_ms: int = 1_000
     max_backoff_ms: int = 60_000
     most: int | None = None
-    """Restarts in a row before the stream gives up; None for any number."""
+    """The maximum number of consecutive restarts; None for any number."""
     reset_after_secs: float = 300.0
-    """A stream that worked this long begins to count its restarts anew."""
+    """The running time after which a stream counts its restarts from zero again."""
 
 
 @dataclass(frozen=True)
 class BadRows:
-    """What happens to a record that cannot be decoded, transformed or written."""
+    """The policy for records that cannot be decoded, transformed or written."""
 
     policy: str = FAIL
     store: str = "auto"
     topic: str | None = None
     most_attempts: int = 3
     max_fraction: float | None = None
-    """The stream stops when more than this part of a batch is bad."""
+    """The share of bad rows in a batch above which the stream stops."""
 
 
 @dataclass(frozen=True)
@@ -95,17 +95,17 @@ class StreamSpec:
     bad_rows: BadRows = field(default_factory=BadRows)
     delivery: str = "auto"
     payload: str | None = None
-    """How messages are written, where the connection does not say."""
+    """The message format, if the connection does not define it."""
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Columns of the messages with their types, where the first batch must not tell them."""
+    """The columns of the messages with their types, if they should not be inferred from the first batch."""
     start: str = "earliest"
     max_rows_per_batch: int | None = None
     idle_pause_ms: int = 300
-    """How long to wait when nothing came: what a message waits at most, against what a quiet stream costs."""
+    """The pause when no message came: the maximum delay of a message, against the cost of polling an idle stream."""
     trigger: str | None = None
-    """`once`, or an interval such as `5 seconds`; as soon as there is something otherwise."""
+    """`once`, or an interval such as `5 seconds`; by default a batch starts as soon as there is data."""
     checkpoint: str | None = None
-    """The folder of checkpoints; below the user's own folder otherwise."""
+    """The folder of checkpoints; by default below the user's own folder."""
     continue_on_target_failure: bool = False
     on_drift: str = "evolve"
     restarts: Restarts = field(default_factory=Restarts)
@@ -118,23 +118,23 @@ class StreamSpec:
     engine: EngineWish = field(default_factory=EngineWish)
     where: Location | None = field(default=None, compare=False)
     captured: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
-    """The keywords as they were said, from which the same stream is written as TOML."""
+    """The keywords as given, from which the same stream is rendered as TOML."""
 
     @property
     def processing(self) -> tuple[str, ...]:
-        """What is to be done with rows beyond SQL: `window`, `join` or `cdc`."""
+        """Return the processing of rows beyond SQL: `window`, `join` or `cdc`."""
         return tuple(name for name in ("window", "join", "cdc") if getattr(self, name) is not None)
 
     @property
     def is_union(self) -> bool:
-        """Whether several sources are one stream."""
+        """Return whether several sources form one stream."""
         return len(self.sources) > 1 and self.join is None
 
     @property
     def is_tolerant(self) -> bool:
-        """Whether a target that fails is left behind for a while."""
+        """Return whether a failing target is skipped and catches up later."""
         return self.continue_on_target_failure and len(self.targets) > 1
 
     def writer(self, target: StreamTarget, generation: str) -> str:
-        """Who writes, as commit tokens know it: a new checkpoint is a new writer."""
+        """Return the writer's name in commit tokens: a new checkpoint is a new writer."""
         return f"{self.name}@{generation}::{target.name}"

@@ -1,4 +1,4 @@
-"""Where the rows of a stream go: from what was said about targets to tables and brokers."""
+"""The targets of a stream: conversion of the target keywords to tables and brokers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 DEFAULT_CONNECTION = "default"
 SINGLE = ("table", "topic", "queue", "partition_key_prefix", "prefix", "message_key_column", "partition_by",
           "primary_key")  # fmt: skip
-"""What `target_<name>=` says about the one target of `target=`."""
+"""The names of `target_<name>=` for the one target of `target=`."""
 _LOADING = ("keys", "update_columns", "compare_columns")
 _LISTS = (*_LOADING, "partition_by", "primary_key")
 _WRITING = ("parquet_compression", "csv_delimiter", "csv_header", "csv_quote", "csv_escape", "csv_null_value")
@@ -40,7 +40,7 @@ _READING = ("csv_read_options", "json_read_options")
 
 
 def said_targets(options: StreamOptions) -> tuple[Target, ...]:
-    """The targets as they were said, each with its connection, whichever keywords were used."""
+    """Return the declared targets, each with its connection, from whichever keywords were used."""
     if (options.target is None) == (options.targets is None):
         raise DeclarationError("give exactly one of target= and targets=", keyword="targets")
     if options.targets is None:
@@ -63,7 +63,7 @@ def said_targets(options: StreamOptions) -> tuple[Target, ...]:
 
 
 def stream_targets(said: Sequence[Target], options: StreamOptions, where: Location | None) -> tuple[StreamTarget, ...]:
-    """Tables and brokers, each under a name of its own."""
+    """Return tables and brokers, each with a unique name."""
     found: list[StreamTarget] = []
     for number, item in enumerate(said):
         with numbered(number):
@@ -77,7 +77,7 @@ def stream_targets(said: Sequence[Target], options: StreamOptions, where: Locati
 
 @contextmanager
 def numbered(number: int) -> Iterator[None]:
-    """An error inside knows which member of a list it is about."""
+    """Add the index in a list to the facts of an error inside the block."""
     try:
         yield
     except DeclarationError as error:
@@ -126,7 +126,7 @@ def _is_table(item: Any) -> bool:
 
 
 def _completed(said: Target, options: StreamOptions) -> Target:
-    """With its connection, its table as a class or a pair, and lists as tuples."""
+    """Return the target with its connection, its table as a class or a pair, and lists as tuples."""
     if said.handle_deletes is not None:
         raise DeclarationError(
             "handle_deletes needs the full source, which a stream never has",
@@ -216,7 +216,7 @@ def _place_of(said: Target, load: LoadSpec | None) -> tuple[str, str]:
     if load is not None:
         return load.table.schema, load.table.name
     if said.prefix is None:
-        pair: Any = said.table  # since _completed
+        pair: Any = said.table  # normalized by `_completed`
         return pair[0], pair[1]
     parts = str(said.prefix).strip("/").split("/")
     if not all(part.strip() and part not in (".", "..") for part in parts):
@@ -240,7 +240,7 @@ def _mode(said: Target, options: StreamOptions) -> str:
 
 
 def _load(said: Target, options: StreamOptions, where: Location | None) -> LoadSpec:
-    """The same load that a batch pipeline would declare."""
+    """Return the load that a batch pipeline would declare."""
     if said.primary_key is not None:
         raise DeclarationError(
             "primary_key is for tables that are not declared; this one has its pk()", keyword="target_primary_key"
@@ -257,7 +257,7 @@ def _load(said: Target, options: StreamOptions, where: Location | None) -> LoadS
 
 
 def _loading(said: Target, options: StreamOptions) -> dict[str, Any]:
-    """What a table that is not declared is told about its keys and columns."""
+    """Return the load options of an undeclared table: its keys and columns."""
     mode = _mode(said, options)
     found: dict[str, Any] = {}
     for name in _LOADING:
@@ -300,7 +300,7 @@ def _check_options(said: Target) -> None:
 
 
 def _free_name(made: StreamTarget, others: Sequence[StreamTarget]) -> str:
-    """Its own; where an earlier target has it, the connection's name before it."""
+    """Return the target's name, prefixed by the connection's name if an earlier target has the same."""
     taken = {other.name for other in others}
     if made.name not in taken:
         return made.name

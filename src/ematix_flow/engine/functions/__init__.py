@@ -1,1 +1,1 @@
-"""The user's functions inside Spark SQL: found in the text, typed, registered, and aggregated part by part."""
+"""User functions in Spark SQL: found in the statement, type-checked, registered, and partially aggregated."""

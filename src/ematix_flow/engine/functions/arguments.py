@@ -1,4 +1,4 @@
-"""The types at the place of a call: asked of Spark's own analysis, and compared with what the function declares."""
+"""Argument types at a call, taken from Spark's analysis, and their comparison with the function's declaration."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ _FIELD = "a"
 
 
 def types_at(spark: SparkSession, calls: Calls, call: Call, write: Write) -> list[str] | None:
-    """The types of a call's arguments where it stands; None when Spark does not tell.
+    """Return the types of a call's arguments at its position; None when Spark does not report them.
 
-    The call is replaced by one that cannot be right whatever its arguments are: what Spark then says holds their types,
-    in every place where a call can stand, and nothing is run.
+    The call is replaced by one that is invalid for all argument types: Spark's analysis error then contains the types,
+    for every position where a call can occur, and nothing is executed.
     """
 
     def probing(one: Call, args: list[str], tail: str) -> str:
@@ -38,11 +38,11 @@ def types_at(spark: SparkSession, calls: Calls, call: Call, write: Write) -> lis
 
 
 def told_types(spark: SparkSession, text: str, count: int) -> list[str] | None:
-    """The types of the fields of the structure in a statement that cannot be right because of it."""
+    """Return the field types of the struct that makes a statement invalid, from Spark's error; None without it."""
     from pyspark.errors import AnalysisException
 
     try:
-        spark.sql(text).schema  # noqa: B018  a session elsewhere looks only when it is asked
+        spark.sql(text).schema  # noqa: B018  a Spark Connect session analyses only on this access
     except AnalysisException as exc:
         return _fields((exc.getMessageParameters() or {}).get("inputType", ""), count)
     return None
@@ -50,23 +50,23 @@ def told_types(spark: SparkSession, text: str, count: int) -> list[str] | None:
 
 @dataclass(frozen=True)
 class Analysed:
-    """Spark's opinion of queries that name tables and functions in the user's words."""
+    """Spark's analysis of queries that contain the user's names of tables and functions."""
 
     spark: SparkSession
     place: Callable[[str], str]
-    """Gives a query the names that the session knows."""
+    """Replaces the names in a query by those of the session."""
 
     def types(self, query: str, count: int) -> list[str] | None:
-        """The types of the fields of the structure that is wrong in a query."""
+        """Return the field types of the struct that makes a query invalid; None when Spark does not report them."""
         return told_types(self.spark, self.place(query), count)
 
     def check(self, query: str) -> None:
-        """Raise what is wrong with a query."""
-        self.spark.sql(self.place(query)).schema  # noqa: B018  a session elsewhere looks only when it is asked
+        """Raise Spark's analysis error if a query is invalid."""
+        self.spark.sql(self.place(query)).schema  # noqa: B018  a Spark Connect session analyses only on this access
 
 
 def _fields(said: str, count: int) -> list[str] | None:
-    """The types of a structure's fields, from the words of a message."""
+    """Return the types of a struct's fields from its text in an error message."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import DataType, StructType
 
@@ -74,7 +74,7 @@ def _fields(said: str, count: int) -> list[str] | None:
         return None
     try:
         found = DataType.fromDDL(said.strip('"'))
-    except PySparkException:  # a type that has no word in a schema
+    except PySparkException:  # a type that DDL cannot express
         return None
     if not isinstance(found, StructType) or len(found.fields) != count:
         return None
@@ -82,7 +82,7 @@ def _fields(said: str, count: int) -> list[str] | None:
 
 
 def packed(args: list[str]) -> str:
-    """Arguments as one value, which is never NULL."""
+    """Return an SQL struct of the arguments, which is never NULL."""
     return f"named_struct({', '.join(f'{_q(place)}, {arg}' for place, arg in enumerate(args))})"
 
 
@@ -91,7 +91,7 @@ def _q(place: int) -> str:
 
 
 def require(calls: Calls, call: Call, types: list[str]) -> None:
-    """Refuse arguments that would have to be bent."""
+    """Raise PlanError for arguments that would need a lossy conversion."""
     for place, (span, given, wanted) in enumerate(zip(call.args, types, call.handle.args, strict=True)):
         text = " ".join(calls.tokens.slice(span).split())
         if not accepts(wanted, given, text):
@@ -104,14 +104,14 @@ def require(calls: Calls, call: Call, types: list[str]) -> None:
 
 
 def accepts(wanted: str, given: str, text: str = "") -> bool:
-    """Whether every value of a Spark type is one of the declared type, as far as the type can tell.
+    """Return whether every value of a Spark type is one of the declared type, as far as the types show.
 
-    Whole numbers go into wider ones and into floats, decimals into floats; a literal fits where its value does.
+    Integers fit into wider integers and into floats, decimals into floats; an integer literal fits if its value does.
 
     >>> accepts("Float64", "bigint"), accepts("Int32", "bigint"), accepts("Int8", "int", "100"), accepts("Utf8", "int")
     (True, False, True, False)
     """
-    given = given.split(" ")[0]  # a collation
+    given = given.split(" ")[0]  # drop a collation
     if given == "void":
         return True
     if wanted in _EXACT:
@@ -139,7 +139,7 @@ def _high(wanted: str) -> int:
 
 
 def cast(call: Call, args: list[str], given: list[str] | None) -> list[str]:
-    """The arguments in the types that carry the declared ones; those that have them already stay as they are."""
+    """Return the arguments cast to the Spark types that carry the declared ones; without a cast where they match."""
     wanted = [SPARK_TYPES[name] for name in call.handle.args]
     there = [kind.upper() for kind in given] if given is not None else [""] * len(args)
     return [

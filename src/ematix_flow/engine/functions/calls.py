@@ -1,4 +1,4 @@
-"""Calls of the user's functions in a statement: where they are, whether they fit, and what is written instead."""
+"""Calls of user functions in a statement: their positions, their validation, and their replacement."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARK = "flow_udf_"
 
 @dataclass(frozen=True)
 class Call:
-    """One call: its tokens, those of its arguments, and what follows it: FILTER (…) and OVER (…)."""
+    """One call: its tokens, its arguments' tokens, and its tail, which is FILTER (…) and OVER (…)."""
 
     handle: Handle
     span: Span
@@ -26,21 +26,21 @@ class Call:
 
     @property
     def is_aggregate(self) -> bool:
-        """Whether it gives one value for many rows."""
+        """Return whether the call returns one value for many rows."""
         return isinstance(self.handle, PythonAggregateUdfHandle)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing decides which rows it takes."""
+        """Return whether the call has no DISTINCT, FILTER or OVER, so that it takes all rows."""
         return not self.distinct and self.tail[0] == self.tail[1]
 
 
 Write = Callable[[Call, list[str], str], str]
-"""Writes a call, from the texts of its arguments and of what follows it."""
+"""Returns the text of a call, from the texts of its arguments and of its tail."""
 
 
 class Calls:
-    """A statement with the calls in it."""
+    """A statement and the calls in it."""
 
     def __init__(self, text: str, by_name: Mapping[str, Handle]) -> None:
         self.tokens = Tokens(text)
@@ -48,7 +48,7 @@ class Calls:
 
     @cached_property
     def found(self) -> dict[int, Call]:
-        """Every call by its first token; wrong ones are refused."""
+        """Return every call by the number of its first token; raise SqlError for an invalid one."""
         return {call.span[0]: call for call in self._look()}
 
     def _look(self) -> Iterator[Call]:
@@ -116,7 +116,7 @@ class Calls:
         return said if len(said) <= 60 else said[:59] + "…"
 
     def written(self, write: Write, span: Span | None = None) -> str:
-        """The text with every call written anew, from the inside out."""
+        """Return the text with every call replaced by the result of `write`, nested calls first."""
         tokens = self.tokens
         low, high = span if span is not None else (0, len(tokens))
         if low >= high:
@@ -137,7 +137,7 @@ class Calls:
 
 
 def marked(text: str, dialect: str, functions: Functions) -> tuple[str, dict[str, Handle]]:
-    """The text of a dialect with names for the functions that no translation takes for its own, and these names."""
+    """Return the text with the functions renamed so that no translation treats them as its own, and the new names."""
     tokens, known = Tokens(text, READ_AS[dialect]), functions.by_name
     for number in reversed(range(len(tokens))):
         handle = known.get(tokens.word(number)) if tokens.kind(number + 1) == "L_PAREN" else None

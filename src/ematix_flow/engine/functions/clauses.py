@@ -1,4 +1,4 @@
-"""One SELECT taken apart into its clauses, as spans of tokens."""
+"""One SELECT split into its clauses, as spans of tokens."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SETS = ("UNION", "EXCEPT", "INTERSECT")
 
 @dataclass(frozen=True)
 class Item:
-    """One column of the result: the expression, and the name it is given."""
+    """One column of the result: its expression and its alias."""
 
     span: Span
     alias: str | None
@@ -23,30 +23,30 @@ class Item:
 
 @dataclass(frozen=True)
 class Clauses:
-    """A statement that is one SELECT; a clause that is not there is empty."""
+    """The clauses of a statement that is one SELECT; the span of an absent clause is empty."""
 
     tokens: Tokens
     tree: Any
     select: int
-    """The token SELECT; a WITH stands before it."""
+    """The number of the token SELECT, which a WITH clause may precede."""
     items: tuple[Item, ...]
     source: Span
-    """From FROM on, without WHERE and what follows."""
+    """FROM with its tables and joins, without WHERE and the clauses after it."""
     where: Span
-    """The condition."""
+    """The condition of WHERE."""
     group: Span
-    """The keys."""
+    """The keys of GROUP BY."""
     rest: Span
-    """HAVING and everything behind it."""
+    """HAVING and everything after it."""
 
     @property
     def has_with(self) -> bool:
-        """Whether a WITH stands before it."""
+        """Return whether a WITH clause precedes SELECT."""
         return self.select > 0
 
 
 def clauses_of(tokens: Tokens, tree: Any) -> Clauses | None:
-    """The clauses; None for anything but one plain SELECT."""
+    """Return the clauses; None for anything but one plain SELECT."""
     from sqlglot import exp
 
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") or tree.args.get("hint"):
@@ -77,7 +77,7 @@ def clauses_of(tokens: Tokens, tree: Any) -> Clauses | None:
 
 
 def _is_from(tokens: Tokens, number: int) -> bool:
-    """FROM, and not that of IS DISTINCT FROM."""
+    """Return whether a token is FROM, but not that of IS DISTINCT FROM."""
     return tokens.kind(number) == "FROM" and tokens.kind(number - 1) != "DISTINCT"
 
 

@@ -1,4 +1,4 @@
-"""Aggregates part by part: a statement becomes one over rows, whose partitions tell states, and one that merges these."""
+"""Partial aggregation: a statement becomes one over rows, whose tasks emit states, and one that merges the states."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.families.arrow_functions import SPARK_TYPES
 from ematix_flow.families.lake.session import quote
 
 PREFIX, MERGING = "flow_", "_merge"
-"""How the functions of a statement are called in a session, and those of them that merge states."""
+"""The prefix of function names in a session, and the suffix of those that merge states."""
 _KEY, _ARGUMENT, _STATE = "flow_k", "flow_a", "flow_s"
 _ENDS = ("", "L_PAREN", "R_PAREN", "COMMA", "ALIAS", "HAVING", "ORDER_BY", "AND", "OR", "DESC", "ASC")
 _PLAIN = (
@@ -32,7 +32,7 @@ _ATOMIC = (
 
 @dataclass(frozen=True)
 class PartialPlan:
-    """The two statements: `inner` gives keys and arguments row by row, `outer` is read from the states' view."""
+    """The two statements: `inner` returns keys and arguments per row, `outer` reads the view of the states."""
 
     inner: str
     keys: int
@@ -41,11 +41,11 @@ class PartialPlan:
     after: str
 
     def outer(self, view: str) -> str:
-        """The statement over the states."""
+        """Return the statement over the states."""
         return f"{self.before} FROM {quote(view)} {self.after}".rstrip()
 
     def task(self) -> PartialTask:
-        """What makes states of rows."""
+        """Return the task that turns rows into states."""
         made, place = [], self.keys
         for handle in self.calls:
             made.append(PartialCall(handle, tuple(range(place, place + len(handle.args)))))
@@ -53,7 +53,7 @@ class PartialPlan:
         return PartialTask(self.keys, tuple(made), tuple(self._names()))
 
     def schema(self, key_types: list[str]) -> str:
-        """What the task gives."""
+        """Return the schema of the task's output as DDL."""
         types = [*key_types, *(SPARK_TYPES[name] for handle in self.calls for name in handle.state)]
         return ", ".join(f"{name} {kind}" for name, kind in zip(self._names(), types, strict=True))
 
@@ -64,15 +64,15 @@ class PartialPlan:
 
 
 def is_atomic(kind: str) -> bool:
-    """Whether values of this Spark type can be the key of a group in Python as well."""
+    """Return whether values of this Spark type can also be group keys in Python."""
     return kind.split("(")[0] in _ATOMIC
 
 
 def partial_plan(calls: Calls, tree: Any, *, write: Write, merging: dict[Any, str],
                  columns: Container[str] | None) -> PartialPlan | None:  # fmt: skip
-    """The plan; None for every statement of which it is not certain that it means the same in two steps.
+    """Return the plan; None for every statement whose result might differ when it is evaluated in two steps.
 
-    `columns` are the names that FROM gives, where they are known: a key of another name is an alias.
+    `columns` are the names that FROM provides, where they are known: a key with another name is an alias.
     """
     clauses = clauses_of(calls.tokens, tree)
     aggregates = [call for call in calls.found.values() if call.is_aggregate]
@@ -103,7 +103,7 @@ def _is_simple(clauses: Clauses, calls: Calls, aggregates: list[Call]) -> bool:
 
 
 def _keys(clauses: Clauses, columns: Container[str] | None) -> list[Span] | None:
-    """The expressions that GROUP BY means: a number is a column of the result, a name may be one."""
+    """Return the expressions of GROUP BY: a number refers to a result column, a name may do so; None if unclear."""
     tokens, found = clauses.tokens, []
     aliases = {item.alias.lower(): item.span for item in clauses.items if item.alias}
     for low, high in tokens.parts(clauses.group):
@@ -123,7 +123,7 @@ def _keys(clauses: Clauses, columns: Container[str] | None) -> list[Span] | None
 
 
 class _Rewriting:
-    """Writes both statements."""
+    """The rewriting of one statement into the two of its plan."""
 
     def __init__(self, calls: Calls, clauses: Clauses, keys: list[Span], aggregates: list[Call], write: Write,
                  merging: dict[Any, str]) -> None:  # fmt: skip
@@ -135,7 +135,7 @@ class _Rewriting:
             self._number[call.span[0]] = self._place(call)
 
     def _place(self, call: Call) -> int:
-        """Calls that say the same share their states."""
+        """Return the number of a call's states, which textually equal calls share."""
         for number, other in enumerate(self._distinct):
             if self._calls.tokens.same(call.span, other.span):
                 return number
@@ -175,7 +175,7 @@ class _Rewriting:
         return f"SELECT {', '.join(made)}"
 
     def _over_states(self, span: Span) -> str:
-        """An expression over keys and arguments as one over keys and states."""
+        """Return an expression over keys and arguments rewritten as one over keys and states."""
         tokens, made = self._calls.tokens, []
         number, high = span
         while number < high:
@@ -189,7 +189,7 @@ class _Rewriting:
             elif call.is_aggregate:
                 made.append(self._merged(call))
                 number = call.span[1]
-            else:  # a function of results: its arguments are expressions over states, too
+            else:  # a scalar function: its arguments are expressions over states, too
                 made.append(self._write(call, [self._over_states(part) for part in call.args], ""))
                 number = call.span[1]
         return " ".join(made)
@@ -202,7 +202,7 @@ class _Rewriting:
         return f"{self._merging[handle]}(collect_list(named_struct({fields})))"
 
     def _key_at(self, number: int, high: int) -> int | None:
-        """The key that is said from this token on; the longest of them."""
+        """Return the index of the longest key whose text begins at this token, None when there is none."""
         tokens = self._calls.tokens
         order = sorted(range(len(self._keys)), key=lambda place: self._keys[place][0] - self._keys[place][1])
         for place in order:
@@ -220,7 +220,7 @@ class _Rewriting:
         return (left in _ENDS or tokens.kind(low - 1) == "SELECT") and right in _ENDS
 
     def _is_unit(self, span: Span) -> bool:
-        """A name, or the call of a function: no operator can take it apart."""
+        """Return whether the tokens are a name or a function call, which no operator can split."""
         tokens, (low, top) = self._calls.tokens, span
         names = all(tokens.kind(number) == "DOT" or tokens.is_name(number) for number in range(low, top))
         called = tokens.kind(low + 1) == "L_PAREN" and tokens.closing.get(low + 1) == top - 1
@@ -228,7 +228,7 @@ class _Rewriting:
 
 
 def _means_one_thing(statement: str) -> bool:
-    """Whether nothing in the statement over the states looks at rows by itself; then each part of it is about groups."""
+    """Return whether the statement over the states refers only to groups, and to no single rows."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError
@@ -247,12 +247,12 @@ def _means_one_thing(statement: str) -> bool:
 
 
 def _is_ours(node: Any) -> bool:
-    """A function of the user's; what it is given is looked at by itself."""
+    """Return whether a node calls a user function; its arguments are inspected separately."""
     from sqlglot import exp
 
     return isinstance(node, exp.Anonymous) and str(node.this).lower().startswith(PREFIX)
 
 
 def _is_merged(node: Any) -> bool:
-    """A call that merges states."""
+    """Return whether a node calls a function that merges states."""
     return _is_ours(node) and str(node.this).lower().endswith(MERGING)

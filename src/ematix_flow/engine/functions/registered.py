@@ -1,4 +1,4 @@
-"""The user's functions in a Spark session, under names that nothing else in it has."""
+"""Registration of user functions in a Spark session, under unique names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _BUILT_IN = "org.apache.spark.sql.catalyst.expressions."
 
 
 class Registered:
-    """The functions of one statement; a session that a stream cloned is told of them when it is seen."""
+    """The functions of one statement; they are registered again in a session that a stream cloned."""
 
     def __init__(self, functions: Functions) -> None:
         self.functions = functions
@@ -29,23 +29,23 @@ class Registered:
         self._seen: SparkSession | None = None
 
     def name(self, handle: Handle) -> str:
-        """A row's value; for an aggregate, the result from the list of a group's rows."""
+        """Return the name of the function that returns a row's value, or an aggregate's result from a list of rows."""
         return f"{PREFIX}{handle.name.lower()}_{self._token}"
 
     def trying(self, handle: Handle) -> str:
-        """A row's value or what is wrong, as a structure."""
+        """Return the name of the function that returns a row's value or its error, as a struct."""
         return f"{self.name(handle)}_try"
 
     def merging(self, handle: Handle) -> str:
-        """The result from the list of a group's states."""
+        """Return the name of the function that returns a result from the list of a group's states."""
         return f"{self.name(handle)}{MERGING}"
 
     def is_ours(self, column: str) -> bool:
-        """Whether a column is named after a call of one of these."""
+        """Return whether a column is named after a call of one of these functions."""
         return self._token in column
 
     def ensure(self, spark: SparkSession) -> None:
-        """Make the session know them."""
+        """Register the functions in the session unless it already has them."""
         handles, self._seen = self.functions.handles, spark
         if not handles or spark.catalog.functionExists(self.name(handles[-1])):
             return
@@ -68,7 +68,7 @@ class Registered:
             _add(spark, self.name(handle), tasks.scalar_task(handle), returns)
 
     def forget(self) -> None:
-        """Take them out of the session again that was last told of them."""
+        """Drop the functions from the session in which they were registered last."""
         if self._seen is None:
             return
         for handle in self.functions.handles:
@@ -77,13 +77,13 @@ class Registered:
 
 
 def _add(spark: SparkSession, name: str, function: Any, returns: str) -> None:
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its hints do not know it
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing in pyspark's type hints
 
     spark.udf.register(name, arrow_udf(function, returns))
 
 
 def _refuse_built_in(spark: SparkSession, handle: Handle) -> None:
-    """A function of that name would be hidden, and nobody could tell from the statement which one is meant."""
+    """Raise PlanError for the name of a Spark function: the statement would not show which of the two is meant."""
     if not spark.catalog.functionExists(handle.name):
         return
     if spark.catalog.getFunction(handle.name).className.startswith(_BUILT_IN):
@@ -93,7 +93,7 @@ def _refuse_built_in(spark: SparkSession, handle: Handle) -> None:
 
 
 def _by_value(handle: Handle) -> None:
-    """Tasks need not be able to import the user's module: what the function uses of it travels along."""
+    """Pickle the user's own module by value, because Spark's tasks may be unable to import it."""
     from pyspark import cloudpickle
 
     decorated = handle.function if isinstance(handle, PythonScalarUdfHandle) else handle.accumulator

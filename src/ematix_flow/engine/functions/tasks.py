@@ -1,4 +1,4 @@
-"""What Python workers run: the user's functions over Arrow arrays, with errors that reach the driver in words."""
+"""Code that runs in Python workers: user functions over Arrow arrays, with errors that the driver can report."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 MOST_GROUPS = 100_000
-"""Groups of which one task keeps accumulators; then their states are handed on, and it begins anew."""
+"""The number of groups in one task after which it emits their states and starts again with empty accumulators."""
 
 
 def scalar_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
-    """The function of a row: arrays in, an array out."""
+    """Return a scalar function as a task: arrays in, an array out."""
 
     def work(arrays: Sequence[pa.Array]) -> pa.Array:
         return arrow.carried(arrow.call(handle, arrays), handle.returns)
@@ -29,7 +29,7 @@ def scalar_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
 
 
 def trying_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
-    """The same with a structure for each row: the value, or why there is none."""
+    """Return a scalar function as a task whose output is a struct per row: the value, or the reason for its absence."""
     import pyarrow as pa
 
     def pieces(arrays: Sequence[pa.Array]) -> list[tuple[pa.Array, list[str | None]]]:
@@ -53,7 +53,7 @@ def trying_task(handle: PythonScalarUdfHandle) -> Callable[..., Any]:
 
 
 def finishing_task(handle: PythonAggregateUdfHandle, *, merges: bool) -> Callable[..., Any]:
-    """The result of each group from all its rows, or from the states of its parts."""
+    """Return a task that computes the result of each group from all its rows, or from its partial states (`merges`)."""
 
     def result(values: Any, low: int, high: int) -> pa.Array:
         accumulator = arrow.begun(handle)
@@ -75,7 +75,7 @@ def finishing_task(handle: PythonAggregateUdfHandle, *, merges: bool) -> Callabl
 
 @dataclass(frozen=True)
 class PartialCall:
-    """An aggregate in the rows of a partial task: its arguments, and where they stand."""
+    """An aggregate call in a partial task, with the column numbers of its arguments."""
 
     handle: PythonAggregateUdfHandle
     columns: tuple[int, ...]
@@ -83,7 +83,7 @@ class PartialCall:
 
 @dataclass(frozen=True)
 class PartialTask:
-    """Rows of one partition in, one row per group out: the group's keys and the states of its accumulators."""
+    """A task that turns the rows of one partition into one row per group: its keys and its accumulators' states."""
 
     keys: int
     calls: tuple[PartialCall, ...]
@@ -106,7 +106,7 @@ class PartialTask:
 
 @dataclass
 class _Groups:
-    """The accumulators of the groups that a task has seen."""
+    """The accumulators of the groups that a task has read."""
 
     task: PartialTask
     types: list[Any] = field(default_factory=list)
@@ -116,7 +116,7 @@ class _Groups:
         return len(self.known)
 
     def take(self, batch: Any) -> None:
-        """Give every row to the accumulators of its group."""
+        """Add every row to the accumulators of its group."""
         if not batch.num_rows:
             return
         self.types = [batch.column(place).type for place in range(self.task.keys)]
@@ -129,7 +129,7 @@ class _Groups:
                 arrow.update(call.handle, accumulator, given)
 
     def _grouped(self, batch: Any) -> Iterator[tuple[tuple[Any, ...], Any]]:
-        """Keys, with the places of their rows; None for all of them."""
+        """Yield each key with the indexes of its rows; None stands for all rows."""
         import pyarrow as pa
 
         count = self.task.keys
@@ -146,7 +146,7 @@ class _Groups:
             yield key, rows[place].values
 
     def told(self) -> Any:
-        """Keys and states of all groups."""
+        """Return the keys and states of all groups as one record batch."""
         import pyarrow as pa
 
         columns = [
@@ -160,7 +160,7 @@ class _Groups:
 
 
 def _as_numbers(column: Any) -> Any:
-    """Dates and instants as whole numbers: not all of them have a word in Python."""
+    """Return dates and timestamps as integers: Python cannot represent all of them."""
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type):

@@ -1,4 +1,4 @@
-"""SQL as tokens with their places in the text, so that parts of it can be replaced and the rest stays as it was written."""
+"""SQL as tokens with their positions, so that parts of a text can be replaced and the rest stays unchanged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from ematix_flow.foundation.errors import SqlError
 
 Span = tuple[int, int]
-"""Tokens from the first number to before the second."""
+"""A half-open range of token numbers."""
 
 _OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE")
 _CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE")
 
 
 class Tokens:
-    """One statement, taken apart."""
+    """The tokens of one statement."""
 
     def __init__(self, text: str, dialect: str = "spark") -> None:
         import sqlglot
@@ -36,33 +36,33 @@ class Tokens:
         return len(self._tokens)
 
     def kind(self, number: int) -> str:
-        """What a token is, in sqlglot's words; empty outside of the text."""
+        """Return sqlglot's name of a token's type; empty outside of the text."""
         return str(self._tokens[number].token_type.name) if 0 <= number < len(self._tokens) else ""
 
     def word(self, number: int) -> str:
-        """A token in small letters, without quotes; empty outside of the text."""
+        """Return a token in lower case, without quotes; empty outside of the text."""
         return str(self._tokens[number].text).lower() if 0 <= number < len(self._tokens) else ""
 
     def is_name(self, number: int) -> bool:
-        """Whether a token may be a name: neither a text nor a number."""
+        """Return whether a token may be a name: neither a string nor a number."""
         return self.kind(number) not in ("", "STRING", "RAW_STRING", "NUMBER") and self.word(number).isidentifier()
 
     def start(self, number: int) -> int:
-        """Where a token begins."""
+        """Return the position of a token's first character."""
         return int(self._tokens[number].start)
 
     def end(self, number: int) -> int:
-        """Where the text behind a token begins."""
+        """Return the position after a token's last character."""
         return int(self._tokens[number].end) + 1
 
     def slice(self, span: Span) -> str:
-        """The text of these tokens as it was written."""
+        """Return the original text of these tokens."""
         low, high = span
         return self.text[self.start(low) : self.end(high - 1)] if high > low else ""
 
     @cached_property
     def closing(self) -> dict[int, int]:
-        """The closing bracket of every opening one."""
+        """Return the number of the closing bracket by that of its opening one."""
         found: dict[int, int] = {}
         open_now: list[int] = []
         for number in range(len(self._tokens)):
@@ -73,14 +73,14 @@ class Tokens:
         return found
 
     def flat(self, span: Span) -> Iterator[int]:
-        """The tokens that stand in no brackets; a bracket itself is one of them, what is inside is passed over."""
+        """Yield the tokens outside of brackets, including the opening brackets themselves."""
         number, high = span
         while number < high:
             yield number
             number = self.closing.get(number, number) + 1
 
     def parts(self, span: Span) -> list[Span]:
-        """The pieces between the commas."""
+        """Return the spans between the top-level commas."""
         low, high = span
         if low >= high:
             return []
@@ -88,7 +88,7 @@ class Tokens:
         return list(zip([low, *(border + 1 for border in borders)], [*borders, high], strict=True))
 
     def same(self, one: Span, other: Span) -> bool:
-        """Whether two spans say the same, whatever their spaces and capitals."""
+        """Return whether two spans have equal tokens, apart from white space and the case of names."""
         return one[1] - one[0] == other[1] - other[0] and all(
             self._sense(a) == self._sense(b) for a, b in zip(range(*one), range(*other), strict=True)
         )
@@ -101,5 +101,5 @@ class Tokens:
 
 
 def joined(parts: Sequence[str]) -> str:
-    """A list of SQL expressions."""
+    """Return the SQL expressions separated by commas."""
     return ", ".join(parts)

@@ -1,1 +1,1 @@
-"""Streams: one Structured Streaming query each, every micro-batch through the same write path as a batch load."""
+"""Streams: one Structured Streaming query each, whose micro-batches are written through the batch write path."""

@@ -1,4 +1,4 @@
-"""Micro-batches that a target could not take while others went on: kept on disk, and given to it in order later."""
+"""Micro-batches that a target missed while others went on: stored on disk, and published to it in order later."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Backlog:
-    """Below the stream's folder: behind/<target>/<batch>."""
+    """The missed micro-batches below the stream's folder, in behind/<target>/<batch>."""
 
     root: LakePath
     _known: dict[str, list[int]] = field(default_factory=dict, init=False, compare=False)
-    """What waits, by target, as far as it was asked for: no other process writes here, and a bucket is slow to list."""
+    """A cache of the micro-batch numbers by target: no other process writes here, and a bucket is slow to list."""
 
     def _folder(self, target: TargetWriter) -> LakePath:
         return self.root / safe_name(target.name)
 
     def waiting(self, target: TargetWriter) -> list[int]:
-        """The micro-batches that the target missed, the oldest first."""
+        """Return the micro-batches that the target missed, the oldest first."""
         if target.name not in self._known:
             self._known[target.name] = _numbers(self._folder(target))
         return list(self._known[target.name])
 
     def read(self, target: TargetWriter, number: int) -> DataFrame:
-        """The rows of a micro-batch that was missed."""
+        """Return the rows of a missed micro-batch."""
         return active().read.parquet(uri(self._folder(target) / str(number)))
 
     def done(self, target: TargetWriter, number: int) -> None:
-        """The target has it now."""
+        """Delete a micro-batch that the target has now."""
         remove(self._folder(target) / str(number))
         self._known.pop(target.name, None)
 
     def add(self, target: TargetWriter, number: int, rows: DataFrame, error: FlowError) -> None:
-        """Keep a micro-batch for a target that failed; the stream goes on without it."""
+        """Store a micro-batch for a target that failed; the stream goes on without it."""
         folder = self._folder(target)
         self._known.pop(target.name, None)
         make_folder(folder)
@@ -60,7 +60,7 @@ class Backlog:
         rename(part, kept)
 
     def adopt(self, targets: Sequence[str]) -> None:
-        """Give folders that an earlier version named the names they have now."""
+        """Rename folders that an earlier version named."""
         self._known.clear()
         for target, former in former_names(targets).items():
             folder = self.root / safe_name(target)
@@ -71,7 +71,7 @@ class Backlog:
                 remove(self.root / former)
 
     def counted(self, targets: Sequence[str]) -> dict[str, int]:
-        """How many micro-batches wait for whom; a folder of nobody known is called by its own name."""
+        """Return how many micro-batches each target missed; a folder of no known target appears under its own name."""
         if not self.root.is_dir():
             return {}
         owners = {former: target for target, former in former_names(targets).items()}
@@ -81,7 +81,7 @@ class Backlog:
 
 
 def former_names(targets: Sequence[str]) -> Mapping[str, str]:
-    """The folders that targets had, where it was another one and can only be theirs.
+    """Return the earlier version's folder names by target, where they differ from today's and are unambiguous.
 
     >>> dict(former_names(["raw/orders", "main.orders"])), dict(former_names(["a/b", "a_b"]))
     ({'raw/orders': 'raw_orders'}, {})

@@ -40,7 +40,7 @@ _HEADERS = (
 
 @dataclass
 class BrokerTargetWriter:
-    """Sends; with `exactly_once` in one transaction per input partition, offsets included."""
+    """A writer to a broker; with `exactly_once` in one transaction per input partition, offsets included."""
 
     spec: StreamSpec
     target: BrokerTarget
@@ -62,7 +62,7 @@ class BrokerTargetWriter:
         try:
             self.sink.check(self.target.place)
         except ConnectionFailed:
-            if not self.spec.is_tolerant:  # or it is behind from the first micro-batch on
+            if not self.spec.is_tolerant:  # a tolerant stream starts with the target behind
                 raise
         self.payload = getattr(connection, "payload_format", None) or self.target.payload
         self.registry = registry_of(connection, find=lambda name: resolve(name).connection)
@@ -73,7 +73,7 @@ class BrokerTargetWriter:
 
     @property
     def _topic(self) -> str:
-        """What a registry knows the messages by; the place of a Kinesis stream is a prefix of partition keys."""
+        """Return the name for the schema registry; the place of a Kinesis stream is a prefix of partition keys."""
         return getattr(resolve(self.target.connection).connection, "stream_name", None) or self.target.place
 
     def fit(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> Fitted:
@@ -100,7 +100,7 @@ class BrokerTargetWriter:
         return Fitted(messages.where(f"{WRONG} IS NULL").drop(WRONG, _WHOLE), rows)
 
     def _encoded(self, rows: DataFrame, *, also: Sequence[str] = ()) -> DataFrame:
-        """The messages of rows, with some of their columns as they are."""
+        """Return the messages of rows, with the columns in `also` unchanged."""
         columns = [name for name in rows.columns if name not in (*CARRIED, *also)]
         if self.exactly_once:
             rows = rows.selectExpr("*", "_source.topic AS _flow_topic", "_source.partition AS _flow_partition")
@@ -112,7 +112,7 @@ class BrokerTargetWriter:
         return messages.withColumnsRenamed({"_flow_topic": "topic", "_flow_partition": "partition"})
 
     def _weighed(self, rows: DataFrame, open_until: ExitStack) -> DataFrame:
-        """Return the messages, made once, with their rows, and with what is wrong with those that the broker does not take."""
+        """Return the messages, persisted, with their rows, and with an error for those that are too large."""
         test = "CAST(NULL AS STRING)"
         if self._most_bytes is not None:
             weight = f"{_LENGTH.format('key')} + {_LENGTH.format('value')} + {_HEADERS}"
@@ -125,12 +125,12 @@ class BrokerTargetWriter:
 
     @cached_property
     def _most_bytes(self) -> int | None:
-        """Of key, value and headers together; None where the broker does not tell."""
+        """Return the maximum size of key, value and headers in bytes; None where the broker does not report one."""
         ask: Callable[..., int | None] | None = getattr(self.sink, "most_bytes", None)
         return ask(self.target.place, exactly_once=self.exactly_once) if ask is not None else None
 
     def taken(self, number: int) -> Taken:
-        """Brokers take a message twice, except in transactions."""
+        """Return the partitions committed in a transaction; without transactions none (at least once)."""
         ask: Callable[[BrokerJob], Collection[tuple[str, int]]] | None = getattr(self.sink, "parts_taken", None)
         if not self.exactly_once or ask is None:
             return NOTHING
@@ -139,7 +139,7 @@ class BrokerTargetWriter:
     def cull(
         self, number: int, given: Fitted, error: FlowError, open_until: ExitStack, dead: DeadLetters
     ) -> Fitted | None:
-        """Some messages may be on their way already: nothing can be tried here."""
+        """Return None: messages may be sent already, so that nothing can be tried."""
         return None
 
     def write(self, number: int, given: Fitted, staged: Callable[[], None]) -> int:

@@ -1,4 +1,4 @@
-"""Targets that fell behind get what they missed also while nothing comes: at the start, now and then, and at the end."""
+"""Catch-up of targets that fell behind, also while nothing comes: at the start, from time to time, and at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 5.0, 300.0
 
 
 class CatchingUp:
-    """Tries when the stream has been quiet for a while, and more rarely as long as a target goes on failing."""
+    """A catch-up that runs when the stream was quiet for a while, and with longer pauses as long as a target fails."""
 
     def __init__(self, work: MicroBatch, metrics: StreamMetrics) -> None:
         self._work, self._metrics = work, metrics
@@ -23,23 +23,23 @@ class CatchingUp:
         self._batches, self._not_before = 0, 0.0
 
     def begin(self) -> None:
-        """Before the first micro-batch of a life."""
+        """Try before the first micro-batch of an attempt."""
         self._try()
 
     def while_quiet(self) -> None:
-        """Asked often; a micro-batch gives a target what it missed itself."""
+        """Try when it is due; called often. A micro-batch publishes missed ones itself."""
         at, batches = time.monotonic(), self._work.counts.batches
         if batches != self._batches:
             self._batches, self._not_before = batches, max(self._not_before, at + _FIRST_PAUSE)
         if self._waiting() and at >= self._not_before:
             try:
                 self._try()
-            except Exception as exc:  # the next micro-batch, or the next try, tells it again
+            except Exception as exc:  # the next micro-batch, or the next try, reports it again
                 _log.warning("catching up: %s", mask(str(getattr(exc, "what", exc))))
                 self._back_off()
 
     def finish(self) -> None:
-        """The last try of a stream that drains; it has failed as long as a target is behind."""
+        """Try a last time for a stream that drains; raise PartialFailure as long as a target is behind."""
         if not self._try():
             return
         behind = {item.name: len(self._work.backlog.waiting(item)) for item in self._work.targets}

@@ -1,4 +1,4 @@
-"""The columns of a table that the first changes make: as the schema in the messages says, else as the values look."""
+"""The column types of a table that the first changes create: from the schema in the messages, else from the values."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def learned_columns(rows: DataFrame) -> StructType:
 
 
 def _field(name: str, kind: str) -> StructField:
-    """What Connect's schema means: a text stays one, whatever it looks like."""
+    """Return the column that Connect's schema describes: a text stays one, whatever it looks like."""
     from pyspark.sql import types as t
 
     parts = (kind.split("|") + [""] * 7)[:7]
@@ -74,7 +74,7 @@ def _type(name: str, scale: str, precision: str, base: str) -> DataType:
 
 
 def _warn(rows: DataFrame, learned: dict[str, DataType]) -> None:
-    """Without a schema, moments are numbers and numbers are bytes in base64: say which columns look like it."""
+    """Warn of columns that look wrong: without a schema, moments are numbers, and numbers are bytes in base64."""
     from pyspark.sql import types as t
 
     there = set(rows.columns)

@@ -1,4 +1,4 @@
-"""Change data: messages as changes of rows, with what is wrong with a message, and counted as what they tell of."""
+"""Change data: converts messages to changes of rows, finds messages that are no changes, and counts operations."""
 
 from __future__ import annotations
 
@@ -48,31 +48,31 @@ _OWN = (CHANGE, HIDDEN, RAW, EVENT_TS, ERROR, _IMAGE)
 
 @dataclass(frozen=True)
 class _Seen:
-    """One look at a micro-batch."""
+    """The summary of one micro-batch."""
 
     changes: int
     wrong: str | None
-    """What is wrong with one of the messages that are no changes."""
+    """The error of one of the messages that are no changes."""
     tables: Sequence[str]
     unavailable: list[str]
-    """Columns whose value a message leaves out."""
+    """The columns whose value a message leaves out."""
 
 
 @dataclass
 class Changes:
-    """Between decoding and the targets: every message as the row that it tells of, and what happened to it."""
+    """The step between decoding and targets that converts every message to its row and the change of that row."""
 
     spec: StreamSpec
     decoder: Decoder
     figures: MutableMapping[str, int]
-    """What was counted, by the names of metrics."""
+    """Counts by metric name."""
     is_a_stage: bool = False
     envelope: Envelope = field(init=False)
     _counted: tuple[int, Mapping[str, int]] = field(default=(-1, {}), init=False)
     _names: list[str] = field(default_factory=list, init=False)
     _strange: set[str] = field(default_factory=set, init=False)
     _tables: set[str] = field(default_factory=set, init=False)
-    """The source's tables that changes were of."""
+    """The source's tables that changes came from."""
 
     def __post_init__(self) -> None:
         if self.spec.cdc is None:
@@ -87,8 +87,10 @@ class Changes:
         dead: DeadLetters | None,
         staged: Callable[[], None],
     ) -> DataFrame | None:
-        """Return the changes among the messages: a column for everything that rows have, and one that says what happened;
-        None where there are none. Raise BadValue at the first message that is no change, unless such are set aside."""
+        """Return the changes: a column for every field of the rows, and one for the change; None without changes.
+
+        Raise BadValue at the first message that is no change, unless such messages are set aside.
+        """
         from pyspark.sql import functions as f
 
         (rows,) = given
@@ -112,7 +114,7 @@ class Changes:
         return changes.withColumn(CHANGE, f.col(CHANGE).alias(CHANGE, metadata={UNAVAILABLE_COLUMNS: seen.unavailable}))
 
     def _refuse_other_tables(self, found: Sequence[str]) -> None:
-        """Rows of two source tables may have one key, and would overwrite each other."""
+        """Raise for changes of other source tables: rows with the same key would overwrite each other."""
         allowed = self.spec.cdc.source_tables if self.spec.cdc is not None else None
         self._tables.update(found)
         if allowed is not None:
@@ -133,10 +135,10 @@ class Changes:
             )
 
     def pass_by(self, number: int) -> None:
-        """Nothing is remembered."""
+        """Do nothing: there is no state."""
 
     def _told(self, rows: DataFrame) -> DataFrame:
-        """Message by message: the change, or what is wrong; a message that is to be left out has neither."""
+        """Return every message with its change or its error; a message that is to be left out has neither."""
         if self.decoder.gives_text:
             said = rows.withColumn(_SAID, text_of(RAW, framed=self.decoder.is_framed))
         else:
@@ -164,19 +166,19 @@ class Changes:
         return self._judged(named, kept)
 
     def _row_text(self) -> str:
-        """The row as it is written, from which a table that is not there yet learns its types."""
+        """Return SQL for the row as it was written, from which the types of a new table are inferred."""
         may_be_new = any(getattr(target, "load", None) is None for target in self.spec.targets)
         return "coalesce(after_text, before_text)" if may_be_new else "CAST(NULL AS STRING)"
 
     def _written(self, rows: DataFrame) -> str:
-        """What was decoded by a schema, as the JSON that it would be."""
+        """Return SQL for the JSON of a message that was decoded by a schema."""
         own = ", ".join(quote(name) for name in rows.columns if name not in (HIDDEN, RAW, EVENT_TS, KINDS))
         options = ", ".join(f"{text(name)}, {text(value)}" for name, value in JSON_AS_IT_IS.items())
         made = f"to_json(struct({own}), map({options}))"
         return f"CASE WHEN {RAW} IS NOT NULL THEN {made} END" if RAW in rows.columns else made
 
     def _unwrapped(self, *, has_bytes: bool) -> list[str]:
-        """The message itself; one without anything to tell is empty."""
+        """Return SQL columns for the message without its Connect wrapper; a message without content is empty."""
         empty = f"({RAW} IS NULL OR length({RAW}) = 0)" if has_bytes else f"{_SAID} IS NULL"
         if not self.envelope.is_wrapped:
             return [f"{empty} AS is_empty", "whole AS event", "CAST(NULL AS STRING) AS schema_text"]
@@ -214,7 +216,7 @@ class Changes:
         )  # fmt: skip
 
     def _count(self, number: int, told: DataFrame) -> _Seen:
-        """One look at the micro-batch; a try that comes again is counted once."""
+        """Summarize the micro-batch in one job; a retry replaces the counts of the earlier try."""
         sums = [f"count_if({CHANGE}.op = '{one}') AS `{one}`" for one in _COUNTED]
         left_out = f"map_filter({_IMAGE}, (name, value) -> value IN {IS_UNAVAILABLE})"
         facts: Any = told.selectExpr(
@@ -248,7 +250,7 @@ class Changes:
 
 
 def _key_object() -> str:
-    """The message's key, where it is an object; Connect wraps it like the message."""
+    """Return SQL for the message's key where it is an object; Connect wraps it like the message."""
     whole = as_object("key_text")
     inner = as_object(member(whole, "payload"))
     return f"CASE WHEN map_contains_key({whole}, 'schema') THEN coalesce({inner}, {whole}) ELSE {whole} END"
@@ -261,4 +263,4 @@ _RESEMBLES = (
     "WHEN map_contains_key(event, '__op') OR map_contains_key(event, '__deleted') THEN "
     "' (it was flattened by ExtractNewRecordState, a transform to be left out of the connector)' ELSE '' END"
 )
-"""SQL over the map `event`: whose envelope it is instead."""
+"""SQL over the map `event`: which other envelope the message seems to have."""

@@ -1,4 +1,4 @@
-"""Judges what a stream keeps, one finding for each thing that must fit, and repairs what can be without losing rows."""
+"""The checkpoint check: one finding for each thing that must be consistent, and the repairs that lose no rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REMOVE, ASIDE, GENERATION, FINISH = "remove", "aside", "generation", "finish"
 
 
 def judge(seen: Look) -> list[Finding]:
-    """Everything that can be said of a stream's checkpoint."""
+    """Return all findings on a stream's checkpoint."""
     if not seen.exists:
         return [Finding("folder", OK, f"{seen.root} is not there: the stream has never run")]
     running = f", and {seen.holder} works with it" if seen.holder else ""
@@ -46,7 +46,7 @@ def judge(seen: Look) -> list[Finding]:
 
 
 def generation(seen: Look) -> Finding:
-    """The file that says whose tokens count."""
+    """Check the file with the generation, which identifies the valid commit tokens."""
     if seen.unfinished_rewind:
         return Finding("generation", TO_DO, "a rewind was begun and not finished", "the next start finishes it")
     if seen.note_problem is None:
@@ -62,7 +62,7 @@ def generation(seen: Look) -> Finding:
 
 
 def one_log(name: str, log: Log, seen: Look) -> Finding:
-    """A log without holes, all of which can be read."""
+    """Check that a log has no gaps, and that all its entries can be read."""
     if not log.entries:
         return Finding(name, OK, "empty")
     if log.bad == [log.last]:
@@ -86,7 +86,7 @@ def one_log(name: str, log: Log, seen: Look) -> Finding:
 
 
 def order(seen: Look) -> Finding:
-    """Spark plans a batch, and commits it before it plans the next."""
+    """Check the order of the logs: Spark plans a batch, and commits it before it plans the next."""
     planned, done = seen.offsets.last, seen.commits.last
     if planned is None and done is None:
         return Finding("order", OK, "nothing was planned yet")
@@ -101,7 +101,7 @@ def order(seen: Look) -> Finding:
 
 
 def retention(seen: Look) -> Finding:
-    """The source still has what the stream has not read."""
+    """Check that the source still has what the stream has not read."""
     if isinstance(seen.lost, str):
         return Finding("source", TO_DO, f"cannot be asked: {seen.lost}", "look again when the source answers")
     if not seen.lost:
@@ -113,7 +113,7 @@ def retention(seen: Look) -> Finding:
 
 
 def schema(seen: Look) -> Finding:
-    """What was learned of the messages."""
+    """Check the learned schema of the messages."""
     if seen.schema_problem:
         says = f"schema.json {seen.schema_problem}: it is learned anew"
         return Finding("learned schema", DAMAGED, says, f"flow stream repair {seen.pipeline} --yes")
@@ -121,7 +121,7 @@ def schema(seen: Look) -> Finding:
 
 
 def state(seen: Look) -> Iterator[Finding]:
-    """What a window or a join remembers is that of the last batch, or of the one that is done again."""
+    """Check that the state of a window or a join is that of the last batch, or of the one that is retried."""
     if not seen.is_stateful or seen.offsets.last is None:
         return
     done = -1 if seen.commits.last is None else seen.commits.last
@@ -136,7 +136,7 @@ def state(seen: Look) -> Iterator[Finding]:
 
 
 def spools(seen: Look) -> Iterator[Finding]:
-    """Messages that wait on disk."""
+    """Report messages that wait on disk."""
     for item in seen.spools:
         if item.is_used:
             yield Finding("spool", OK, f"{item.name}: {item.messages:,} messages on disk")
@@ -148,7 +148,7 @@ def spools(seen: Look) -> Iterator[Finding]:
 
 
 def backlogs(seen: Look) -> Iterator[Finding]:
-    """Micro-batches that a target missed."""
+    """Report micro-batches that a target missed."""
     if not seen.behind:
         yield Finding("backlog", OK, "no target is behind")
     for name, count in seen.behind.items():
@@ -161,7 +161,7 @@ def backlogs(seen: Look) -> Iterator[Finding]:
 
 
 def drafts(seen: Look) -> Iterator[Finding]:
-    """Files that somebody who died left behind."""
+    """Report temporary files that a dead process left behind."""
     count = len(seen.offsets.drafts) + len(seen.commits.drafts) + len(seen.behind_drafts)
     if count:
         yield Finding("leftovers", TO_DO, f"{count} draft(s) of files", f"flow stream repair {seen.pipeline}")
@@ -183,18 +183,18 @@ class Step:
     kind: str
     says: str
     paths: tuple[str, ...] = ()
-    """Below the stream's folder; of a generation, its name."""
+    """Paths below the stream's folder; for a generation, its name."""
     needs_word: bool = False
-    """Whether a person has to agree."""
+    """Whether a user has to confirm it."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the step as JSON data."""
         return {"what": self.says, "paths": list(self.paths), "needs_yes": self.needs_word}
 
 
 @dataclass(frozen=True)
 class Repaired:
-    """What was done, what still waits for a word, and how it looks now."""
+    """The steps done, the steps that wait for confirmation, and the findings afterwards."""
 
     done: tuple[Step, ...]
     waiting: tuple[Step, ...]
@@ -202,7 +202,7 @@ class Repaired:
 
 
 def repair(spec: StreamSpec, *, confirmed: bool, run_log: RunLog | None) -> Repaired:
-    """Do what is safe, while nobody runs the stream."""
+    """Carry out the repairs that are safe or confirmed, while no process runs the stream."""
     with lease.held(run_log, spec.name):
         steps = plan(look(spec), known=_known(spec))
         done = tuple(step for step in steps if confirmed or not step.needs_word)
@@ -215,7 +215,7 @@ def repair(spec: StreamSpec, *, confirmed: bool, run_log: RunLog | None) -> Repa
 
 
 def plan(seen: Look, *, known: Mapping[str, Mapping[str, int]] | None = None) -> list[Step]:
-    """Which repairs there are; `known` are the generations that targets know, with their last sequences."""
+    """Return the possible repairs; `known` are the generations in the targets, with their last sequences."""
     return [
         *_unfinished(seen),
         *(step for _, step in _half_written(seen)),
@@ -231,7 +231,7 @@ def _unfinished(seen: Look) -> Iterator[Step]:
 
 
 def _half_written(seen: Look) -> Iterator[tuple[Log, Step]]:
-    """The last entry of a log only: a batch is then planned, or done, once more."""
+    """Yield repairs of the last entry of a log only: the batch is then planned, or done, once more."""
     commits, offsets = seen.commits, seen.offsets
     done, last = commits.last, offsets.last
     if done is not None and commits.bad == [done]:
@@ -241,7 +241,7 @@ def _half_written(seen: Look) -> Iterator[tuple[Log, Step]]:
         yield commits, Step(REMOVE, says, _entry("commits", done))
     if last is None or offsets.bad != [last] or (done is not None and done >= last) or seen.note_problem is not None:
         return
-    # The batch is planned anew, and may be another one: a target that has a batch of this number would pass it over.
+    # The batch is planned anew, and may be another one: a target that has a batch of this number would skip it.
     if all(token is None or (isinstance(token, int) and token <= last) for token in _sequences(seen)):
         says = f"remove the half-written plan of batch {last}: no target has any of it"
         yield offsets, Step(REMOVE, says, _entry("offsets", last))
@@ -271,7 +271,7 @@ def _generation(seen: Look, known: Mapping[str, Mapping[str, int]]) -> Iterator[
 
 
 def remembered(seen: Look, known: Mapping[str, Mapping[str, int]]) -> str | None:
-    """The generation that the targets remember, where exactly one has got as far as the checkpoint."""
+    """Return the generation in the targets, where exactly one has got as far as the checkpoint."""
     done = -1 if seen.commits.last is None else seen.commits.last
     fitting = {
         generation
@@ -288,14 +288,14 @@ def _schema(seen: Look) -> Iterator[Step]:
 
 
 def _entry(log: str, number: int) -> tuple[str, str]:
-    """An entry, and the checksum that Spark keeps beside it."""
+    """Return the paths of an entry, and of the checksum that Spark keeps beside it."""
     return f"spark/{log}/{number}", f"spark/{log}/.{number}.crc"
 
 
 def _known(spec: StreamSpec) -> dict[str, Mapping[str, int]]:
     found: dict[str, Mapping[str, int]] = {}
     for target in spec.targets:
-        with suppress(FlowError):  # a target that does not answer knows nothing
+        with suppress(FlowError):  # a target that does not answer contributes no generations
             found[target.name] = generations(spec, StreamFolder.of(spec), target)
     return found
 

@@ -1,8 +1,8 @@
-"""Finds the rows that a table refuses by its own constraints, so that all others can be written.
+"""The search for rows that a table refuses by its own constraints, so that all others can be written.
 
-Rows are tried in their order, in transactions that are rolled back: the shortest beginning of the batch that fails ends
-with a row that is refused, and the search goes on without it. A row is therefore refused for what it is, or for a row
-before it that has its key; and what remains has been tried as a whole.
+Rows are tried in their order, in transactions that are rolled back: the shortest prefix of the batch that fails ends
+with a refused row, and the search goes on without it. A row is therefore refused for its own values, or for an earlier
+row with its key; and the remaining rows have been tried as a whole.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ if TYPE_CHECKING:
 
 
 class Trial(Protocol):
-    """Asks a table what it would say to some rows."""
+    """A trial write of some rows to a table."""
 
     most_tries: int
 
     def __call__(self, last: int, without: Collection[int]) -> FlowError | None:
-        """To all rows up to a number, except some; None when it takes them."""
+        """Try all rows up to a number, except some; return the error, or None when the table takes them."""
 
     def close(self) -> None:
-        """Leave nothing behind."""
+        """Release the resources of the tries."""
 
 
 @dataclass
 class Culling:
-    """One table, and the micro-batch that it refuses."""
+    """The search in one micro-batch that one table refuses."""
 
     table: TableWriter
     last: Callable[[DataFrame], DataFrame]
-    """Of several rows with one key, the one that counts."""
+    """Returns the row that counts of several rows with one key."""
     open_until: ExitStack
 
     def marked(self, number: int, rows: DataFrame) -> DataFrame | None:
-        """The rows, with what the table says to those that it refuses; None when it refuses none by itself."""
+        """Return the rows with the table's errors for those that it refuses; None when it refuses no single row."""
         all_rows = with_row_numbers(rows)
         refused: dict[int, str] = {}
         while True:
             found = self._found(number, all_rows.join(as_frame(all_rows, refused), ROW, "left_anti"))
             refused |= found
-            # Behind a row that goes, an earlier one of its key comes to light, which nobody has tried yet.
+            # Without a refused row, an earlier row of its key is the one that counts, and was not tried yet.
             if not found or not self.table.keys:
                 break
         return all_rows.join(as_frame(all_rows, refused), ROW, "left").drop(ROW) if refused else None
@@ -80,12 +80,12 @@ class Culling:
             except Exception as exc:
                 if bad_row(exc) is None:
                     raise
-        return ManyStages(self.table, job, frame)  # it cannot be asked about a part of a stage, or not even be staged
+        return ManyStages(self.table, job, frame)  # a stage cannot be tried in part, or the rows cannot even be staged
 
 
 @dataclass
 class OneStage:
-    """Every row is staged once, with its number; a try is one transaction over a part of the stage."""
+    """A trial that stages every row once, with its number; a try is one transaction over a part of the stage."""
 
     sink: SqlSink
     job: WriteJob
@@ -108,7 +108,7 @@ class OneStage:
 
 @dataclass
 class ManyStages:
-    """Rows are staged for every try, which takes a second or so."""
+    """A trial that stages rows for every try, which takes about a second."""
 
     table: TableWriter
     job: WriteJob
@@ -128,11 +128,11 @@ class ManyStages:
         return None
 
     def close(self) -> None:
-        """Every try has left nothing."""
+        """Do nothing: every try has removed its stage."""
 
 
 def refused_rows(ids: Sequence[int], trial: Trial) -> dict[int, str]:
-    """The rows, by their numbers, that are refused, and why; none when all of them together are taken."""
+    """Return the refused rows by their numbers, with their errors; none when all of them together are taken."""
     refused: dict[int, str] = {}
     tries = 0
 
@@ -163,13 +163,13 @@ def refused_rows(ids: Sequence[int], trial: Trial) -> dict[int, str]:
 
 
 def up_to(row: str, last: int, without: Collection[int]) -> str:
-    """The condition for the rows of a try."""
+    """Return the SQL condition for the rows of a try."""
     left_out = f" AND {row} NOT IN ({', '.join(map(str, without))})" if without else ""
     return f"{row} <= {last}{left_out}"
 
 
 def refusal_of(exc: Exception) -> FlowError:
-    """The error, when the rows are its reason."""
+    """Return the error when the rows are its cause; raise it otherwise."""
     found = bad_row(exc)
     if found is None:
         raise exc
@@ -177,6 +177,6 @@ def refusal_of(exc: Exception) -> FlowError:
 
 
 def as_frame(numbered: DataFrame, refused: Mapping[int, str]) -> DataFrame:
-    """The numbers of refused rows, and why they are."""
+    """Return the numbers of refused rows with their errors as a frame."""
     made = numbered.sparkSession.createDataFrame(list(refused.items()), f"{ROW} BIGINT, {WRONG} STRING")
     return made.hint("broadcast")

@@ -1,4 +1,4 @@
-"""Messages that cannot be decoded, transformed or written: set aside row by row, and kept before anything is published."""
+"""The collector of messages that cannot be decoded, transformed or written: stored before anything is published."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ RECORDS = TableSpec(
     ),
 )
 ROW = "row"
-"""The form of a payload that is no message: a row as SQL made it of several, in JSON."""
+"""The payload format of a row that SQL made of several messages, stored as JSON."""
 _PLACE = "_flow_place"
-"""Which row of the micro-batch a record is about, whoever refuses it."""
+"""The column that identifies a row of the micro-batch, the same whichever target refuses it."""
 _OF_A_MESSAGE = ("source_id", "position", "message_key", "headers", "payload")
 _NO_SOURCE = (
     "CAST(NULL AS STRUCT<topic: STRING, partition: INT, offset: BIGINT, key: BINARY, "
@@ -59,16 +59,16 @@ _NO_SOURCE = (
 
 
 class Graveyard(Protocol):
-    """Where the records go: a table, a topic, or the source's own broker."""
+    """A store of dead-letter records: a table, a topic, or the source's own broker."""
 
     open_batch: int | None
-    """The micro-batch that an earlier process began and did not finish, and may have left records of."""
+    """The micro-batch that an earlier process began and did not finish, and may have written records of."""
 
     def forget(self, number: int, having: Having, target: str | None) -> None:
-        """Drop what an earlier try of a micro-batch left here, of one target or of all, and no target holds on to."""
+        """Delete the records of an earlier try of a micro-batch, for one target or all, that no commit covers."""
 
     def bury(self, number: int, records: DataFrame) -> None:
-        """Keep these records of a micro-batch beside those that are here."""
+        """Add records of a micro-batch to those already stored."""
 
 
 @dataclass
@@ -78,36 +78,36 @@ class _Aside:
     records: DataFrame
     target: str | None
     counted: Callable[[], int | None]
-    """How many there are, without a job: asked after the good rows beside them were read. None where they were not counted."""
+    """Returns their number without a Spark job, once the good rows beside them were read; None where not counted."""
     is_kept: bool = False
 
 
 @dataclass
 class DeadLetters:
-    """The bad rows of the micro-batch at work."""
+    """The bad rows of the current micro-batch."""
 
     spec: StreamSpec
     store: Graveyard | None
     """None where bad rows are only counted."""
     letters: int = field(default=0, init=False)
-    """Of the micro-batch at work, so far."""
+    """The number of letters of the current micro-batch so far."""
     _aside: list[_Aside] = field(default_factory=list, init=False)
     _decoded: list[DataFrame] = field(default_factory=list, init=False)
-    """Of every source."""
+    """The decoded rows of every source."""
     _total: int | None = field(default=None, init=False)
     _has_failed: bool = field(default=False, init=False)
-    """Whether what was counted while rows were read may not be all."""
+    """Whether the counts observed while rows were read may be incomplete."""
 
     def begin(self) -> None:
-        """A micro-batch, or a new try of one."""
+        """Start a micro-batch, or a new try of one."""
         self._aside, self._decoded, self._total, self.letters, self._has_failed = [], [], None, 0, False
 
     def doubt_counts(self) -> None:
-        """Look for bad rows anew: the first action over the rows, which counts them, has failed or not read them all."""
+        """Discard the observed counts: the first action over the rows failed, or did not read all of them."""
         self._has_failed = True
 
     def decoded(self, rows: DataFrame, counted: Callable[[], int | None]) -> DataFrame:
-        """Return the rows of a source without those that say what is wrong with them, which `counted` counts."""
+        """Return the rows of a source without those that have an `_error`; `counted` returns how many have one."""
         self._decoded.append(rows)
         if "_error" not in rows.columns:
             return rows
@@ -115,15 +115,15 @@ class DeadLetters:
         return rows.where("_error IS NULL").drop("_error")
 
     def apart(self) -> DeadLetters:
-        """For rows of another micro-batch, which do not count against the one at work."""
+        """Return a collector for another micro-batch, whose rows do not count against the current one."""
         return DeadLetters(self.spec, self.store)
 
     def is_done_again(self, number: int) -> bool:
-        """Whether an earlier try of the micro-batch may have left letters."""
+        """Return whether an earlier try of the micro-batch may have left letters."""
         return self.store is not None and self.store.open_batch == number
 
     def total(self) -> int:
-        """How many messages the micro-batch has, good and bad."""
+        """Return the number of messages of the micro-batch, good and bad; count them with Spark the first time."""
         if self._total is None:
             if not self._decoded:
                 raise AssertionError("nothing was decoded yet")
@@ -133,9 +133,9 @@ class DeadLetters:
     def split(
         self, rows: DataFrame, column: str, *, stage: str, target: str | None = None, hidden: Sequence[str] = ()
     ) -> DataFrame:
-        """Return the rows without a fault, which is in this column; the others are kept before anything is published.
+        """Return the rows without an error in this column; set the others aside, to be stored before any publish.
 
-        They are counted while the good ones are read. `hidden` columns are no part of a letter.
+        They are counted while the good ones are read. `hidden` columns are left out of the letters.
         """
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
@@ -148,7 +148,7 @@ class DeadLetters:
         return watched.where(f"{name} IS NULL").drop(column)
 
     def set_aside(self, rows: DataFrame, column: str, *, stage: str, target: str | None = None) -> None:
-        """Keep rows all of which have a fault, which is in this column, and on which something failed."""
+        """Set aside rows that all have an error in this column; discard the counts, as a job may have failed."""
         self.doubt_counts()
         self._aside.append(_Aside(self._bad(rows, column, stage, target), target, lambda: None))
 
@@ -177,7 +177,7 @@ class DeadLetters:
         )
 
     def _form(self, rows: DataFrame, stage: str) -> str:
-        """What the payload is, as SQL: the message, a line that could not be read, or a row."""
+        """Return SQL for the payload format: that of the message, of a line that could not be read, or `ROW`."""
         if "_raw" not in rows.columns:
             return text(ROW)
         form = line_of if stage == "decode" else payload_of
@@ -187,11 +187,11 @@ class DeadLetters:
         return f"CASE {' '.join(f'WHEN origin = {number} THEN {one}' for number, one in enumerate(forms))} END"
 
     def settle(self, number: int, having: Having | None = None, *, target: str | None = None) -> int:
-        """Keep what was set aside and is not kept yet, before anything is published without it; return how many letters.
+        """Store the records set aside and not stored yet, before anything is published; return the number of letters.
 
-        `having` says that the micro-batch may be done again. What an earlier try kept of it and this one does not find is
-        forgotten first, unless it is of a target that has the micro-batch from that try. Both happen before any other
-        target publishes: whoever dies in between leaves a micro-batch that is done once more, and comes by here again.
+        `having` is given when the micro-batch may be a retry. Records of an earlier try that this one does not produce
+        are then deleted first, unless their target has the micro-batch from that try. Both happen before any other
+        target publishes: a process that crashes in between leaves a micro-batch that is retried, and runs this again.
         """
         if having is not None and is_done(having):
             return 0
@@ -202,9 +202,9 @@ class DeadLetters:
         return self._keep(number, records)
 
     def settle_read(self, number: int, target: str | None) -> int:
-        """Keep what was set aside on the way to a target, or for all, before it publishes; return how many letters.
+        """Store the records set aside for a target, or for all, before it publishes; return the number of letters.
 
-        The good rows were read: where no row was bad, that is known, and nothing is run for it.
+        The good rows must have been read: where the observed counts are zero, no Spark job is run.
         """
         of_target = [item for item in self._aside if item.target in (None, target)]
         counts = [(item, None if self._has_failed else item.counted()) for item in of_target if not item.is_kept]
@@ -215,7 +215,7 @@ class DeadLetters:
         return self._keep(number, _distinct(found))
 
     def _fresh(self, parts: Sequence[_Aside]) -> list[DataFrame]:
-        """The records that are not kept yet, which they are from now on."""
+        """Return the records that are not stored yet, and mark them as stored."""
         fresh = [item for item in parts if not item.is_kept]
         for item in fresh:
             item.is_kept = True
@@ -246,7 +246,7 @@ class DeadLetters:
 
 
 def _described(rows: DataFrame, error: str) -> DataFrame:
-    """What is known of the messages that bad rows come from; equal rows that know no place are numbered."""
+    """Return bad rows with the facts known of their messages; equal rows without a source position are numbered."""
     there, knows_origin = set(rows.columns), ORIGIN in source_fields(rows)
     source = "_source" if "_source" in there else _NO_SOURCE
     own = ", ".join(quote(name) for name in rows.columns if name != error)

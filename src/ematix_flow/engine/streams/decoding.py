@@ -1,4 +1,4 @@
-"""How the messages of a stream become rows."""
+"""Decoders, which turn the messages of a stream into rows."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ _OF_EVERY_MESSAGE = frozenset((ERROR, EVENT_TS, RAW, SOURCE))
 
 @dataclass
 class Decoder:
-    """Reads envelopes, and learns what their payloads hold; rows of a lake stay as they are."""
+    """A decoder of envelopes that learns the schema of their payloads; rows of a lake (no `how`) stay as they are."""
 
     how: Decoding | None
     columns: Sequence[str] | None = field(default=None, init=False)
-    """Those of the source itself, where several share a frame."""
+    """The columns of the source itself, where several sources share a frame."""
     skips_tombstones: bool = field(default=False, kw_only=True)
-    """Whether a message without a value is none that cannot be decoded."""
+    """Whether a message without a value is not a decoding error."""
     _rows: DataFrame | None = field(default=None, init=False)
     _given: DataFrame | None = field(default=None, init=False)
-    """The rows that were handed out; whoever keeps them keeps this very frame."""
+    """The frame that `rows` returned; a caller that persists the rows persists this very frame."""
     _watch: Observation | None = field(default=None, init=False)
     is_watched: bool = field(default=False, init=False)
-    """Whether messages that could not be read yet are among the rows, and are asked for afterwards."""
+    """Whether messages that cannot be decoded yet stay among the rows, to be checked with `has_unread`."""
 
     def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
-        """The rows of one micro-batch.
+        """Return the rows of one micro-batch.
 
-        Where they are `watched`, whoever reads them asks `has_unread` afterwards; otherwise, and as long as no column is
-        known, they are looked through now.
+        With `watched`, the caller checks `has_unread` after the rows were read; otherwise, and as long as no column is
+        known, the messages are read now to learn their schema.
         """
         if self.how is None:
             return self._counted(frame)
@@ -72,7 +72,7 @@ class Decoder:
 
     @property
     def knows_columns(self) -> bool:
-        """Whether rows have more than what every message has."""
+        """Return whether rows have more columns than those of every message."""
         return self._rows is None or not _OF_EVERY_MESSAGE.issuperset(self._rows.columns)
 
     def _counted(self, rows: DataFrame) -> DataFrame:
@@ -97,86 +97,86 @@ class Decoder:
 
     @property
     def gives_text(self) -> bool:
-        """Whether rows are messages as they came, and nothing of their JSON was read yet."""
+        """Return whether rows are messages as they came, with their JSON not parsed yet."""
         return self.how is not None and self.how.payload == "raw_bytes"
 
     @property
     def is_framed(self) -> bool:
-        """Whether a serializer may have put something before the text of a message."""
+        """Return whether a serializer may have put a header before the text of a message."""
         return self.how is not None and self.how.registry is not None
 
     def has_unread(self) -> bool:
-        """Whether messages were among the watched rows that could not be read yet; asked after the rows were read."""
+        """Return whether watched rows had messages that could not be decoded yet; call it after the rows were read."""
         if not self.is_watched or self._rows is None:
             return False
         heard = self._heard("unlearned")
         return bool(heard) if heard is not None else not self._rows.where(f"{ERROR} LIKE '{NOT_LEARNED}%'").isEmpty()
 
     def bad(self) -> int | None:
-        """Return how many messages could not be decoded, asked after they were read; None where they were not counted."""
+        """Return how many messages could not be decoded, None where not counted; call it after the rows were read."""
         return self._heard("bad")
 
     def leave(self) -> None:
-        """Nobody reads the rows of this micro-batch, nor asks about them."""
+        """Drop the counts of this micro-batch, whose rows are not read."""
         self.is_watched, self._watch, self._given = False, None, None
 
     def learn(self) -> bool:
-        """Learn what they need; False where nobody can teach it."""
+        """Learn the schema that undecoded messages need; return False where it cannot be learned."""
         return self.how is not None and self._rows is not None and learn(self._rows, self.how)
 
     def seen(self) -> int | None:
-        """How many rows or messages there were; asked after they were read."""
+        """Return how many rows or messages there were; call it after they were read."""
         if self._given is None:
             return None
         heard = self._heard("rows")
         return heard if heard is not None else self._given.count()
 
     def _heard(self, name: str) -> int | None:
-        """What was counted; None where nobody did."""
+        """Return an observed count; None where nothing was observed."""
         found = heard(self._watch).get(name) if self._watch is not None else None
         return None if found is None else int(found)
 
 
 class LakeSource(Protocol):
-    """A source of rows, which makes them of what it streams itself: of the names of files, what they hold."""
+    """A source that makes its rows itself, such as the contents of files from the streamed file names."""
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """The rows of a micro-batch, with `_source`; one that cannot be read says why in `_error`, and is in `_raw`."""
+        """Return the rows of a micro-batch with `_source`; an unreadable one has `_error`, and its bytes in `_raw`."""
 
 
 @runtime_checkable
 class LineSource(LakeSource, Protocol):
-    """One that may hold lines, each of which is a message."""
+    """A lake source that may hold lines, each of which is a message."""
 
     @property
     def are_messages(self) -> bool:
-        """Whether it does."""
+        """Return whether its lines are messages."""
 
     def messages(self, frame: DataFrame) -> DataFrame:
-        """The lines of a micro-batch as envelopes."""
+        """Return the lines of a micro-batch as envelopes."""
 
     def finished(self, rows: DataFrame) -> DataFrame:
-        """Decoded lines, with what is not in them."""
+        """Return decoded lines with the columns that come from folder names."""
 
     def first_look(self) -> int | None:
-        """How many lines of a new stream are looked at before one is read."""
+        """Return how many lines of a new stream are sampled for their schema before decoding; None for no sample."""
 
 
 @runtime_checkable
 class ReturningSource(LakeSource, Protocol):
-    """One whose rows, where they cannot be read, are kept as lines."""
+    """A lake source that may keep unreadable rows as lines."""
 
     @property
     def lines_return(self) -> bool:
-        """Whether they are."""
+        """Return whether unreadable rows are kept as lines."""
 
     def returned(self, messages: DataFrame) -> DataFrame:
-        """The rows of such lines, each with its line in `_raw`."""
+        """Return the rows of such lines, each with its line in `_raw`."""
 
 
 @dataclass
 class LakeDecoder(Decoder):
-    """Takes rows as a lake has them, and lines as messages; what dead letters need is added where there are any."""
+    """A decoder of lake rows, and of lines as messages; adds what dead letters need where the stream keeps them."""
 
     source: LakeSource
     has_letters: bool
@@ -192,7 +192,7 @@ class LakeDecoder(Decoder):
         return self._counted(_with_raw(rows) if self.has_letters else rows)
 
     def _beside(self, rows: DataFrame, frame: DataFrame) -> DataFrame:
-        """Where several sources share a micro-batch, the rows in its session: what is counted in another is not heard."""
+        """Return the rows in the frame's session where several sources share it: others lose observed counts."""
         return rows if self.columns is None else in_session_of(frame, rows)
 
     @property
@@ -204,13 +204,13 @@ class LakeDecoder(Decoder):
             json_rows.learn(messages.limit(most).selectExpr(f"value AS {RAW}"), how)
 
     def _without_moment(self, rows: DataFrame, how: Decoding) -> DataFrame:
-        """The time of a file is in `_source`: a column that its lines do not have would end up in the target."""
+        """Drop the file's time, which `_source` has: as a column that no line has, it would reach the target."""
         known = how.fields or (how.learned.columns.fieldNames() if how.learned.columns is not None else ())
         return rows if EVENT_TS in known else rows.drop(EVENT_TS)
 
 
 def _with_raw(rows: DataFrame) -> DataFrame:
-    """The row as JSON, which can be replayed, where it has no bytes of its own."""
+    """Return the rows with a replayable `_raw`: the row as JSON where it has no bytes of its own."""
     own = ", ".join(quote(name) for name in rows.columns if name not in _OF_EVERY_MESSAGE)
     made = f"to_binary(to_json(struct({own})), 'utf-8')"
     kept = [quote(name) for name in rows.columns if name != RAW]
@@ -218,29 +218,29 @@ def _with_raw(rows: DataFrame) -> DataFrame:
 
 
 def decoder_of(spec: StreamSpec, source: StreamSource, folder: StreamFolder, number: int = 0) -> Decoder:
-    """The decoder of one source of a stream, which lives as long as it."""
+    """Return the decoder of one source, to be used as long as the stream is open."""
     read_as, learned = payload_of(spec, number), folder.learned(number)
     if spec.cdc is not None and (read_as == "json" or not source.envelopes):
-        read_as = "raw_bytes"  # its rows are read from the text, by the columns that take them
+        read_as = "raw_bytes"  # change rows are parsed from the text, by the columns of their target
     if not source.envelopes:
         payload = "json" if spec.cdc is None else read_as
         how = Decoding(payload, spec.fields, None, learned) if isinstance(source, LineSource) else None
         return LakeDecoder(how, cast(LakeSource, source), spec.bad_rows.policy != FAIL)
     connection = resolve(spec.sources[number].connection).connection
     registry = registry_of(connection, find=lambda name: resolve(name).connection)
-    # Changes have the columns of their table, and an earlier version kept other types for them.
+    # Changes have the columns of their table, and an earlier version stored other types for them.
     known = learned if spec.cdc is None else Forgetful()
     how = Decoding(read_as, spec.fields, registry, known, of_connect=spec.cdc is not None and read_as == "avro")
     return Decoder(how, skips_tombstones=spec.cdc is not None)
 
 
 def payload_of(spec: StreamSpec, number: int = 0) -> str:
-    """How the messages of a source are written."""
+    """Return the payload format of the messages of a source."""
     there = resolve(spec.sources[number].connection).connection
     return spec.payload or getattr(there, "payload_format", None) or "json"
 
 
 def line_of(spec: StreamSpec, number: int = 0) -> str:
-    """How that is written which could not be read: a row of CSV is kept as its line, where others are messages."""
+    """Return the format in which unreadable input is stored: a CSV row as its line, anything else as its message."""
     there = resolve(spec.sources[number].connection).connection
     return CSV if getattr(there, "format", None) == CSV else payload_of(spec, number)

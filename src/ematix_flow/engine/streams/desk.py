@@ -1,4 +1,4 @@
-"""The dead letters of a stream for whoever looks after them, wherever they are kept: a table, or a topic."""
+"""The DLQ service: list, show, count, replay, park and purge the dead letters of a stream, in a table or a topic."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _PLACE = re.compile(r"(\d+)[:@/](\d+)")
 def listed(
     spec: StreamSpec, status: str | None = None, *, limit: int = 50, offset: int = 0, bodies: bool = False
 ) -> list[Letter]:
-    """The newest first, of a table only with `bodies` also what is in them; a lease that ran out counts as none."""
+    """Return letters, the newest first; payloads of a table only with `bodies`. An expired lease counts as none."""
     with _topic(spec) as topic:
         if topic is not None:
             return topic.listed(offset + limit)[offset:] if status in (None, PENDING) else []
@@ -43,7 +43,7 @@ def listed(
 
 
 def found(spec: StreamSpec, said: str) -> Letter | None:
-    """The letter of an id, or of the one id that begins so."""
+    """Return the letter with this id, or with the only id that begins so; None where there is none."""
     with _topic(spec) as topic:
         if topic is not None:
             return topic.get(said)
@@ -52,7 +52,7 @@ def found(spec: StreamSpec, said: str) -> Letter | None:
 
 
 def stats(spec: StreamSpec, at: datetime | None = None) -> dict[str, Any]:
-    """How many there are, by status and stage, and how many came lately; a topic only tells its size."""
+    """Return letter counts by status and stage, and recent arrivals; for a topic only the total and those waiting."""
     with _topic(spec) as topic:
         if topic is None:
             return Letters.of(spec).stats(at)
@@ -64,7 +64,7 @@ def stats(spec: StreamSpec, at: datetime | None = None) -> dict[str, Any]:
 def replayed(
     spec: StreamSpec, selection: Selection, *, most_attempts: int | None = None, run_log: RunLog | None = None
 ) -> Report:
-    """Take them through the stream again, or send them back to their topic."""
+    """Replay the letters, or send them back to their topic."""
     with _topic(spec) as topic:
         if topic is not None:
             return topic.replay(selection, run_log)
@@ -72,7 +72,7 @@ def replayed(
 
 
 def parked(spec: StreamSpec, selection: Selection) -> int:
-    """Keep them out of replays; how many."""
+    """Exclude the letters from replays; return how many."""
     with _topic(spec) as topic:
         if topic is not None:
             return topic.park(selection)
@@ -81,7 +81,7 @@ def parked(spec: StreamSpec, selection: Selection) -> int:
 
 
 def purged(spec: StreamSpec, selection: Selection) -> int:
-    """Forget them; how many."""
+    """Delete the letters; return how many."""
     with _topic(spec) as topic:
         if topic is not None:
             return topic.purge(selection)
@@ -90,7 +90,7 @@ def purged(spec: StreamSpec, selection: Selection) -> int:
 
 
 def _counted_out(letters: Letters, selection: Selection) -> Selection:
-    """Ids in full; the first so many by their ids, and none at all by one that no letter has."""
+    """Return the selection with full ids; `first` becomes the ids of those letters, or an id that no letter has."""
     if selection.first is None:
         return letters.whole(selection)
     return Selection(ids=tuple(one for one, _ in letters.waiting(selection)) or ("-",))
@@ -98,7 +98,7 @@ def _counted_out(letters: Letters, selection: Selection) -> Selection:
 
 @contextmanager
 def _topic(spec: StreamSpec) -> Iterator[TopicLetters | None]:
-    """None where a table keeps them."""
+    """Yield the topic of the dead letters; None where a table holds them."""
     name, connection = topic_of_records(spec), resolve(spec.sources[0].connection).connection
     if name is None or not isinstance(connection, KafkaConnection):
         yield None
@@ -118,16 +118,16 @@ class TopicLetters:
     topic: LetterTopic
 
     def listed(self, limit: int) -> list[Letter]:
-        """The newest first."""
+        """Return letters, the newest first."""
         return [self._letter(item) for item in self.topic.newest(limit)]
 
     def get(self, said: str) -> Letter | None:
-        """The letter at a place."""
+        """Return the letter at a position; None where there is none."""
         item = self._found(said)
         return self._letter(item) if item is not None else None
 
     def replay(self, selection: Selection, run_log: RunLog | None) -> Report:
-        """Send them to their topic again: these, or all that were not sent yet."""
+        """Send letters to their topic again: those selected by id, or all that were not sent yet."""
         report = Report()
         with recorded(run_log, self.spec.name, "dead letters", report.to_dict):
             if selection.ids:
@@ -140,7 +140,7 @@ class TopicLetters:
         return report
 
     def park(self, selection: Selection) -> int:
-        """Replays begin behind what is there now; by its id a letter can still be sent."""
+        """Let replays begin after the newest letter; an earlier one can still be sent by its id."""
         if selection != Selection():
             raise Unsupported(
                 f"the dead letters of {self.spec.name} are in the topic {self.topic.topic!r}, which is parked as a whole",
@@ -149,7 +149,7 @@ class TopicLetters:
         return self.topic.pass_over_waiting()
 
     def purge(self, selection: Selection) -> int:
-        """Drop what the topic holds, from its beginning on."""
+        """Delete the letters of the topic, from its beginning on."""
         if selection.ids or selection.first is not None:
             raise Unsupported(
                 f"the dead letters of {self.spec.name} are in the topic {self.topic.topic!r}, which drops its oldest only",
@@ -169,7 +169,7 @@ class TopicLetters:
 
     @property
     def _home(self) -> str | None:
-        """Where letters go that do not say where they came from."""
+        """Return the topic for letters that do not contain the topic they came from."""
         return next(iter(Topics.of(self.spec.sources[0].query).names), None)
 
     def _letter(self, item: TopicLetter) -> Letter:

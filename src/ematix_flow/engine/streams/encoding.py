@@ -1,4 +1,4 @@
-"""Finds the rows that no message can be made of, so that all others can be sent."""
+"""The search for rows that cannot be encoded as messages, so that all others can be sent."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 FALLIBLE = ("protobuf",)
-"""Payloads that cannot hold every value of Spark's types."""
+"""Payload formats that cannot hold every value of Spark's types."""
 
 
 @dataclass
 class Encoding:
-    """A try is to write the messages of some rows to nowhere."""
+    """A trial that encodes some rows and discards the messages."""
 
     rows: DataFrame
     encode: Callable[[DataFrame], DataFrame]
@@ -34,13 +34,13 @@ class Encoding:
         return None
 
     def close(self) -> None:
-        """Nothing was left anywhere."""
+        """Do nothing: a try leaves nothing."""
 
 
 def marked(rows: DataFrame, messages: DataFrame, encode: Callable[[DataFrame], DataFrame]) -> DataFrame | None:
-    """Return the rows with what is wrong with those that no message can be made of; None where all `messages` are made.
+    """Return the rows with the errors of those that cannot be encoded; None where all `messages` can.
 
-    `messages` are persisted by the caller, who sends them: where nothing is wrong they are made once, and not looked into.
+    `messages` are persisted by the caller, which sends them: without errors they are encoded once, and not examined.
     """
     try:
         messages.count()

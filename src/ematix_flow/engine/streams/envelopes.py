@@ -1,7 +1,7 @@
-"""How a message tells of a change: where its operation, its rows, its moment and its place in the source's log are.
+"""Envelopes of change messages: the paths of the operation, the rows, the time and the position in the source's log.
 
-Everything is read from the message's JSON text, object by object, as maps of texts: what a row has may differ from message to
-message, and which of it is a number or a moment is decided by the column that takes it.
+Everything is read from the message's JSON text, object by object, as maps of texts: the fields of a row may differ
+from message to message, and the column that takes a field decides whether it is a number or a moment.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from ematix_flow.families.lake.session import text
 _SAME = {word: word for word in (CREATE, UPDATE, DELETE, READ)}
 _MAXWELL = {"insert": CREATE, "update": UPDATE, "delete": DELETE, "bootstrap-insert": READ}
 _OBJECT = "'MAP<STRING, STRING>'"
-# Below the first bound a moment is in seconds, below the next in milliseconds, then in microseconds, then in nanoseconds.
+# Below the first bound a moment is in seconds, then in milliseconds, then in microseconds, then in nanoseconds.
 _SECONDS, _MILLIS, _MICROS = "100000000000", "100000000000000", "100000000000000000"
 
 
 @dataclass(frozen=True)
 class Envelope:
-    """The places of the parts, as paths below the message, and what its operations are called."""
+    """The parts of a message, as paths below it, and the names of its operations."""
 
     operation: str
     before: str | None
@@ -31,15 +31,15 @@ class Envelope:
     key: str | None
     words: Mapping[str, str]
     position: str = "CAST(NULL AS STRING)"
-    """SQL over the map `event`: where the change stands in the source's log, as a text that sorts behind its origin."""
+    """SQL over the map `event`: the change's position in the source's log, as a sortable text after its origin."""
     table: str = "CAST(NULL AS STRING)"
     """SQL over the map `event`: the table in which the row changed."""
     is_wrapped: bool = False
-    """Whether the message may lie in the `payload` of one with a `schema`, as Kafka Connect writes it."""
+    """Whether the message may be in the `payload` of one with a `schema`, as Kafka Connect writes it."""
 
 
 def envelope_of(cdc: CDC) -> Envelope:
-    """The envelope that was declared; a path or a word that was said goes over the usual one."""
+    """Return the declared envelope; a declared path or word takes precedence over the usual one."""
     usual = _USUAL[cdc.envelope]
     return Envelope(
         operation=cdc.op_field or usual.operation,
@@ -55,17 +55,17 @@ def envelope_of(cdc: CDC) -> Envelope:
 
 
 def as_object(said: str) -> str:
-    """A JSON text as a map of texts; NULL where it is no object."""
+    """Return SQL for a JSON text as a map of texts; NULL where it is no object."""
     return f"from_json({said}, {_OBJECT})"
 
 
 def member(of: str, name: str) -> str:
-    """A member of such a map."""
+    """Return SQL for a member of such a map."""
     return f"try_element_at({of}, {text(name)})"
 
 
 def found_at(event: str, path: str) -> str:
-    """What stands at a dotted path below a map, as a text."""
+    """Return SQL for the text at a dotted path below a map."""
     first, *rest = path.split(".")
     said = member(event, first)
     for name in rest:
@@ -74,7 +74,7 @@ def found_at(event: str, path: str) -> str:
 
 
 def milliseconds(said: str) -> str:
-    """A moment as milliseconds since 1970: a number of any usual unit, or a text as ISO 8601 has it."""
+    """Return SQL for a moment in milliseconds since 1970: from a number of any usual unit, or from ISO 8601."""
     number = f"try_cast({said} AS DECIMAL(30, 6))"
     size = f"abs({number})"
     return (
@@ -87,7 +87,7 @@ def milliseconds(said: str) -> str:
 
 
 def operation(said: str, words: Mapping[str, str]) -> str:
-    """The operation that a word means; NULL for one that is not known."""
+    """Return SQL for the operation that a word stands for; NULL for an unknown word."""
     cases = " ".join(f"WHEN {text(word)} THEN {text(meant)}" for word, meant in words.items())
     return f"CASE {said} {cases} END"
 
@@ -97,14 +97,14 @@ def _padded(said: str, length: int) -> str:
 
 
 def _placed(names: Sequence[str], cases: str) -> str:
-    """A place behind its origin: a log is told by its names, among them the server that wrote it."""
+    """Return SQL for a position after its origin: a hash of the names that identify the log, among them its server."""
     known = ", ".join(f"coalesce({name}, '')" for name in names)
     origin = f"left(sha2(concat_ws('|', {known}), 256), {ORIGIN_LENGTH})"
     return f"concat({origin}, '{ORIGIN_MARK}', {cases})"
 
 
 def _debezium_position() -> str:
-    """By the names that its connectors use: PostgreSQL, MySQL and MariaDB, SQL Server, Oracle."""
+    """Return SQL for the position by Debezium's field names: PostgreSQL, MySQL and MariaDB, SQL Server, Oracle."""
     source = as_object(member("event", "source"))
     lsn, file, pos, row = (member(source, name) for name in ("lsn", "file", "pos", "row"))
     number = f"regexp_extract({file}, '([0-9]+)$', 1)"
@@ -127,7 +127,7 @@ def _without_number(file: str) -> str:
 
 
 def _maxwell_position() -> str:
-    """`master.000006:800911`, which is there with `output_binlog_position`."""
+    """Return SQL for a position such as `master.000006:800911`, which `output_binlog_position` adds."""
     said = member("event", "position")
     file, place = (f"regexp_extract({said}, '([0-9]+):([0-9]+)$', {group})" for group in (1, 2))
     return _placed(
@@ -146,7 +146,7 @@ def _maxwell_table() -> str:
 
 
 def shown(words: Sequence[str]) -> str:
-    """Words for a sentence."""
+    """Return words as a list for a sentence."""
     return ", ".join(repr(word) for word in words)
 
 

@@ -1,4 +1,4 @@
-"""One streaming frame of all sources of a stream, and which rows of a micro-batch came from which of them."""
+"""One streaming frame of all sources of a stream, and the rows of a micro-batch by their source."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ORIGIN = "_flow_origin"
 
 
 def together(frames: Sequence[DataFrame]) -> DataFrame:
-    """All of them as one, in their order, which is that of the offset log."""
+    """Return the union of all frames, in their order, which is that of the offset log."""
     from pyspark.sql import functions as f
 
     if len(frames) == 1:
@@ -26,7 +26,7 @@ def together(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def of_source(frame: DataFrame, number: int, columns: Sequence[str] | None) -> DataFrame:
-    """The rows of a micro-batch that came from one source, with its own columns where they are known."""
+    """Return the rows of a micro-batch that came from one source, with its own columns where they are known."""
     if ORIGIN not in frame.columns:
         return frame
     rows = frame.where(f"{ORIGIN} = {number}").drop(ORIGIN)
@@ -34,7 +34,7 @@ def of_source(frame: DataFrame, number: int, columns: Sequence[str] | None) -> D
 
 
 def in_session_of(frame: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return the rows as a frame of the session that another frame belongs to; a query of a stream has one of its own."""
+    """Return the rows as a frame of another frame's session; the query of a stream has a session of its own."""
     spark, own = frame.sparkSession, rows.sparkSession
     if own._jsparkSession.equals(spark._jsparkSession):
         return rows

@@ -1,4 +1,4 @@
-"""One line of a check-up, and whether targets and dead letters agree with the checkpoint."""
+"""The findings of a checkpoint check, and the comparison of targets and dead letters with the checkpoint."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OK, TO_DO, DAMAGED = "ok", "to do", "damaged"
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of a check-up."""
+    """One line of a checkpoint check."""
 
     about: str
     status: str
@@ -21,17 +21,17 @@ class Finding:
     next: str | None = None
 
     def to_dict(self) -> dict[str, str | None]:
-        """Ready for JSON."""
+        """Return the finding as JSON data."""
         return asdict(self)
 
 
 def is_damaged(findings: Sequence[Finding]) -> bool:
-    """Whether the stream should not be started as it is."""
+    """Return whether the stream should not be started as it is."""
     return any(item.status == DAMAGED for item in findings)
 
 
 def tokens(seen: Look) -> Iterator[Finding]:
-    """The target has the last batch that is committed, and at most the one behind it."""
+    """Check that each target has the last committed batch, and at most the one after it."""
     for name, token in seen.tokens.items():
         about = f"token of {name}"
         if isinstance(token, str):
@@ -41,7 +41,7 @@ def tokens(seen: Look) -> Iterator[Finding]:
 
 
 def agreement(about: str, token: int | None, committed: int, seen: Look, *, waiting: int) -> Finding:
-    """A token is the number of its batch and one."""
+    """Compare a token, which is the number of its batch plus one, with the last committed batch."""
     if token is None:
         says = f"none, though batch {committed} is committed: is the target new, or was it emptied?"
         return Finding(about, TO_DO, says, f"flow stream rewind {seen.pipeline} --to earliest --preview")
@@ -62,7 +62,7 @@ def agreement(about: str, token: int | None, committed: int, seen: Look, *, wait
 
 
 def reaches(seen: Look) -> Iterator[Finding]:
-    """Transactions and dead letters hear of some micro-batches only, and of none that was never planned."""
+    """Check transactions and dead letters, which commit only some micro-batches: the last one must be planned."""
     planned = -1 if seen.offsets.last is None else seen.offsets.last
     for name, reach in seen.reaches.items():
         about = f"token of {name}" if name != LETTERS else name
@@ -81,7 +81,7 @@ def reaches(seen: Look) -> Iterator[Finding]:
 
 
 def _no_token(about: str, seen: Look) -> Finding:
-    """Brokers forget the offsets of a group that nobody uses, after a week unless they are told otherwise."""
+    """Return the finding for no token: brokers drop the offsets of an unused group, after a week by default."""
     says = "none is kept: the stream has sent nothing yet, or stood longer than the broker's offsets.retention.minutes"
     if not _is_open(seen):
         return Finding(about, OK, says)
@@ -95,7 +95,7 @@ def _is_open(seen: Look) -> bool:
 
 
 def anew(seen: Look) -> str:
-    """Behind the last batch that both logs know, if there is one; its targets have it, and what follows comes again."""
+    """Return the hint for a new checkpoint behind the last batch in both logs, from which rows are read again."""
     known = [number for number, wrong in seen.commits.entries.items() if wrong is None]
     safe = max((number for number in known if seen.offsets.entries.get(number, "") is None), default=None)
     if safe is not None and seen.can_begin_behind_batches:

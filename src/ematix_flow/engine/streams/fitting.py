@@ -1,4 +1,4 @@
-"""Rows of a micro-batch in the types of one table: strictly, or row by row with what is wrong with each."""
+"""The cast of a micro-batch's rows to the types of one table: strict, or with an error column for each row."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _LAST, _TOPIC, _PARTITION, _ORIGIN = "_flow_last", "_flow_topic", "_flow_partiti
 
 
 def fitted(rows: DataFrame, table: TableSpec, open_until: ExitStack) -> DataFrame:
-    """Exactly the declared columns; a value that does not fit ends the batch."""
+    """Return exactly the declared columns; a value that does not fit fails the micro-batch."""
     return prepare(_completed(rows, table), table, (), open_until)
 
 
 def judged(
     rows: DataFrame, table: TableSpec, open_until: ExitStack, *, told: Callable[[str], str] = lambda name: "true"
 ) -> DataFrame:
-    """The same rows with a column that says what keeps each from being written; NULL when nothing does.
+    """Return the rows with a column for the error that keeps each from being written; NULL where there is none.
 
-    Normalizers are not tried row by row: they never fail by themselves. A value may be missing where its column, by its name,
-    is not `told`, which is SQL; a key may not.
+    Normalizers are not tried row by row: they never fail by themselves. `told` returns SQL, by column name, that is
+    true where a value is required; a key always is.
     """
     rows = _completed(rows, table)
     given = dict(rows.dtypes)
@@ -44,16 +44,16 @@ def judged(
 
 
 def last_of_each(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
-    """The last message of each key: a stream may tell several things about a key in one micro-batch.
+    """Return the last message of each key: a stream may have several in one micro-batch.
 
-    Within a partition it is the one that was read last, whatever the clocks of its senders said; clocks decide between
-    partitions only, where nothing else can.
+    Within a partition it is the one that was read last, whatever the clocks of its senders show; clocks decide only
+    between partitions, where nothing else can.
     """
     from pyspark.sql import functions as f
 
     place = "struct(_source.offset, length(_source.message_id), _source.message_id)"
     parts = [f.expr("_source.topic").alias(_TOPIC), f.expr("_source.partition").alias(_PARTITION)]
-    if ORIGIN in source_fields(rows):  # a topic of the same name is another one there
+    if ORIGIN in source_fields(rows):  # two brokers may have topics of the same name
         parts.append(f.expr(f"_source.{ORIGIN}").alias(_ORIGIN))
     whole = f.struct(*map(quote, rows.columns))
     named = [f.col(quote(name)) for name in keys]
@@ -85,7 +85,7 @@ def _tests(column: Column, cast: Cast, told: str) -> list[str]:
 
 
 def _completed(rows: DataFrame, table: TableSpec) -> DataFrame:
-    """A declared column that the messages never had is NULL."""
+    """Add declared columns that the messages never had, as NULL."""
     there = set(rows.columns)
     missing = [column for column in table.columns if column.name not in there]
     return rows.selectExpr("*", *(f"NULL AS {quote(column.name)}" for column in missing)) if missing else rows

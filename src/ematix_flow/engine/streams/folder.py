@@ -1,4 +1,4 @@
-"""What a stream keeps beside its targets: Spark's checkpoint, its generation, the schema it learned, its spools."""
+"""The folder of a stream: Spark's checkpoint, its generation, the schema it learned, its spools."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from ematix_flow.foundation.errors import ConfigError, FlowError, LeaseHeld, Lea
 VARIABLE = "EMATIX_FLOW_CHECKPOINTS"
 NOTE = "flow.json"
 _PATIENCE_SECONDS = 5.0
-"""Who was told to end may need a moment."""
+"""How long to wait for the lock: a process that is stopping may need a moment."""
 _STRANGE = re.compile(r"[^\w.-]")
 _OF_A_GENERATION = ("spark", "arrivals", "arrivals-1", "behind", "state", "ticks")
-"""What begins anew with a generation; the learned schema, dead letters and spools stay."""
+"""Entries that belong to a generation; the learned schema, dead letters and spools outlast it."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class StreamFolder:
 
     @classmethod
     def of(cls, spec: StreamSpec) -> StreamFolder:
-        """`checkpoint=`, else EMATIX_FLOW_CHECKPOINTS/<name>, else below the user's own folder."""
+        """Return `checkpoint=`, else EMATIX_FLOW_CHECKPOINTS/<name>, else a folder below the user's home."""
         address = spec.checkpoint or os.environ.get(VARIABLE) or str(Path.home() / ".ematix-flow" / "checkpoints")
         name = bucket_in(address)
         if name is not None:
@@ -51,16 +51,16 @@ class StreamFolder:
 
     @property
     def spark(self) -> LakePath:
-        """Spark's own checkpoint."""
+        """Return the folder of Spark's own checkpoint."""
         return self.root / "spark"
 
     @property
     def jars(self) -> set[str]:
-        """What Spark needs to get there."""
+        """Return the jars that Spark needs to read and write the folder."""
         return set() if isinstance(self.root, Path) else {"s3a"}
 
     def prepare(self) -> str:
-        """Make the folder; its generation, which is new whenever the checkpoint is."""
+        """Make the folder; return its generation, which is new whenever the checkpoint is."""
         if isinstance(self.root, Path):
             try:
                 self.root.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ class StreamFolder:
                     hint=f"name another with checkpoint=, or set {VARIABLE}",
                 ) from exc
         kept = self.note()
-        if kept.get("aside"):  # somebody died while the stream was rewound
+        if kept.get("aside"):  # a process died during a rewind
             self._put_aside(home_of(kept["aside"]))
         known = kept.get("generation")
         if known is None:
@@ -80,7 +80,7 @@ class StreamFolder:
         return str(known)
 
     def _refuse_to_guess(self) -> None:
-        """A checkpoint that has begun and says no generation: under a new one, targets would take a batch twice."""
+        """Raise for a started checkpoint without a generation: under a new one, targets would repeat a batch."""
         if self.last_planned() is not None:
             raise RunFailed(
                 f"{self.root / NOTE} is gone, though the checkpoint beside it has begun",
@@ -89,7 +89,7 @@ class StreamFolder:
 
     @contextmanager
     def taken(self) -> Iterator[None]:
-        """Have it alone among the processes that see this disk, also when no run log can be asked for a lease."""
+        """Lock the folder against all processes that see this disk, also where no run log provides a lease."""
         if not isinstance(self.root, Path):  # a bucket has the lease alone
             yield
             return
@@ -106,15 +106,15 @@ class StreamFolder:
         )
 
     def note(self) -> Mapping[str, Any]:
-        """What the folder says of itself: generation, and after a rewind where to start."""
+        """Return the folder's metadata: generation, and after a rewind where to start."""
         return self._read(NOTE)
 
     def keep_generation(self, generation: str) -> None:
-        """Say which generation the checkpoint is of."""
+        """Write the generation of the checkpoint."""
         write_atomically(self.root / NOTE, json.dumps({"generation": generation, "since": _later_than(0)}))
 
     def refuse_others(self, generation: str) -> None:
-        """Whoever slept through a rewind has nothing to write any more: brokers cannot tell, as tables can."""
+        """Raise LeaseLost after a rewind by another process: tables detect an old generation, brokers do not."""
         if self.note().get("generation") != generation:
             raise LeaseLost(
                 f"the stream in {self.root} was begun anew while this process stood still, which writes nothing any more",
@@ -122,29 +122,29 @@ class StreamFolder:
             )
 
     def since(self) -> int:
-        """A number that is larger for every later generation, also for one that began in an empty folder."""
+        """Return a number that is larger for every later generation, also for one that began in an empty folder."""
         return int(self.note().get("since") or 0)
 
     def start_at(self, source: int = 0) -> str | None:
-        """Where a rewind wants a source of the stream to begin; None once it has begun, and for all others."""
+        """Return where a source of a rewound stream begins; None once it has begun, and without a rewind."""
         try:
             kept = self.note().get("start")
             has_begun = kept is None or last_planned(str(self.root)) is not None
-        except RunFailed:  # told when the stream starts
+        except RunFailed:  # reported when the stream starts
             return None
         if has_begun:
             return None
         return str(kept[source] if isinstance(kept, list) else kept)
 
     def begin_anew(self, start: str | Sequence[str], at: datetime) -> LakePath:
-        """A new generation that begins there, source by source where there are several; where the old checkpoint is now.
+        """Begin a new generation at a start, or one for each source; return where the old checkpoint is now.
 
-        The note is the decision: whoever dies behind it leaves the rest to the next start.
+        The metadata file is written first: if the process crashes after that, the next start does the rest.
         """
         aside = self.root.with_name(f"{self.root.name}.before-{at:%Y%m%dT%H%M%S%f}")
         make_folder(aside)
         note, before = read_if_there(self.root / NOTE), 0
-        if note is not None:  # as it is, be it damaged
+        if note is not None:  # copied unparsed, since it may be damaged
             write_atomically(aside / NOTE, note)
             with suppress(RunFailed):
                 before = self.since()
@@ -159,13 +159,13 @@ class StreamFolder:
         make_folder(aside)
         for name in _OF_A_GENERATION:
             there = self.root / name
-            if there.exists() and not (isinstance(aside, Path) and (aside / name).exists()):  # a bucket's copies go on
+            if there.exists() and not (isinstance(aside, Path) and (aside / name).exists()):  # resumes in a bucket
                 rename(there, aside / name)
         done = {name: value for name, value in self.note().items() if name != "aside"}
         write_atomically(self.root / NOTE, json.dumps(done))
 
     def ends(self, batch: int) -> list[dict[str, Any]]:
-        """Where a micro-batch ends, source by source, as Spark planned it; empty when it never did."""
+        """Return where a micro-batch ends, source by source, as Spark planned it; empty where it never did."""
         path = self.spark / "offsets" / str(batch)
         if not path.exists():
             return []
@@ -173,27 +173,27 @@ class StreamFolder:
             lines = path.read_text(encoding="utf-8").splitlines()
             if len(lines) > 2 and lines[0].startswith("v"):
                 return [json.loads(line) if line != "-" else {} for line in lines[2:]]
-        except ValueError:  # told below
+        except ValueError:  # raised below
             pass
         raise RunFailed(
             f"the checkpoint entry {path} is damaged", hint="flow doctor checkpoint NAME says what is wrong with it"
         )
 
     def last_committed(self) -> int | None:
-        """The last micro-batch that Spark knows to be done."""
+        """Return the last micro-batch that Spark committed."""
         return _largest(self.spark / "commits")
 
     def last_planned(self) -> int | None:
-        """The last micro-batch that Spark began."""
+        """Return the last micro-batch that Spark planned."""
         return _largest(self.spark / "offsets")
 
     def has_open_batch(self) -> bool:
-        """Whether a micro-batch was planned and not committed: the next start does it again."""
+        """Return whether a micro-batch was planned and not committed: the next start does it again."""
         planned, done = self.last_planned(), self.last_committed()
         return planned is not None and (done is None or planned > done)
 
     def learned(self, source: int = 0) -> SchemaFile:
-        """The schema of a source's payload, as it was learned."""
+        """Return the file with the learned schema of a source's payload."""
         return SchemaFile(self.root / (f"schema-{source}.json" if source else "schema.json"))
 
     def _read(self, name: str) -> Mapping[str, Any]:
@@ -210,12 +210,12 @@ class StreamFolder:
 
 
 def _login(spec: StreamSpec, bucket: str) -> Bucket:
-    """Of the connection that has this bucket: one of the stream's own, else any that is known here."""
+    """Return the bucket by a connection to it: one of the stream's own, else any that is known here."""
     own = [item.connection for item in (*spec.sources, *spec.targets, *spec.lookups.values())]
     for name in (*own, *known_names()):
         try:
             found = resolve(name).connection
-        except FlowError:  # told by whoever uses it
+        except FlowError:  # reported where the connection is used
             continue
         if isinstance(found, BucketConnection) and found.resolved().bucket == bucket:
             return Bucket.of(found)
@@ -232,25 +232,25 @@ def _largest(log: LakePath) -> int | None:
 
 
 def _later_than(before: int) -> int:
-    """Milliseconds of the clock, which also order generations that know nothing of each other."""
+    """Return milliseconds of the clock, above `before`: they also order generations of unrelated folders."""
     return max(before + 1, int(now().timestamp() * 1000))
 
 
 def new_generation() -> str:
-    """A name that no checkpoint had before."""
+    """Return a name that no checkpoint had before."""
     return uuid.uuid4().hex[:12]
 
 
 @dataclass(frozen=True)
 class SchemaFile:
-    """A schema that outlives the process that learned it."""
+    """The file of a learned schema, which outlasts the process."""
 
     path: LakePath
 
     def load(self) -> str | None:
-        """The schema as Spark writes it, None before the first message."""
+        """Return the schema as Spark writes it, None before the first message."""
         return read_if_there(self.path)
 
     def save(self, schema: str) -> None:
-        """Keep it."""
+        """Write the schema."""
         write_atomically(self.path, schema)

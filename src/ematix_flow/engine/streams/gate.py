@@ -1,4 +1,4 @@
-"""The border between micro-batches: a stop waits for the batch at work, and no other begins."""
+"""The batch barrier: a stop waits for the current micro-batch, and no other one begins."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from contextlib import contextmanager
 
 
 class Stopping(Exception):
-    """A batch that was planned while the stream stops; the next start reads it again."""
+    """A micro-batch was planned while the stream stops; the next start reads it again."""
 
 
 class Gate:
-    """Open while the stream runs."""
+    """A lock around every micro-batch; open while the stream runs."""
 
     def __init__(self) -> None:
         self._working = threading.Lock()
         self.closing = threading.Event()
         self.has_refused = False
-        """Whether a micro-batch was refused, which ends its query with an error that is none."""
+        """Whether a micro-batch was refused, which ends its query with an error that is no failure."""
 
     @contextmanager
     def batch(self) -> Iterator[None]:
-        """Work on one micro-batch; refused when the stream stops."""
+        """Hold the lock for one micro-batch; raise Stopping when the stream stops."""
         with self._working:
             if self.closing.is_set():
                 self.has_refused = True
@@ -30,7 +30,7 @@ class Gate:
             yield
 
     def close(self) -> None:
-        """Let the batch at work end, and no other begin."""
+        """Wait for the current micro-batch, and let no other begin."""
         self.closing.set()
         with self._working:
             pass

@@ -1,4 +1,4 @@
-"""Where dead letters are kept: a table in a database, a topic of the source's own broker, or where that one puts them."""
+"""Dead-letter stores: a table in a database, a topic of the source's broker, or that broker's own dead-letter queue."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 _KEYS = ("id",)
 _DECIDED = ("status", "leased_until", "attempt")
-"""What people and replays say of a letter: it stays when the same record comes once more."""
+"""Columns that users and replays set: they stay when the same record is written once more."""
 _TOLD = tuple(name for name in RECORDS.column_names if name not in (*_KEYS, *_DECIDED))
 
 
 @dataclass
 class TableGraveyard:
-    """A table of records; the same record twice is one."""
+    """A table of records; a record written twice is stored once."""
 
     table: TableWriter
     letters: Letters
@@ -42,15 +42,15 @@ class TableGraveyard:
 
     @classmethod
     def at(cls, spec: StreamSpec, folder: StreamFolder, generation: str) -> TableGraveyard:
-        """The stream's table of dead letters."""
+        """Return the store in the stream's table of dead letters."""
         connection = connection_of_records(spec, folder)
         load = LoadSpec(RECORDS, connection, Merge(_KEYS, _TOLD, _TOLD))
         target = TableTarget("dead letters", connection, load, mode="merge")
-        own = replace(spec, on_drift="evolve", cdc=None)  # whatever the stream's tables may do, this one is ours
+        own = replace(spec, on_drift="evolve", cdc=None)  # this table may evolve, whatever the stream's tables may do
         return cls(TableWriter(own, target, generation, folder.since()), Letters.of(spec), open_batch_of(folder))
 
     def forget(self, number: int, having: Having, target: str | None) -> None:
-        """Of this generation alone: after a rewind the numbers begin anew. What a person has parked stays."""
+        """Delete records of this generation only, since a rewind restarts the numbers; parked letters stay."""
         gone: list[str] = []
         handed: dict[str, list[str]] = {}
         for letter in self.letters.of_batch(self.table.generation, number, target):
@@ -62,10 +62,10 @@ class TableGraveyard:
         self.letters.rearrange(gone, handed)
 
     def bury(self, number: int, records: DataFrame) -> None:
-        """The token is no more than a number here: what a micro-batch left behind is told by `forget`."""
+        """Write the records; the token is only a number here: `forget` deletes the records of an earlier try."""
         own = f"concat(id, '/', {text(self.table.generation)}, '/', batch)"
         found = records.selectExpr(
-            # A row without a place would be the same one as its like in another micro-batch.
+            # Without a position, equal rows of different micro-batches would have the same id.
             f"IF(source_id IS NULL AND position = '{{}}', sha2({own}, 256), id) AS id",
             *(name for name in records.columns if name != "id"),
             f"{text(self.table.generation)} AS generation",
@@ -83,7 +83,7 @@ class TableGraveyard:
 
 @dataclass
 class TopicGraveyard:
-    """A topic that takes the raw messages, with what is known of them as headers; at least once."""
+    """A topic that takes the raw messages, with the facts known of them as headers; at least once."""
 
     sink: BrokerSink
     topic: str
@@ -92,7 +92,7 @@ class TopicGraveyard:
     open_batch: int | None
 
     def forget(self, number: int, having: Having, target: str | None) -> None:
-        """What was sent is sent."""
+        """Do nothing: a message that was sent cannot be deleted."""
 
     def bury(self, number: int, records: DataFrame) -> None:
         told = ("pipeline_name", "stage", "error", "target", "source_id", "position", "pipeline_version", "batch")
@@ -109,17 +109,17 @@ class TopicGraveyard:
 
 @dataclass
 class BrokerGraveyard:
-    """The source's own broker: the messages are rejected with the commit, and it dead-letters them where it is told to."""
+    """The source's own broker: messages are rejected with the commit, and it dead-letters them as it is configured."""
 
     source: SpoolSource
     read: StreamRead
     generation: str
     open_batch: int | None
     _positions: dict[int, set[int]] = field(default_factory=dict)
-    """Of the micro-batch at work."""
+    """The rejected positions of the current micro-batch."""
 
     def forget(self, number: int, having: Having, target: str | None) -> None:
-        """A message is rejected for all targets or for none: as soon as one has the micro-batch, it stays rejected."""
+        """Clear the rejections unless a target has some of the micro-batch: a rejection is for all targets."""
         if all(item == NOTHING for item in having.values()):
             self._refuse(number, set())
 
@@ -141,7 +141,7 @@ class BrokerGraveyard:
 def graveyard_of(
     spec: StreamSpec, folder: StreamFolder, generation: str, source: StreamSource, read: StreamRead
 ) -> Graveyard | None:
-    """Where this stream's dead letters go; None when they are only counted."""
+    """Return the store of this stream's dead letters; None when they are only counted."""
     bad = spec.bad_rows
     if bad.policy != DLQ:
         return None
@@ -164,5 +164,5 @@ def graveyard_of(
 
 
 def open_batch_of(folder: StreamFolder) -> int | None:
-    """The micro-batch that the next start does again; asked before the query runs."""
+    """Return the micro-batch that the next start retries; call it before the query runs."""
     return folder.last_planned() if folder.has_open_batch() else None

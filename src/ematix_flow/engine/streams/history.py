@@ -1,4 +1,4 @@
-"""A stream in the run log: a record for every life of its query, with figures that are renewed while it runs."""
+"""A stream in the run log: one record for every attempt of its query, with figures renewed while it runs."""
 
 from __future__ import annotations
 
@@ -26,43 +26,43 @@ RENEW_SECONDS = 10.0
 
 @dataclass(frozen=True)
 class Life:
-    """From a start, or a restart and the pause before it, to a stop or a failure."""
+    """One attempt of the query: from a start, or a restart and the pause before it, to a stop or a failure."""
 
     run_id: str
     started_at: datetime
     restarts: int = 0
     restart_of: str | None = None
-    """The life that failed before this one."""
+    """The attempt that failed before this one."""
     restart_after: str | None = None
-    """What it failed of."""
+    """The error of that attempt."""
 
     @classmethod
     def of(cls, stream: str, **before: Any) -> Life:
-        """A new one, which begins now."""
+        """Return a new attempt that begins now."""
         at = now()
         return cls(f"{stream}-stream-{at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}", at, **before)
 
     def told(self) -> dict[str, Any]:
-        """For the run log."""
+        """Return the restart fields for the run log."""
         return {"restarts": self.restarts, "restart_of": self.restart_of, "restart_after": self.restart_after}
 
 
 @dataclass
 class StreamHistory:
-    """What the run log says of one process that runs the stream; the figures are counted from its first life on."""
+    """The run-log records of one process that runs the stream; figures are counted from its first attempt on."""
 
     run_log: RunLog | None
     spec: StreamSpec
     metrics: StreamMetrics
     lives: list[Life] = field(default_factory=list)
     reached: Mapping[str, Any] = field(default_factory=dict)
-    """The last micro-batch and where it ended: whoever loses the checkpoint can rewind to it."""
+    """The last micro-batch and its end offsets, to which a stream that lost its checkpoint can be rewound."""
     _written: float = 0.0
 
     @classmethod
     @contextmanager
     def kept(cls, run_log: RunLog | None, spec: StreamSpec, metrics: StreamMetrics) -> Iterator[StreamHistory]:
-        """Say running, then how the last life ended."""
+        """Record the stream as running, then how the last attempt ended."""
         history = cls(run_log, spec, metrics, [Life.of(spec.name)])
         history._write("running")
         try:
@@ -74,16 +74,16 @@ class StreamHistory:
         history._write("succeeded")
 
     def has(self, run_id: str) -> bool:
-        """Whether this is one of its lives: who asks one of them to end means the stream."""
+        """Return whether this is one of its attempts: a stop request for any of them is for the stream."""
         return any(life.run_id == run_id for life in self.lives)
 
     def renew(self) -> None:
-        """New figures, now and then."""
+        """Record new figures, at most every `RENEW_SECONDS`."""
         if time.monotonic() - self._written > RENEW_SECONDS:
             self._write("running")
 
     def restarted(self, error: FlowError, times: int) -> None:
-        """A life failed, and the next begins; it is told first, so that the stream is never without one that runs."""
+        """Record the next attempt, then the failed one: in this order the stream always has a running record."""
         self.metrics.add("restarts_total")
         self.metrics.add("errors_total")
         failed = self.lives[-1]

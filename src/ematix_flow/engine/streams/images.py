@@ -1,4 +1,4 @@
-"""Changes for one table: its keys, its columns out of what messages wrote, and of each key the last change."""
+"""Row images of changes for one table: its keys, its columns as messages wrote them, the last change of each key."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CHANGE = "_flow_change"
-"""What happened, beside the row: STRUCT<op, ms, position, kinds, before, key, scalar, row_text>."""
+"""The column with the change, beside the row: STRUCT<op, ms, position, kinds, before, key, scalar, row_text>."""
 UNAVAILABLE_COLUMNS = "flow_unavailable"
-"""In the metadata of CHANGE and of KEPT: the columns of which some message leaves out the value."""
+"""The metadata of CHANGE and of KEPT: the columns whose value some message leaves out."""
 IS_DELETE = f"{OPERATION} = '{DELETE}'"
 _OLD, _LAST, _READ, _IMAGE, _ORIGIN, _FILL = (
     "_flow_old", "_flow_last", "_flow_read", "_flow_image", "_flow_origin", "_flow_fill",
@@ -42,9 +42,9 @@ _MESSAGE = ("_raw", "_source")
 
 
 def of_table(rows: DataFrame, table: TableSpec, strategy: Changes) -> DataFrame:
-    """The changes with the columns of one table as texts, and what is staged beside them.
+    """Return the changes with the columns of one table as texts, and the staged columns beside them.
 
-    An update that tells of another key than before is two changes: the row of the old key goes.
+    An update whose key differs from the key before is two changes: the row of the old key is deleted.
     """
     from pyspark.sql import functions as f
 
@@ -71,13 +71,13 @@ def of_table(rows: DataFrame, table: TableSpec, strategy: Changes) -> DataFrame:
 
 
 def _unavailable(rows: DataFrame, column: str) -> list[str]:
-    """The columns of which some message leaves out the value; those who made the rows have looked."""
+    """Return the columns whose value some message leaves out, from the metadata set where the rows were made."""
     found: list[str] = rows.schema[column].metadata.get(UNAVAILABLE_COLUMNS, []) if column in rows.columns else []
     return found
 
 
 def _kept(left_out: Sequence[str], goes: str) -> str:
-    """The names of the columns whose value a message leaves out, as a JSON array; NULL where it has all."""
+    """Return SQL for the columns whose value a message leaves out, as a JSON array; NULL where it has all."""
     if not left_out:
         return "CAST(NULL AS STRING)"
     names = ", ".join(f"CASE WHEN {quote(name)} IN {IS_UNAVAILABLE} THEN {text(name)} END" for name in sorted(left_out))
@@ -85,12 +85,12 @@ def _kept(left_out: Sequence[str], goes: str) -> str:
 
 
 def must_be_there(name: str) -> str:
-    """Return SQL that is true where a row must have a value for the column: it is written, and says all of itself."""
+    """Return SQL that is true where a row must have a value for the column: it is written, and not left out."""
     return f"NOT ({IS_DELETE}) AND NOT {_names(KEPT, name)}"
 
 
 def with_typed_keys(rows: DataFrame, table: TableSpec, strategy: Changes) -> DataFrame:
-    """Keys in their own types, in which two ways to write one are the same."""
+    """Return the rows with keys in their own types, in which different spellings of one key are equal."""
     given = dict(rows.dtypes)
     made = [
         f"{strict_cast(table.column(name), given[name])} AS {quote(name)}" if name in strategy.keys else quote(name)
@@ -100,14 +100,14 @@ def with_typed_keys(rows: DataFrame, table: TableSpec, strategy: Changes) -> Dat
 
 
 def last_changes(rows: DataFrame, strategy: Changes) -> DataFrame:
-    """Of each key the last change, and how many there were.
+    """Return the last change of each key, and how many there were.
 
-    The source's log decides where changes have a place in it, then its clock, then the order of messages. Changes of different
-    logs are compared by the clock. What a snapshot read is as new as the message's place says: its moment is that of the look,
-    which may be later than changes that follow it.
+    The position in the source's log decides where changes have one, then its clock, then the order of messages. Changes
+    of different logs are compared by the clock. A row that a snapshot read is as new as the message's position: its
+    time is that of the snapshot query, which may be later than changes that follow it.
 
-    A change that leaves out a value takes it from the one before it in the micro-batch, if there is one. With soft deletes, a
-    row that was written and then deleted is written as deleted.
+    A change that leaves out a value takes it from the one before it in the micro-batch, if there is one. With soft
+    deletes, a row that was written and then deleted is written as deleted.
     """
     from pyspark.sql import functions as f
 
@@ -133,7 +133,7 @@ def last_changes(rows: DataFrame, strategy: Changes) -> DataFrame:
 
 
 def _candidates(rows: DataFrame, strategy: Changes, left_out: Sequence[str]) -> dict[str, str]:
-    """What is looked for among the changes of a key, each by a condition."""
+    """Return the changes to find among those of a key: result columns with their conditions."""
     is_read = f"{OPERATION} = '{READ}'"
     found = {_LAST: f"NOT ({is_read})", _READ: is_read}
     written = f"NOT ({is_read}) AND NOT ({IS_DELETE})"
@@ -159,7 +159,7 @@ def _clock(of: str, columns: Sequence[str]) -> str:
 
 
 def _chosen(grouped: DataFrame, columns: Sequence[str], strategy: Changes, left_out: Sequence[str]) -> DataFrame:
-    """One row for each key, of what was found."""
+    """Return one row for each key, from its candidates."""
     parts = [(f"{_READ}._source.{name}", f"{_LAST}._source.{name}") for name in ("topic", "partition")]
     same = " AND ".join(f"{one} <=> {other}" for one, other in parts)
     later = f"{same} AND {_place(f'{_READ}.')} > {_place(f'{_LAST}.')}" if "_source" in columns else "false"
@@ -188,7 +188,7 @@ def _chosen(grouped: DataFrame, columns: Sequence[str], strategy: Changes, left_
 
 
 def _filled(rows: DataFrame, made: dict[str, str], left_out: Sequence[str]) -> DataFrame:
-    """Values that were left out, from an earlier change of the micro-batch or from what a snapshot read before it."""
+    """Fill values that were left out, from an earlier change of the micro-batch or from a snapshot's row before it."""
     still = []
     for number, name in enumerate(left_out):
         fill, wanted = f"{_FILL}_{number}", _names(made[KEPT], name)
@@ -202,13 +202,13 @@ def _filled(rows: DataFrame, made: dict[str, str], left_out: Sequence[str]) -> D
 
 
 def _place(of: str) -> str:
-    """Where a message stands among those of its partition or file."""
+    """Return SQL for the position of a message among those of its partition or file."""
     parts = ("{}offset", "{}timestamp", "length({}message_id)", "{}message_id")
     return f"struct({', '.join(part.format(f'{of}_source.') for part in parts)})"
 
 
 def with_json_key(rows: DataFrame, strategy: Changes) -> DataFrame:
-    """The key as the gate knows it."""
+    """Add the key as JSON, as the CDC watermark table stores it; a long one is cut, and ends with its hash."""
     options = ", ".join(f"{text(name)}, {text(value)}" for name, value in JSON_AS_IT_IS.items())
     said = f"to_json(struct({', '.join(map(quote, strategy.keys))}), map({options}))"
     short = f"concat(left({said}, {LONGEST_KEY - 70}), '…', sha2({said}, 256))"
@@ -220,7 +220,7 @@ def _before(key: str) -> str:
 
 
 def _key(name: str, strategy: Changes, there: set[str]) -> str:
-    """From the row, from the row as it was, from the message's key; a plain value is the key that has one column."""
+    """Return SQL for a key: from the row, the row before, or the message's key, whose plain value is a single key."""
     found = [quote(name)] if name in there else []
     found += [_before(name), f"try_element_at({CHANGE}.`key`, {text(name)})"]
     found += [f"{CHANGE}.scalar"] if len(strategy.keys) == 1 else []

@@ -1,4 +1,4 @@
-"""What is in a stream's folder and what its targets and its source say of it; nothing is judged or changed here."""
+"""The inspection of a stream: reads its folder, its targets and its source, without checking or changing anything."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ from ematix_flow.foundation.redact import mask
 
 @dataclass(frozen=True)
 class Log:
-    """One of Spark's logs: its entries, each with what is wrong with it, and drafts (below the folder) left unfinished."""
+    """One of Spark's logs: entries with their errors, and unfinished temporary files (paths below the folder)."""
 
     entries: Mapping[int, str | None] = field(default_factory=dict)
     drafts: tuple[str, ...] = ()
 
     @property
     def last(self) -> int | None:
-        """The newest entry, be it readable or not."""
+        """Return the newest entry, readable or not."""
         return max(self.entries, default=None)
 
     @property
     def bad(self) -> list[int]:
-        """Entries that cannot be read."""
+        """Return the entries that cannot be read."""
         return sorted(number for number, wrong in self.entries.items() if wrong is not None)
 
     @property
     def missing(self) -> list[int]:
-        """Numbers between the first and the last that are not there."""
+        """Return the missing numbers between the first and the last entry."""
         numbers = sorted(self.entries)
         return [one for one in range(numbers[0], numbers[-1]) if one not in self.entries] if numbers else []
 
@@ -57,7 +57,7 @@ class Spooled:
 
 @dataclass(frozen=True)
 class Look:
-    """Everything a judgement needs; texts stand where something could not be asked."""
+    """Everything that the checks need; a value that could not be read is its error message."""
 
     pipeline: str
     root: str
@@ -70,24 +70,24 @@ class Look:
     schema_problem: str | None = None
     has_schema: bool = False
     tokens: Mapping[str, int | str | None] = field(default_factory=dict)
-    """Of tables, which have every micro-batch."""
+    """The tokens of tables, which commit every micro-batch."""
     reaches: Mapping[str, Reach | str] = field(default_factory=dict)
-    """Of those who have only some: transactions, and dead letters."""
+    """The last micro-batches of transactions and dead letters, which commit only some."""
     lost: Sequence[Lost] | str = ()
     behind: Mapping[str, int] = field(default_factory=dict)
     behind_drafts: tuple[str, ...] = ()
     spools: tuple[Spooled, ...] = ()
     state: int | str | None = None
-    """The micro-batch that a window or a join has folded last; None where there is none."""
+    """The last micro-batch in the state of a window or a join; None where there is none."""
     is_stateful: bool = False
     holder: str | None = None
-    """Who runs the stream at this moment."""
+    """The process that runs the stream now."""
     can_begin_behind_batches: bool = True
-    """Whether the source takes the offsets of the checkpoint as a beginning, as Kafka and Kinesis do."""
+    """Whether the source can start at the offsets of the checkpoint, as Kafka and Kinesis can."""
 
 
 def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
-    """Read the folder, and ask source and targets."""
+    """Read the folder, and query source and targets."""
     folder = StreamFolder.of(spec)
     if not folder.root.is_dir():
         return Look(spec.name, str(folder.root), exists=False, holder=holder)
@@ -98,7 +98,7 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
     tokens = of_tables(spec, generation) if generation and offsets.entries else {}
     reaches = of_others(spec, folder, generation) if generation and offsets.entries else {}
     is_stateful = spec.window is not None or spec.join is not None
-    if is_stateful:  # nothing comes out of most micro-batches, and tables do not hear of those
+    if is_stateful:  # most micro-batches produce no output, and tables commit none for those
         tokens, reaches = {}, {**reaches, **{name: _reach(token) for name, token in tokens.items()}}
     with _opened(spec, folder) as source:
         return Look(
@@ -129,7 +129,7 @@ def _reach(token: int | str | None) -> Reach | str:
 
 
 def _state(spec: StreamSpec, folder: StreamFolder, generation: str | None) -> int | str | None:
-    """The micro-batch up to which a stream remembers, or why that cannot be told."""
+    """Return the last micro-batch in a stream's state, or the error that keeps it from being read."""
     if generation is None:
         return None
     try:
@@ -141,13 +141,13 @@ def _state(spec: StreamSpec, folder: StreamFolder, generation: str | None) -> in
 
 
 def _takes_offsets(source: StreamSource) -> bool:
-    """Lakes begin at versions and moments, and queues have no past."""
+    """Return whether a source starts at offsets: lakes start at versions and moments, and queues have no past."""
     return source.envelopes and not isinstance(source, SpoolSource)
 
 
 @contextmanager
 def _opened(spec: StreamSpec, folder: StreamFolder) -> Iterator[tuple[StreamSource, StreamRead] | str]:
-    """The source, or why there is none."""
+    """Yield the source, or the error for which there is none."""
     try:
         source, read, _ = source_of(spec, 0, folder, once=False)
     except FlowError as error:
@@ -170,7 +170,7 @@ def _note(folder: StreamFolder) -> tuple[Mapping[str, object], str | None]:
 
 
 def _log(folder: LakePath, *, least: int) -> Log:
-    """Every entry is a version, and so many lines, of which all behind the first are JSON or a dash."""
+    """Check every entry: a version, and at least `least` lines, of which all after the first are JSON or a dash."""
     if not folder.is_dir():
         return Log()
     entries: dict[int, str | None] = {}
@@ -182,7 +182,7 @@ def _log(folder: LakePath, *, least: int) -> Log:
 
 
 def damage(folder: StreamFolder) -> str | None:
-    """What keeps Spark from reading its logs, as far as the last entries show it."""
+    """Return the error in the last entry of one of Spark's logs, which Spark cannot read; None where there is none."""
     for name, least in (("offsets", 3), ("commits", 2)):
         log = _log(folder.spark / name, least=least)
         if log.last is not None and log.entries[log.last] is not None:
@@ -220,7 +220,7 @@ def _schema(folder: StreamFolder) -> str | None:
 
 
 def backlog(spec: StreamSpec, folder: StreamFolder) -> tuple[dict[str, int], tuple[str, ...]]:
-    """Micro-batches that wait for a target, and drafts of some."""
+    """Return the micro-batches that wait for a target, and unfinished ones on disk."""
     kept = Backlog(folder.root / "behind")
     targets = [item for item in kept.root.iterdir() if item.is_dir()] if kept.root.is_dir() else []
     drafts = [f"behind/{item.name}/{one.name}" for item in targets for one in item.iterdir() if one.name[0] == "."]
@@ -228,7 +228,7 @@ def backlog(spec: StreamSpec, folder: StreamFolder) -> tuple[dict[str, int], tup
 
 
 def _lost(asked: tuple[StreamSource, StreamRead] | str, folder: StreamFolder, commits: Log) -> Sequence[Lost] | str:
-    """What the source dropped behind the last batch that is done."""
+    """Return the unread rows that the source dropped after the last committed batch, or the error."""
     if isinstance(asked, str):
         return asked
     source, read = asked
@@ -248,7 +248,7 @@ def _spools(asked: tuple[StreamSource, StreamRead] | str, folder: StreamFolder) 
         return
     used: str | None = None
     if not isinstance(asked, str):
-        own = getattr(asked[0], "folder", None)  # brokers without offsets have one
+        own = getattr(asked[0], "folder", None)  # the spool of brokers without offsets
         used = str(own(asked[1]).root) if own is not None else None
     for item in sorted((one for one in root.iterdir() if one.is_dir()), key=lambda one: one.name):
         names = [one.name for one in item.iterdir()]

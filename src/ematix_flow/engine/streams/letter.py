@@ -1,4 +1,4 @@
-"""One dead letter, and which of them somebody means."""
+"""One dead letter, and the selection of letters for a command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KINDS = ("all", "first_n", "ids")
 
 @dataclass(frozen=True)
 class Letter:
-    """What is known of a message that could not be decoded, transformed or written."""
+    """A message that could not be decoded, transformed or written, with the facts known of it."""
 
     id: str
     pipeline: str
@@ -44,7 +44,7 @@ class Letter:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> Letter:
-        """From a row of the table, whatever types its database gives; columns that were not asked for are empty."""
+        """Return the letter of a table row, whatever types its database returns; columns not selected are empty."""
         failed = cls.moment(row.get("failed_at")) or now()
         return cls(
             id=str(row["id"]),
@@ -69,24 +69,24 @@ class Letter:
 
     @staticmethod
     def moment(value: Any) -> datetime | None:
-        """A point in time, as any database gives it."""
+        """Return a point in time as UTC, from the form that any database returns."""
         if value is None or isinstance(value, datetime):
             return None if value is None else in_utc(value)
         return in_utc(datetime.fromisoformat(str(value).replace("Z", "+00:00")))
 
     def as_seen(self, at: datetime) -> Letter:
-        """A lease that ran out is none."""
+        """Return the letter as users see it: with an expired lease it is pending."""
         over = self.status == LEASED and (self.leased_until is None or self.leased_until <= at)
         return replace(self, status=PENDING) if over else self
 
     @property
     def place(self) -> Mapping[str, Any]:
-        """Partition, offset and message id, as far as its source knew them."""
+        """Return partition, offset and message id, as far as the source has them."""
         found: Mapping[str, Any] = json.loads(self.position) if self.position else {}
         return found
 
     def to_dict(self, *, preview: int | None = PREVIEW_BYTES) -> dict[str, Any]:
-        """Ready for JSON; a long payload is cut unless `preview` is None."""
+        """Return the letter as JSON data; a long payload is cut unless `preview` is None."""
         size = len(self.payload) if self.payload is not None else None
         cut = preview is not None and size is not None and size > preview
         body = self.payload[:preview] if cut and self.payload is not None else self.payload
@@ -117,18 +117,18 @@ class Letter:
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Micro-batches of a stream that some target has not: they are done again, and may come to other letters then."""
+    """Micro-batches that some target lacks: they are retried, and may have other letters then."""
 
     generation: str
     after: int
-    """The last one that is done."""
+    """The last micro-batch that is done."""
     behind: Mapping[str, Sequence[int]]
-    """Targets that catch up later, and what they miss."""
+    """Targets that catch up later, with the micro-batches that they missed."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which letters: these ids, the first so many, those older than a span, or all."""
+    """The selected letters: these ids, the first n, those older than a timespan, or all."""
 
     ids: tuple[str, ...] = ()
     first: int | None = None
@@ -136,7 +136,7 @@ class Selection:
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Selection:
-        """`{"kind": "all"}`, `{"kind": "first_n", "n": 10}` or `{"kind": "ids", "ids": […]}`."""
+        """Parse `{"kind": "all"}`, `{"kind": "first_n", "n": 10}` or `{"kind": "ids", "ids": […]}`."""
         kind = str(said.get("kind"))
         if kind == "all":
             return cls()
@@ -150,7 +150,7 @@ class Selection:
 
 
 def readable(body: bytes | None) -> str | None:
-    """The bytes as text where they are some, else as hexadecimal digits.
+    """Return bytes as text where they are UTF-8 text, else as hexadecimal digits.
 
     >>> readable(b"caf\\xc3\\xa9"), readable(b"\\x00\\xff"), readable(None)
     ('café', '0x00ff', None)
@@ -172,7 +172,7 @@ def _text(value: Any) -> str | None:
 
 
 def _headers(said: Any) -> list[tuple[str, bytes | None]]:
-    """As they came; the table has them as JSON, in which a value of NULL is left out."""
+    """Return the headers as they came; the table has them as JSON, which leaves out a value of NULL."""
     found = json.loads(said) if said else []
     return [(item["key"], base64.b64decode(item["value"]) if "value" in item else None) for item in found]
 

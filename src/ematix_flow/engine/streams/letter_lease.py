@@ -1,4 +1,4 @@
-"""A group of dead letters in one process's hands: kept alive while it works, and let go when it fails."""
+"""The lease on a group of dead letters: renewed while a replay works on it, released when the replay fails."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ LEASE_SECONDS = 60.0
 
 @dataclass
 class Lease:
-    """A group in this process's hands; the moment at which it ends is also its name."""
+    """A leased group of letters; the moment at which the lease ends also identifies the group."""
 
     letters: Letters
     until: datetime
     _lock: threading.Lock
 
     def renew(self) -> None:
-        """For longer."""
+        """Extend the lease by `LEASE_SECONDS` from now."""
         with self._lock:
             longer = _end()
             if self.letters.renew(self.until, longer):
                 self.until = longer
 
     def let_go(self) -> None:
-        """Others may have it at once, as the group that it is: parts of it may be published."""
+        """End the lease now: another replay can take the whole group over at once, parts of which may be published."""
         with self._lock, suppress(FlowError):
             self.letters.renew(self.until, now())
 
 
 @contextmanager
 def holding(letters: Letters) -> Iterator[Lease]:
-    """Keep what is leased inside alive while the block works."""
+    """Yield a lease that a thread renews while the block runs; release it when the block raises."""
     lease, ended = Lease(letters, _end(), threading.Lock()), threading.Event()
 
     def beat() -> None:
         while not ended.wait(LEASE_SECONDS / 3):
-            with suppress(FlowError):  # the next beat tries again; the lease outlives two missed ones
+            with suppress(FlowError):  # the next renewal tries again; the lease survives two missed ones
                 lease.renew()
 
     thread = threading.Thread(target=beat, daemon=True)
@@ -61,5 +61,5 @@ def holding(letters: Letters) -> Iterator[Lease]:
 
 
 def _end() -> datetime:
-    """In a minute or so: no two replays end in the same microsecond."""
+    """Return the end of a lease that starts now; random microseconds keep two replays from having the same end."""
     return now() + timedelta(seconds=LEASE_SECONDS, microseconds=random.randrange(1_000_000))  # noqa: S311  not a secret

@@ -1,4 +1,4 @@
-"""Where the dead letters of a stream are: in a database, or in a topic."""
+"""The location of a stream's dead letters: a database, or a topic."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ematix_flow.foundation.errors import ConfigError
 
 
 def connection_of_records(spec: StreamSpec, folder: StreamFolder) -> Any:
-    """The database that keeps a stream's dead letters: its first target that is one, else a file beside the checkpoint."""
+    """Return the database of the dead letters: the first target that is one, else a file beside the checkpoint."""
     for target in spec.targets:
         if isinstance(target, TableTarget):
             connection = resolve(target.connection).connection
@@ -31,7 +31,7 @@ def connection_of_records(spec: StreamSpec, folder: StreamFolder) -> Any:
 
 
 def topic_of_records(spec: StreamSpec) -> str | None:
-    """The topic that takes a stream's dead letters; None where a table does."""
+    """Return the topic that takes a stream's dead letters; None where a table does."""
     bad = spec.bad_rows
     in_a_topic = bad.store in ("auto", "topic") and isinstance(
         resolve(spec.sources[0].connection).connection, KafkaConnection

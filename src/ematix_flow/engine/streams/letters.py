@@ -1,4 +1,4 @@
-"""Dead letters in their table: listed, leased to one replay at a time, parked, purged."""
+"""The table of dead letters: list, lease to one replay at a time, park, purge."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from ematix_flow.planning.drift import plan_ddl
 from ematix_flow.runlog.records import storable
 
 _WHOLE = tuple(name for name in RECORDS.column_names if name != "generation")
-"""What a letter is made of; a table of an earlier version has this, too."""
+"""The columns of a letter; a table of an earlier version has them, too."""
 _WITHOUT_BODY = tuple(name for name in _WHOLE if name not in ("message_key", "headers", "payload"))
 _AT_ONCE = 500
-"""Ids that one statement names."""
+"""The most ids in one statement."""
 ARRIVALS = {"last_1m": 1, "last_5m": 5, "last_15m": 15, "last_60m": 60}
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A letter that failed again, and how: by the same id, or as another one where the stage or the target is new."""
+    """A letter that failed again: with the same id, or as another one where the stage or the target is new."""
 
     letter: Letter
     id: str
@@ -48,7 +48,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Letters:
-    """The dead letters of one stream; every call is a session of its own, opened late and closed early."""
+    """The dead letters of one stream; every call opens and closes a session of its own."""
 
     pipeline: str
     connect: Callable[[], SqlClient]
@@ -58,7 +58,7 @@ class Letters:
 
     @classmethod
     def of(cls, spec: StreamSpec) -> Letters:
-        """The table that a stream's dead letters are in."""
+        """Return the table of a stream's dead letters."""
         if spec.bad_rows.store == "broker":
             raise Unsupported(
                 f"the dead letters of {spec.name} are where its broker puts rejected messages",
@@ -74,7 +74,7 @@ class Letters:
         return cls(spec.name, lambda: client(connection), sink.dialect, lambda: _exists(connection), ddl)
 
     def bring_up_to_date(self) -> None:
-        """Add to a table of an earlier version the columns that it lacks."""
+        """Add the columns that a table of an earlier version lacks."""
         if self.ddl is None or not self.is_there():
             return
         shape = TargetShape(RECORDS, RECORDS)
@@ -85,7 +85,7 @@ class Letters:
     def listed(
         self, status: str | None = None, *, limit: int = 50, offset: int = 0, bodies: bool = False
     ) -> list[Letter]:
-        """The newest first; without `bodies` what is in them is not read."""
+        """Return letters, the newest first; without `bodies`, keys, headers and payloads are not read."""
         where = f"{self._mine} AND {self._shown_as(status)}" if status else self._mine
         return self._read(
             _WHOLE if bodies else _WITHOUT_BODY,
@@ -94,7 +94,7 @@ class Letters:
         )
 
     def get(self, prefix: str) -> Letter | None:
-        """The letter of that id, or of the one id that begins so, with everything in it."""
+        """Return the letter with this id, or with the only id that begins so, with its payload; None for no match."""
         if not prefix or not all(letter in "0123456789abcdef" for letter in prefix):
             return None
         text = self.dialect.text_literal(f"{prefix}%")
@@ -107,7 +107,7 @@ class Letters:
         return found[0] if found else None
 
     def whole(self, selection: Selection) -> Selection:
-        """The same selection with its ids in full; people may cut them short."""
+        """Return the same selection with full ids; users may shorten them."""
         found = [(said, self.get(said)) for said in selection.ids]
         unknown = [said for said, letter in found if letter is None]
         if unknown:
@@ -117,7 +117,7 @@ class Letters:
         return replace(selection, ids=tuple(letter.id for _, letter in found if letter is not None))
 
     def stats(self, at: datetime | None = None) -> dict[str, Any]:
-        """How many there are, where they failed, and how many came lately."""
+        """Return letter counts by status, by stage, and by recent arrival."""
         moment = at or now()
         depth, by_stage = {PENDING: 0, LEASED: 0, PARKED: 0}, dict[str, int]()
         status = f"CASE WHEN {self._shown_as(PENDING)} THEN '{PENDING}' ELSE status END"
@@ -141,10 +141,10 @@ class Letters:
     def _since(self, moment: datetime) -> str:
         return f"SELECT COUNT(*) FROM {self.table} WHERE {self._mine} AND failed_at >= {self.dialect.instant(moment)}"
 
-    # What a replay does ------------------------------------------------------------------------------------------
+    # For a replay ------------------------------------------------------------------------------------------------
 
     def waiting(self, selection: Selection, unfinished: Unfinished | None = None) -> list[tuple[str, str | None]]:
-        """Ids and targets of the letters that are meant and free, the oldest first; parked ones only by their ids."""
+        """Return ids and targets of the selected free letters, the oldest first; parked ones only if selected by id."""
         states = (PENDING, PARKED) if selection.ids else (PENDING,)
         where = f"{self._mine} AND status IN ({', '.join(map(repr, states))}){self._chosen(selection)}"
         if unfinished is not None:
@@ -154,7 +154,7 @@ class Letters:
         return [(str(one), None if target is None else str(target)) for one, target in found]
 
     def take(self, ids: Sequence[str], until: datetime) -> list[Letter]:
-        """Lease these letters; those that nobody else had taken. A try is counted."""
+        """Lease these letters, and count an attempt; return those that no other process had leased."""
         moment = self.dialect.instant(until)
         for some in _parts(ids):
             self._execute(
@@ -164,14 +164,14 @@ class Letters:
         return self._held(until)
 
     def abandoned(self) -> list[datetime]:
-        """Leases that ran out: each is a group that a replay left behind, and that stays one."""
+        """Return the ends of expired leases: each identifies a group that a replay left, and that stays a group."""
         found = self._rows(
             f"SELECT DISTINCT leased_until FROM {self.table} WHERE {self._mine} AND {self._is_over} ORDER BY 1"
         )
         return [moment for row in found if (moment := Letter.moment(row[0])) is not None]
 
     def take_over(self, old: datetime, until: datetime) -> list[Letter]:
-        """A group that was left behind; no try is counted, because nobody knows how the last one ended."""
+        """Lease an abandoned group; no attempt is counted, because the result of the last one is unknown."""
         before, after = self.dialect.instant(old), self.dialect.instant(until)
         self._execute(
             f"UPDATE {self.table} SET leased_until = {after} "
@@ -180,7 +180,7 @@ class Letters:
         return self._held(until)
 
     def renew(self, old: datetime, until: datetime) -> bool:
-        """Keep a group for longer; False when it is somebody else's by now."""
+        """Extend the lease of a group; return False when another process has it by now."""
         before, after = self.dialect.instant(old), self.dialect.instant(until)
         changed = self._execute(
             f"UPDATE {self.table} SET leased_until = {after} "
@@ -189,13 +189,13 @@ class Letters:
         return changed > 0
 
     def done(self, letters: Sequence[Letter]) -> None:
-        """They are in their targets."""
+        """Delete letters that are in their targets."""
         self._execute_all(
             [f"DELETE FROM {self.table} WHERE {self._among(some)}" for some in _parts([item.id for item in letters])]
         )
 
     def put_back(self, failures: Sequence[Failure], most_attempts: int, also_taken: Collection[str] = ()) -> int:
-        """Keep what failed again, in one transaction; how many were tried often enough and are parked.
+        """Store letters that failed again, in one transaction; return how many had their last attempt and are parked.
 
         Letters that are `also_taken` by other targets stay leased until those have them.
         """
@@ -209,7 +209,7 @@ class Letters:
         return parked
 
     def _back(self, letter: Letter, failures: Sequence[Failure], status: str, *, stays: bool) -> list[str]:
-        """One letter becomes as many as there are targets that refuse it."""
+        """Return statements that turn one letter into as many as there are targets that refuse it."""
         d, made = self.dialect, list[str]()
         old = f"id = {d.text_literal(letter.id)}"
         end = [] if stays else [f"DELETE FROM {self.table} WHERE {old}"]
@@ -223,7 +223,7 @@ class Letters:
         return made + end
 
     def _copied(self, letter: str, new: Mapping[str, str]) -> list[str]:
-        """The same letter under another id, with these columns instead of its own."""
+        """Return statements that copy a letter to another id, with these columns instead of its own."""
         d, columns = self.dialect, self._columns
         values = ", ".join(new.get(name, d.quote(name)) for name in columns)
         copy = f"SELECT {values} FROM {self.table} WHERE id = {d.text_literal(letter)}"
@@ -234,7 +234,7 @@ class Letters:
 
     @cached_property
     def _columns(self) -> list[str]:
-        """All that the table has: a load adds some, an earlier version had fewer."""
+        """Return all columns of the table: a load adds some, an earlier version had fewer."""
         with self._session() as client:
             return client.query(f"SELECT * FROM {self.table} WHERE 1 = 0")[0]
 
@@ -250,19 +250,19 @@ class Letters:
             "leased_until": "NULL",
         }
 
-    # What a micro-batch does that is done again ------------------------------------------------------------------
+    # For a retried micro-batch -----------------------------------------------------------------------------------
 
     def of_batch(self, generation: str, batch: int, target: str | None = None) -> list[Letter]:
-        """The letters of one micro-batch, or of one target in it, without what is in them."""
+        """Return the letters of one micro-batch, or of one target in it, without payloads."""
         text = self.dialect.text_literal
         where = f"{self._mine} AND generation = {text(generation)} AND batch = {int(batch)}"
         try:
             return self._read(_WITHOUT_BODY, where + (f" AND target = {text(target)}" if target is not None else ""))
-        except MissingColumn:  # of a version that had no generations
+        except MissingColumn:  # a table of a version without generations
             return []
 
     def rearrange(self, gone: Sequence[str], handed: Mapping[str, Sequence[str]]) -> None:
-        """Drop letters, and make of others one for each of these targets; in one transaction."""
+        """Delete letters, and split others into one for each of these targets; in one transaction."""
         text = self.dialect.text_literal
         statements = [f"DELETE FROM {self.table} WHERE {self._among(some)}" for some in _parts(gone)]
         for letter, targets in handed.items():
@@ -271,25 +271,25 @@ class Letters:
             statements.append(f"DELETE FROM {self.table} WHERE id = {text(letter)}")
         self._execute_all(statements)
 
-    # What people do ----------------------------------------------------------------------------------------------
+    # For users ---------------------------------------------------------------------------------------------------
 
     def park(self, selection: Selection) -> int:
-        """Keep them, and leave them out of replays; how many."""
+        """Exclude letters from replays; return how many."""
         return self._execute(
             f"UPDATE {self.table} SET status = '{PARKED}', leased_until = NULL "
             f"WHERE {self._mine} AND {self._shown_as(PENDING)}{self._chosen(selection)}"
         )
 
     def purge(self, selection: Selection) -> int:
-        """Forget them for good, except those that a replay works on; how many."""
+        """Delete letters, except those that a replay holds; return how many."""
         free = f"({self._shown_as(PENDING)} OR status = '{PARKED}')"
         return self._execute(f"DELETE FROM {self.table} WHERE {self._mine} AND {free}{self._chosen(selection)}")
 
-    # How it is asked ---------------------------------------------------------------------------------------------
+    # Queries -----------------------------------------------------------------------------------------------------
 
     @property
     def table(self) -> str:
-        """Its full name."""
+        """Return the table's full name."""
         return self.dialect.relation(RECORDS.schema, RECORDS.name)
 
     @property
@@ -301,7 +301,7 @@ class Letters:
         return f"(status = '{LEASED}' AND leased_until <= {self.dialect.instant(now())})"
 
     def _shown_as(self, status: str) -> str:
-        """A lease that ran out is none."""
+        """Return the condition for a status; a letter with an expired lease is pending."""
         if status == PENDING:
             return f"(status = '{PENDING}' OR {self._is_over})"
         if status == LEASED:
@@ -337,7 +337,7 @@ class Letters:
         return [Letter.of(dict(zip(columns, row, strict=True))) for row in found]
 
     def _rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """None where no letter was ever kept."""
+        """Return the result rows; none where no letter was ever stored."""
         if not self.is_there():
             return []
         try:
@@ -370,7 +370,7 @@ class Letters:
 
 
 def _exists(connection: Any) -> bool:
-    """Whether there is a database at all: looking at dead letters makes none."""
+    """Return whether the database exists: reading dead letters does not create it."""
     return not isinstance(connection, SQLiteConnection) or Path(connection.resolved().path).exists()
 
 

@@ -1,4 +1,4 @@
-"""Tables that a stream is joined with: read from their systems, kept in Spark, and read again at the borders of batches."""
+"""Tables that a stream is joined with: read from their systems, cached in Spark, and refreshed between batches."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SMALL_ROWS = 10_000
-"""Up to here every task gets a copy without asking; above, Spark decides by the size of what it keeps."""
+"""Up to this size every task gets a copy by a hint; above, Spark decides by the size of the cached rows."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class Kept:
-    """What was read, for as long as it is kept."""
+    """The cached rows of one read."""
 
     held: DataFrame
     frame: DataFrame
-    """The same rows as statements see them: with word to copy them to every task, where they are few."""
+    """The same rows as statements read them: with a broadcast hint where they are few."""
     rows: int
     at: float
 
@@ -45,31 +45,31 @@ class Kept:
 
 @dataclass
 class OneLookup:
-    """One of them, with what it last gave."""
+    """One lookup table, with its cached rows."""
 
     name: str
     lookup: Lookup
     clock: Callable[[], float]
     view: str = field(default_factory=lambda: f"flow_lookup_{uuid.uuid4().hex}")
     failures: int = 0
-    """Refreshes in a row that failed."""
+    """Failed refreshes in a row."""
     _kept: Kept | None = None
     _before: Kept | None = None
     _tried: float = 0.0
 
     @property
     def is_due(self) -> bool:
-        """Whether it was never read, or so long ago that it is to be read again."""
+        """Return whether it was never read, or its refresh interval has passed."""
         every = self.lookup.refresh_interval_ms
         return self._kept is None or (every is not None and (self.clock() - self._tried) * 1000 >= every)
 
     @property
     def rows(self) -> int:
-        """How many rows it has."""
+        """Return the number of cached rows."""
         return self._kept.rows if self._kept is not None else 0
 
     def refresh(self) -> None:
-        """Read it; whoever joins from now on sees the new rows. One that cannot be read again keeps the old ones."""
+        """Read the table for all later joins; a failed refresh keeps the old rows, a failed first read raises."""
         self._tried = self.clock()
         try:
             fresh = self._read(active())
@@ -99,7 +99,7 @@ class OneLookup:
             plan = source.plan(self._query(backend.dialect), parallelism=1)
             held = source.read(plan, spark, open_until).persist()
             try:
-                rows = held.count()  # from here on the system is not asked again, and its snapshot may go
+                rows = held.count()  # from here on the system is not queried again, and its snapshot may go
             except BaseException:
                 held.unpersist()
                 raise
@@ -113,13 +113,13 @@ class OneLookup:
         return "SELECT * FROM " + ".".join(quote(part, dialect) for part in parts)
 
     def relation(self) -> Relation:
-        """How a statement finds it."""
+        """Return the relation by which a statement reads it."""
         if self._kept is None:
             raise AssertionError("a lookup is read before it is named")
         return Relation(f"global_temp.{quote(self.view, 'spark')}", tuple(self._kept.frame.dtypes))
 
     def close(self) -> None:
-        """Forget the rows."""
+        """Drop the rows and the view."""
         for kept in (self._before, self._kept):
             if kept is not None:
                 kept.forget()
@@ -141,16 +141,16 @@ class Lookups:
         self.each = [OneLookup(name, lookup, clock) for name, lookup in lookups.items()]
 
     def current(self) -> dict[str, Relation]:
-        """The tables for the batch that begins; those that are due are read first."""
+        """Return the tables for the batch that begins; those that are due are read first."""
         for item in self.each:
             if item.is_due:
                 item.refresh()
         return {item.name: item.relation() for item in self.each}
 
     def close(self) -> None:
-        """Forget all rows."""
+        """Drop all rows."""
         for item in self.each:
             try:
                 item.close()
-            except Exception as exc:  # a session that is gone has forgotten them already
+            except Exception as exc:  # a session that has ended has dropped them already
                 _log.debug("closing a lookup: %s", mask(str(exc)))

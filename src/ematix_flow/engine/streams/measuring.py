@@ -1,4 +1,4 @@
-"""What a stream has to ask others for, and therefore rarely: how far it is behind its source, how many letters are dead."""
+"""Metrics that need queries, and are therefore measured rarely: lag, number of dead letters, size of the state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _log = logging.getLogger(__name__)
 LAG_SECONDS = 5.0
 DEPTH_SECONDS = 30.0
 _DEPTH_SECONDS_WHEN_BAD = 5.0
-"""Where every batch has bad rows, their store is not asked behind every one."""
+"""The interval where every batch has bad rows: their store is not queried after each one."""
 
 
 class Measuring:
-    """Asks, and leaves the answers with the metrics; what cannot be asked is told once, and harms nothing."""
+    """Periodic measurements for the metrics; a failing one is logged as a warning once, and harms nothing."""
 
     def __init__(self, opened: OpenStream, metrics: StreamMetrics) -> None:
         self._opened, self._metrics = opened, metrics
@@ -30,14 +30,14 @@ class Measuring:
         self._failing: set[str] = set()
 
     def now_and_then(self, reached: int, *, has_new_letters: bool = False) -> None:
-        """After a micro-batch, or when there was none; `reached` is the last that is done."""
+        """Take measurements due after a micro-batch or an idle period; `reached` is the last committed micro-batch."""
         self._rarely("lag", LAG_SECONDS, lambda: self._lag(reached))
         self._rarely("depth", _DEPTH_SECONDS_WHEN_BAD if has_new_letters else DEPTH_SECONDS, self._depth)
         if self._opened.fold is not None:
             self._rarely("size of the state", LAG_SECONDS, self._size)
 
     def at_once(self, reached: int) -> None:
-        """When the stream starts, and when it ends."""
+        """Measure now: at the start and at the end of a stream."""
         self._asked.clear()
         self.now_and_then(reached)
 
@@ -74,12 +74,12 @@ class Measuring:
 
 
 def keeps_letters(spec: StreamSpec) -> bool:
-    """Whether dead letters are kept where they can be counted: a broker counts those it was given itself."""
+    """Return whether dead letters are stored where they can be counted; a broker counts its own."""
     return spec.bad_rows.policy == DLQ and spec.bad_rows.store != "broker"
 
 
 def _beginning(read: StreamRead) -> Offsets | None:
-    """Where a stream begins that has read nothing yet; None where only its source will know."""
+    """Return the offsets at which a stream begins without a checkpoint; None where only its source can resolve them."""
     if read.start == "earliest":
         return {}
     try:

@@ -31,43 +31,43 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _MOST_CULLS = 3
-"""How often rows are looked for that a target refuses: others may write there, too."""
+"""How often rows that a target refuses are searched for: other writers may change the target meanwhile."""
 
 
 class _Again(Exception):
-    """Messages were staged that were not understood; nothing of the micro-batch was published."""
+    """Messages were staged that could not be decoded; nothing of the micro-batch was published."""
 
     def __init__(self, *, is_wiser: bool) -> None:
         super().__init__()
         self.is_wiser = is_wiser
-        """Whether they can be understood now."""
+        """Whether they can be decoded now."""
 
 
 _NO_TARGETS_FAULT = (_Again, Stopping, LeaseHeld, LeaseLost, RunCancelled)
-"""These end the micro-batch, however patient the stream is with its targets."""
+"""Errors that end the micro-batch even where the stream tolerates failing targets."""
 
 
 @dataclass
 class Counts:
-    """What happened since the stream was started."""
+    """The counts since the stream was opened."""
 
     batches: int = 0
     read: dict[int, int] = field(default_factory=dict)
-    """The messages of a micro-batch that was read; one that was found published is not."""
+    """Messages by micro-batch that was read; one that was found published is not counted."""
     written: int = 0
     bad: int = 0
     errors: int = 0
     batch_seconds: float = 0.0
     behind: dict[str, int] = field(default_factory=dict)
     more: dict[str, int] = field(default_factory=dict)
-    """What else was counted, by the names of metrics."""
+    """Other counts, by metric name."""
 
 
 class Processing(Protocol):
-    """What is done with rows beyond SQL: windows, joins, change data."""
+    """Row processing beyond SQL: windows, joins, change data."""
 
     is_a_stage: bool
-    """Whether rows are read, and may be objected to, before any of it is kept."""
+    """Whether the rows are read before anything of them is stored, so that `staged` can still raise."""
 
     def apply(
         self,
@@ -77,15 +77,15 @@ class Processing(Protocol):
         dead: DeadLetters | None,
         staged: Callable[[], None],
     ) -> DataFrame | None:
-        """What the targets get of the rows of every source, None for nothing."""
+        """Return the rows for the targets from the rows of every source; None when there are none."""
 
     def pass_by(self, number: int) -> None:
-        """There is a micro-batch of which nobody understood anything."""
+        """Record a micro-batch whose messages all failed to decode."""
 
 
 @dataclass
 class MicroBatch:
-    """What Spark calls with every micro-batch."""
+    """The function that Spark calls with every micro-batch (foreachBatch)."""
 
     spec: StreamSpec
     decoders: Sequence[Decoder]
@@ -100,7 +100,7 @@ class MicroBatch:
     counts: Counts = field(default_factory=Counts)
     failure: FlowError | None = None
     defers_letters: bool = False
-    """Whether dead letters may wait until a target has staged the rows, and bad ones were counted on the way."""
+    """Whether letters may be stored between stage and publish, with the bad rows counted while rows are staged."""
     _is_deferred: bool = field(default=False, init=False)
     _is_new: bool = field(default=False, init=False)
 
@@ -120,7 +120,7 @@ class MicroBatch:
             self.counts.batch_seconds = time.monotonic() - began
 
     def catch_up(self) -> int:
-        """Between two micro-batches, give targets what they missed; how many micro-batches still wait for somebody."""
+        """Publish, between two micro-batches, those that targets missed; return how many are still missed."""
         with suppress(Stopping), self.gate.batch():
             self.still_ours()
             self._give_missed()
@@ -134,23 +134,23 @@ class MicroBatch:
             try:
                 self._once(frame, number, watched=watched and left > 0)
                 return
-            except _Again as again:  # whatever nobody can teach is an error of the next look, which lets nothing pass
+            except _Again as again:  # messages still not decoded are errors in the next, unwatched pass
                 watched = again.is_wiser
 
     @property
     def _can_watch(self) -> bool:
-        """Whether a stage is filled before anything is published, and shows what was not understood."""
+        """Return whether rows are staged before anything is published, which also detects messages not decoded yet."""
         if self.spec.bad_rows.policy != FAIL and not self._is_deferred:
             return False
-        if self.processing is not None:  # change data looks at all rows itself
+        if self.processing is not None:  # change data reads all rows itself
             return self.processing.is_a_stage
         return all(target.has_stage for target in self.targets)
 
     def _may_defer(self, number: int) -> bool:
-        """Return whether letters of this micro-batch are kept between stage and publish, so that good ones cost nothing.
+        """Return whether letters of this micro-batch are stored between stage and publish, which saves a job.
 
-        Not of one that is done again, whose letters are compared with those of the earlier try; nor where the brake may
-        be pulled for a second target when the first has published.
+        Not for a retry, whose letters are compared with those of the earlier try; nor where `max_bad_fraction` could
+        stop a second target after the first has published.
         """
         dead, bad = self.dead_letters, self.spec.bad_rows
         if dead is None or not self.defers_letters or dead.is_done_again(number):
@@ -183,7 +183,7 @@ class MicroBatch:
                 if self._is_new:
                     self._count_read(number)
                 return
-            if len(self.targets) > 1:  # they share one read
+            if len(self.targets) > 1:  # several targets share one read
                 rows = _persisted(rows, open_until)
             behind = self._give_missed()
             given = {
@@ -193,39 +193,39 @@ class MicroBatch:
                 self._settle(number, given)
             for target in self.targets:
                 self._write(target, number, rows, given[target.name], open_until)
-            if self._is_deferred:  # of targets that failed
+            if self._is_deferred:  # the letters of targets that failed
                 self._settle(number, given)
 
     def _as_one(self, given: Sequence[DataFrame]) -> list[DataFrame]:
-        """The rows of all sources under the same columns; a window hears of every source by itself, for its watermark."""
+        """Return the rows of all sources under the same columns; a window gets one frame per source, for watermarks."""
         frames = aligned(given)
         return frames if self.spec.window is not None else [united(frames)]
 
     def _is_void(self, given: Sequence[DataFrame]) -> bool:
-        """Whether bad messages are all that ever came: nobody knows a column that SQL or a table could be made of."""
+        """Return whether only bad messages ever came, so that no columns for SQL or a table are known."""
         return not any(decoder.knows_columns for decoder in self.decoders) and all(rows.isEmpty() for rows in given)
 
     def _processed(self, given: Sequence[DataFrame], number: int, open_until: ExitStack) -> DataFrame | None:
-        """The rows for the targets; None where this micro-batch has none for them."""
+        """Return the rows for the targets; None where this micro-batch has none."""
         if self.processing is None:
             return given[0]
         self._is_new = False
         staged = partial(self._staged, number, None)
         rows = self.processing.apply(given, number, open_until, self.dead_letters, staged)
-        if self.processing.is_a_stage and not self._is_new:  # an earlier try has read them
+        if self.processing.is_a_stage and not self._is_new:  # an earlier try has read the rows
             for decoder in self.decoders:
                 decoder.leave()
         return rows
 
     def _fit(self, target: TargetWriter, rows: DataFrame, open_until: ExitStack) -> Fitted | FlowError:
-        """The rows in the target's own types, or why it cannot have them now."""
+        """Return the rows in the target's types, or the tolerated error for which it cannot take them now."""
         try:
             return target.fit(rows, open_until, self.dead_letters)
         except Exception as exc:
             return self._tolerated(exc)
 
     def _settle(self, number: int, given: Mapping[str, Fitted | FlowError]) -> None:
-        """Keep the dead letters; of a micro-batch that is done again, only what this try may decide about."""
+        """Store the dead letters; of a retried micro-batch only those that this try decides about."""
         if self.dead_letters is None:
             return
         having = None
@@ -235,7 +235,7 @@ class MicroBatch:
         self.counts.bad += self.dead_letters.settle(number, having)
 
     def _taken(self, target: TargetWriter, number: int, given: Fitted | FlowError | None) -> Taken:
-        """What a target has of a micro-batch; what is kept for it counts as its own."""
+        """Return a target's commit coverage of a micro-batch; one in its backlog counts as fully covered."""
         if number in self.backlog.waiting(target):
             return EVERYTHING
         try:
@@ -245,7 +245,7 @@ class MicroBatch:
             return NOTHING
 
     def _staged(self, number: int, target: str | None) -> None:
-        """Decide between stage and publish whether a target gets the rows; not asked where it has the micro-batch already."""
+        """Raise between stage and publish if the rows must not be published; not called for a published micro-batch."""
         self._is_new = True
         unread = [decoder for decoder in self.decoders if decoder.has_unread()]
         if unread:
@@ -256,7 +256,7 @@ class MicroBatch:
             self.counts.bad += self.dead_letters.settle_read(number, target)
 
     def _tolerated(self, exc: Exception) -> FlowError:
-        """The error in our words, where the stream goes on without the target."""
+        """Return the translated error where the stream goes on without the target; raise it otherwise."""
         if not self.spec.is_tolerant or isinstance(exc, _NO_TARGETS_FAULT):
             raise exc
         if self.dead_letters is not None:
@@ -264,7 +264,7 @@ class MicroBatch:
         return spark_errors.translate(exc)
 
     def _give_missed(self) -> dict[str, FlowError]:
-        """Give targets what they missed, in its order; those that still miss something, and why."""
+        """Publish missed micro-batches to each target, the oldest first; return the errors of targets still behind."""
         failed: dict[str, FlowError] = {}
         for target in self.targets:
             try:
@@ -277,13 +277,13 @@ class MicroBatch:
         return failed
 
     def _give(self, target: TargetWriter, old: int) -> None:
-        """One micro-batch of the past; its bad rows are letters of that one, and found anew with every try."""
+        """Publish one missed micro-batch; its bad rows are letters of that micro-batch, found anew in every try."""
         dead = self.dead_letters.apart() if self.dead_letters is not None else None
         with ExitStack() as open_until:
             given = target.fit(self.backlog.read(target, old), open_until, dead)
             if dead is not None:
                 self.counts.bad += dead.settle(old, {target.name: target.taken(old)}, target=target.name)
-            # The rows of the micro-batch at work, which `_staged` asks about, were not read by anybody yet.
+            # Only the lease is checked: `_staged` examines the rows of the current micro-batch, not read yet.
             self.counts.written += self._written(target, old, given, open_until, dead, self.still_ours)
         self.backlog.done(target, old)
 
@@ -306,7 +306,7 @@ class MicroBatch:
 
     def _written(self, target: TargetWriter, number: int, given: Fitted, open_until: ExitStack,
                  dead: DeadLetters | None, staged: Callable[[], None]) -> int:  # fmt: skip
-        """Publish; rows that the target refuses are looked for, and set aside, where the stream is told to."""
+        """Publish, and return the row count; where letters are collected, set aside rows that the target refuses."""
         for _ in range(_MOST_CULLS):
             try:
                 return target.write(number, given, staged)
@@ -322,11 +322,11 @@ class MicroBatch:
         return target.write(number, given, staged)
 
     def _count_read(self, number: int) -> None:
-        """Once somebody has read the rows: before, the answer would be waited for."""
+        """Count the messages of a micro-batch after its rows were read: before, the observed counts would block."""
         if number in self.counts.read:
             return
         dead = self.dead_letters
-        # Where a row was bad, something failed that read them, and what was observed on the way is not all.
+        # With a bad row, some job over the rows has failed, and the counts observed on the way are incomplete.
         if dead is not None and dead.letters:
             self.counts.read[number] = dead.total()
             return

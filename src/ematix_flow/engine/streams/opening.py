@@ -1,4 +1,4 @@
-"""Opens a stream: resolves its names, refuses what cannot work, and puts its parts together."""
+"""The assembly of a stream: resolves its names, rejects what cannot work, and connects its parts."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class OpenStream:
 
     def start(self) -> StreamingQuery:
         """Start the query."""
-        # What goes wrong in a micro-batch is kept there, and told once; the bridge to Spark would log it with its stack.
+        # A micro-batch stores its own error, which is reported once; the Py4J bridge would log it with its stack, too.
         logging.getLogger("py4j.clientserver").setLevel(logging.CRITICAL)
         self.spark.conf.set("spark.sql.streaming.pollingDelay", f"{self.spec.idle_pause_ms}ms")
         writer = self._frame().writeStream.foreachBatch(self.work)
@@ -80,17 +80,17 @@ class OpenStream:
         return together([*frames, *ticks])
 
     def has_more(self) -> bool:
-        """Whether a source gives a query that drains only a part of what is there, and has more."""
+        """Return whether a source that drains only a part of its data per query has more."""
         return any(source.has_more(read) for source, read in self.sources if hasattr(source, "has_more"))
 
     def explained(self, failure: Exception) -> FlowError | None:
-        """What a failure of Spark's means here, where the source can tell."""
+        """Return a failure of Spark's as an error of ours, where a source can explain it."""
         explain = (getattr(source, "explained", None) for source, _ in self.sources)
         told: list[FlowError | None] = [one(failure) for one in explain if one is not None]
         return self.loss_in(failure) or next((one for one in told if one is not None), None)
 
     def loss_in(self, failure: Exception) -> FlowError | None:
-        """A failure of Spark's as the loss that it tells of, None where it is another."""
+        """Return a failure of Spark's as the loss of messages that it reports; None where it is another failure."""
         if not any(source.tells_of_loss(failure) for source, _ in self.sources if hasattr(source, "tells_of_loss")):
             return None
         last = self.folder.last_committed()
@@ -109,7 +109,7 @@ class OpenStream:
         )
 
     def close(self) -> None:
-        """End what the parts hold open."""
+        """Close the resources of all parts."""
         for source, _ in self.sources:
             source.close()
         if self.work.transform is not None:
@@ -122,13 +122,13 @@ class OpenStream:
 
 
 def open_stream(spec: StreamSpec, gate: Gate, *, still_ours: Callable[[], None], once: bool) -> OpenStream:
-    """Resolve, refuse, start the session, and put the parts together."""
+    """Resolve the names, check them, start the session, and assemble the parts."""
     folder = StreamFolder.of(spec)
     _refuse_other_sources(spec, folder)
     generation = folder.prepare()
     drains = once or spec.trigger == "once"
     sources = [source_of(spec, number, folder, once=drains) for number in range(len(spec.sources))]
-    with ExitStack() as on_error:  # each start again would leave a client behind
+    with ExitStack() as on_error:  # each further start would leave a client open
         for source, _, _ in sources:
             on_error.callback(source.close)
         opened = _put_together(spec, gate, sources, folder, generation, still_ours=still_ours, once=once)
@@ -177,12 +177,12 @@ def _put_together(
 
 
 def processing_of(spec: StreamSpec, decoder: Decoder, counts: Counts) -> Processing | None:
-    """What is done with rows beyond SQL, where nothing is remembered."""
+    """Return the row processing beyond SQL that keeps no state; None where there is none."""
     return Changes(spec, decoder, counts.more) if spec.cdc is not None else None
 
 
 def engine_of(spec: StreamSpec) -> EngineWish:
-    """Where the query runs: a session of its own on this machine or on a cluster, whose driver is this process."""
+    """Return the engine of the query: a session on this machine or on a cluster, with this process as the driver."""
     choice = choose(spec.engine)
     if choice.is_local:
         return EngineWish(LOCAL)
@@ -196,11 +196,11 @@ def engine_of(spec: StreamSpec) -> EngineWish:
 
 
 def _refuse_other_sources(spec: StreamSpec, folder: StreamFolder) -> None:
-    """Spark finds the sources of a checkpoint by their order, and a stream with a window or a join has ticks beside them."""
+    """Raise where the number of sources changed: Spark finds them by order, and the idle trigger is one more source."""
     last = folder.last_planned()
     try:
         known = len(folder.ends(last)) if last is not None else 0
-    except RunFailed:  # a damaged entry is refused by the query, which says what to do
+    except RunFailed:  # the query rejects a damaged entry, with a hint
         return
     wanted = len(spec.sources) + (spec.window is not None or spec.join is not None)
     if known and known != wanted:
@@ -214,7 +214,7 @@ def _refuse_other_sources(spec: StreamSpec, folder: StreamFolder) -> None:
 def source_of(
     spec: StreamSpec, number: int, folder: StreamFolder, *, once: bool
 ) -> tuple[StreamSource, StreamRead, Backend]:
-    """One source, what the stream wants of it, and its system; a rewind says where a new checkpoint begins."""
+    """Return one source, its read options and its backend; after a rewind the folder's metadata has the start."""
     said = spec.sources[number]
     connection = resolve(said.connection).connection
     backend = backend_for(connection)
@@ -241,7 +241,7 @@ def source_of(
 
 
 def jars_of(spec: StreamSpec, sources: list[Backend]) -> set[str]:
-    """What Spark needs beside itself for sources, targets, lookups and payloads."""
+    """Return the jars that Spark needs for sources, targets, lookups and payloads."""
     named = [target.connection for target in spec.targets] + [item.connection for item in spec.lookups.values()]
     used = [*sources, *(backend_for(resolve(item).connection) for item in named)]
     jars = {jar for backend in used for jar in backend.jars}
@@ -253,7 +253,7 @@ def jars_of(spec: StreamSpec, sources: list[Backend]) -> set[str]:
 
 
 def _refuse_older(spec: StreamSpec, folder: StreamFolder, targets: Sequence[TargetWriter]) -> None:
-    """A checkpoint that is older than what was published with it: Spark plans a micro-batch before it is written."""
+    """Raise for a checkpoint older than its targets: Spark plans a micro-batch before it is written."""
     planned = folder.last_planned()
     for target in targets:
         if isinstance(target, TableTargetWriter):
@@ -268,7 +268,7 @@ def writer_of(
     spec: StreamSpec, target: Any, folder: StreamFolder, generation: str, *, since: int | None = None,
     more: dict[str, int] | None = None,
 ) -> TargetWriter:  # fmt: skip
-    """Who writes to one target; without `since` beside the stream, which is not fenced off."""
+    """Return the writer to one target; without `since` it writes beside the stream, and is not fenced."""
     if isinstance(target, TableTarget):
         return TableTargetWriter(TableWriter(spec, target, generation, since), more={} if more is None else more)
     if not isinstance(target, BrokerTarget):

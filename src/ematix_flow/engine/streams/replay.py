@@ -1,4 +1,4 @@
-"""Replays dead letters: leased, taken through the same steps as a micro-batch by the stream's declaration as it is now."""
+"""The replay of dead letters: leased, and processed like a micro-batch under the stream's current declaration."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 MOST_AT_ONCE = 500
-"""Letters that are published together."""
+"""The most letters that are published together."""
 _SCHEMA = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
 
 
 @dataclass
 class Report:
-    """What came of a replay."""
+    """The counts of a replay."""
 
     taken: int = 0
     succeeded: int = 0
@@ -56,14 +56,14 @@ class Report:
     parked: int = 0
 
     def to_dict(self) -> dict[str, int]:
-        """Ready for JSON."""
+        """Return the counts as JSON data."""
         return asdict(self)
 
 
 def replay(
     spec: StreamSpec, selection: Selection, *, most_attempts: int | None = None, run_log: RunLog | None = None
 ) -> Report:
-    """Take the letters through the stream again; what fails once more goes back, and is parked after its last try."""
+    """Replay the selected letters; those that fail again are returned, and parked after their last attempt."""
     if spec.window is not None or spec.join is not None:
         raise Unsupported(
             f"{spec.name} has a {spec.processing[0]}, which a dead letter cannot be put into by hand",
@@ -90,8 +90,7 @@ def replay(
 
 
 def _free(letters: Letters, selection: Selection, spec: StreamSpec) -> list[tuple[str, str | None]]:
-    """Ids and targets of the letters that may be taken: those of a micro-batch that is done again may be good ones then,
-    and would be written twice."""
+    """Return ids and targets of the replayable letters; the retry of an unfinished micro-batch may write its rows."""
     free = letters.waiting(selection, unfinished(spec))
     kept_back = len(letters.waiting(selection)) - len(free)
     if kept_back:
@@ -103,7 +102,7 @@ def _free(letters: Letters, selection: Selection, spec: StreamSpec) -> list[tupl
 
 
 def unfinished(spec: StreamSpec) -> Unfinished | None:
-    """The micro-batches that are done again by the next start; None where no checkpoint is known."""
+    """Return the micro-batches that the next start retries; None where the checkpoint names no generation."""
     folder = StreamFolder.of(spec)
     generation, last = folder.note().get("generation"), folder.last_committed()
     if generation is None:
@@ -122,7 +121,7 @@ class _Work:
     _steps: Replaying | None = None
 
     def group(self, group: Sequence[Letter]) -> None:
-        """One group: letters of one target, or of all."""
+        """Replay one group: letters of one target, or of all targets."""
         if not group:
             return
         if self._steps is None:
@@ -145,7 +144,7 @@ class _Work:
 
 
 def _alike(group: Sequence[Letter], spec: StreamSpec) -> Iterator[list[Letter]]:
-    """Letters that take the same steps: rows that SQL made of several messages do not take the first ones."""
+    """Yield letters by the steps that they take: rows that SQL made of several messages skip the first ones."""
 
     def steps(letter: Letter) -> tuple[str, bool, bool]:
         has_lines = line_of(spec, origin_of(letter.place)) == CSV
@@ -160,12 +159,12 @@ def _target(found: tuple[str, str | None]) -> str:
 
 
 Keep = Callable[[Sequence[Failure], Collection[str]], None]
-"""Keeps what failed again; of the letters of these ids, some targets take the rows all the same."""
+"""Stores the letters that failed again; for the ids in the second argument, some targets still take the rows."""
 
 
 @dataclass
 class Returned:
-    """Takes what fails again, before anything is published, and names the writers after what is left."""
+    """A dead-letter store that returns letters which fail again, and names the writers after the remaining letters."""
 
     group: Sequence[Letter]
     keep: Keep
@@ -178,10 +177,10 @@ class Returned:
         self._name()
 
     def forget(self, number: int, having: Having, target: str | None) -> None:
-        """A replay begins with what is there."""
+        """Do nothing: a replay finds no records of an earlier try."""
 
     def bury(self, number: int, records: DataFrame) -> None:
-        """Find the letters that the records come from; keep how they failed now."""
+        """Find the letters that the records come from, and store how they failed now."""
         known: dict[tuple[Any, ...], list[Letter]] = {}
         for letter in self.group:
             known.setdefault((letter.source_id, *_placed(letter.place), _digest(letter.payload)), []).append(letter)
@@ -200,7 +199,7 @@ class Returned:
         self._name()
 
     def _refused_everywhere(self, failures: Sequence[Failure]) -> set[str]:
-        """Letters that no target takes; the others stay in the group until the targets that take them have them."""
+        """Return the letters that no target takes; others stay in the group until the targets that take them do."""
         refusing: dict[str, set[str | None]] = {}
         for item in failures:
             refusing.setdefault(item.letter.id, set()).add(item.target)
@@ -209,11 +208,11 @@ class Returned:
 
     @property
     def good(self) -> list[Letter]:
-        """Those that go into the targets."""
+        """Return the letters that go into the targets."""
         return [letter for letter in self.group if letter.id not in self.failed]
 
     def _name(self) -> None:
-        """The same letters in the same try are the same writer: whoever repeats them finds its token."""
+        """Name the writers after the letters and their attempts: a repeated replay finds its own commit token."""
         own = f"{self.generation}.replay-{identity(self.good)}"
         for target in self.targets:
             writer: Any = target.table if isinstance(target, TableTargetWriter) else target
@@ -222,7 +221,7 @@ class Returned:
 
 @dataclass
 class Replaying:
-    """The steps of one stream, ready for groups of letters; Spark is started with the first."""
+    """The steps of one stream for groups of letters; Spark is started with the first group."""
 
     spec: StreamSpec
     folder: StreamFolder
@@ -233,14 +232,14 @@ class Replaying:
 
     @classmethod
     def of(cls, spec: StreamSpec, folder: StreamFolder, generation: str) -> Replaying:
-        """Whatever the stream does with bad rows, here they come back."""
+        """Return the steps of a stream with its policy for bad rows replaced: here they return to the letters."""
         bad = replace(spec.bad_rows, policy=DLQ, max_fraction=None)
-        delivery = "auto" if spec.delivery == "exactly_once" else spec.delivery  # these have no offsets to commit
+        delivery = "auto" if spec.delivery == "exactly_once" else spec.delivery  # letters have no offsets to commit
         own = replace(spec, bad_rows=bad, continue_on_target_failure=False, delivery=delivery)
         return cls(own, folder, generation)
 
     def publish(self, group: Sequence[Letter], keep: Keep) -> list[Letter]:
-        """Write what can be written, exactly once where the target has tokens; the letters that were."""
+        """Write the letters, exactly once where the target has tokens; return those that were written."""
         spark = self._session()
         spec = replace(self.spec, targets=self._targets(group[0].target))
         targets = [writer_of(spec, target, self.folder, self.generation) for target in spec.targets]
@@ -253,7 +252,7 @@ class Replaying:
             transform=None if is_written_row else self._transformer(),
             targets=targets,
             dead_letters=DeadLetters(spec, back),
-            backlog=Backlog(self.folder.root / "replays"),  # of its own: what targets missed is the stream's to give
+            backlog=Backlog(self.folder.root / "replays"),  # a separate one: the stream publishes missed micro-batches
             gate=Gate(),
             still_ours=lambda: None,
             processing=None if is_written_row else processing_of(spec, decoders[0], counts),
@@ -263,7 +262,7 @@ class Replaying:
         return back.good
 
     def close(self) -> None:
-        """Forget the lookups and end what the source holds open."""
+        """Release the lookups, and close the sources."""
         if self._transform is not None:
             self._transform.close()
         for source, _ in self._sources:
@@ -295,7 +294,7 @@ class Replaying:
         return self._transform
 
     def _decoders(self, spark: SparkSession, letter: Letter) -> list[Decoder]:
-        """One for every source, since all of them say which columns the rows have; one for rows that SQL has made."""
+        """Return a decoder for every source, since all of them define the columns; one for rows that SQL has made."""
         if letter.payload_format == ROW:
             return [RowDecoder(Decoding("json"))]
         own = origin_of(letter.place)
@@ -306,7 +305,7 @@ class Replaying:
 
 
 def messages(spark: SparkSession, group: Sequence[Letter], *, several: bool = False) -> DataFrame:
-    """The letters as the messages that they were; with `several` sources each with the number of its own."""
+    """Return the letters as the messages that they were; with `several` sources, each with its source number."""
     rows = [
         (
             letter.key, letter.payload, letter.headers or None, letter.source_id, letter.place.get("partition"),
@@ -321,13 +320,13 @@ def messages(spark: SparkSession, group: Sequence[Letter], *, several: bool = Fa
 
 
 def identity(letters: Sequence[Letter]) -> str:
-    """A name for these letters in this try."""
+    """Return a hash that identifies these letters in their current attempt."""
     told = "\n".join(sorted(f"{letter.id}/{letter.attempt}" for letter in letters))
     return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 def _alike_records(records: DataFrame) -> Mapping[tuple[Any, ...], list[Any]]:
-    """The records by stage, target and message; a row that knows no place may be there several times."""
+    """Return the records by stage, target and message; a row without a source position may occur several times."""
     found: dict[tuple[Any, ...], list[Any]] = {}
     for row in records.select("id", "stage", "error", "target", "source_id", "position", "payload").collect():
         message = (row["source_id"], *_placed(_parsed(row["position"])), _digest(row["payload"]))
@@ -336,7 +335,7 @@ def _alike_records(records: DataFrame) -> Mapping[tuple[Any, ...], list[Any]]:
 
 
 def _paired(letters: Sequence[Letter], records: Sequence[Any], stage: str, target: str | None) -> Iterator[Failure]:
-    """Each letter with a record of its own, as far as there are some.
+    """Yield each letter as a failure with a record of its own, as far as there are enough records.
 
     A letter that was for one target stays one for that target, whatever step it fails in.
     """

@@ -1,4 +1,4 @@
-"""How dead letters become rows again: as messages of their source, as rows of a lake, or as lines of a file."""
+"""Decoders of dead letters: as messages of their source, as rows of a lake, or as lines of a file."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 
 _OWN = ("_event_ts", "_flow_wrong")
-"""What the decoder, and dead letters of an earlier version, add to rows of a lake."""
+"""Columns that the decoder, and dead letters of an earlier version, add to rows of a lake."""
 
 
 @dataclass
 class RowDecoder(Decoder):
-    """Rows of a lake come back as the JSON that their dead letters hold."""
+    """A decoder of lake rows from the JSON in their dead letters."""
 
     def rows(self, frame: DataFrame, *, watched: bool) -> DataFrame:
         if self.how is None:
@@ -40,7 +40,7 @@ class RowDecoder(Decoder):
 
 @dataclass
 class LineDecoder(Decoder):
-    """Lines of CSV come back as they are in their files."""
+    """A decoder of CSV lines as they are in their files."""
 
     source: ReturningSource
 
@@ -50,7 +50,7 @@ class LineDecoder(Decoder):
 
 def letter_decoder(spark: SparkSession, spec: StreamSpec, folder: StreamFolder, source: StreamSource,
                    read: StreamRead, letter: Letter | None) -> Decoder:  # fmt: skip
-    """Return what reads letters of a source; None stands for those of another one, of which this one gets none."""
+    """Return the decoder for letters of a source; None is for letters of another one, of which it gets no rows."""
     if source.envelopes:
         return decoder_of(spec, source, folder, read.number)
     frame = source.frame(spark, read)
@@ -62,11 +62,11 @@ def letter_decoder(spark: SparkSession, spec: StreamSpec, folder: StreamFolder, 
 
 
 def is_line(letter: Letter) -> bool:
-    """Whether a letter of a folder of CSV is a line; an earlier version did not say so."""
+    """Return whether a letter of a CSV folder is a line; an earlier version did not record the format."""
     return letter.payload_format == CSV or letter.stage == "decode"
 
 
 def _columns(frame: DataFrame, source: LakeSource) -> Mapping[str, str]:
-    """The columns of a lake's rows, by their types."""
+    """Return the columns of a lake's rows with their types."""
     found = source.rows(frame.sparkSession.createDataFrame([], frame.schema))
     return {name: kind for name, kind in found.dtypes if name not in (ERROR, RAW, SOURCE)}

@@ -1,4 +1,4 @@
-"""Rewinds a stream: says what would be read again, then gives it a new checkpoint that begins there."""
+"""Rewinds of a stream: a preview of the rows that would be read again, then a new checkpoint that begins there."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _BEYOND = timedelta(days=36_500)
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a stream shall begin: a word, a moment, or offsets."""
+    """The position at which a stream is to begin: a word, a moment, or offsets."""
 
     word: str | None = None
     moment: datetime | None = None
@@ -42,7 +42,7 @@ class Destination:
 
     @classmethod
     def of(cls, said: str) -> Destination:
-        """As people write it; a moment without a zone is UTC.
+        """Parse a user's text; a moment without a zone is UTC.
 
         >>> Destination.of("2026-01-31 10:00").moment.isoformat(), Destination.of('{"a": {"0": 5}}').offsets
         ('2026-01-31T10:00:00+00:00', {'a': {'0': 5}})
@@ -69,7 +69,7 @@ class Destination:
 
     @classmethod
     def from_dict(cls, said: Mapping[str, Any]) -> Destination:
-        """`{"kind": "timestamp", "ms": …}`, `{"kind": "offset", "bytes": …}` or `{"kind": "earliest"}`."""
+        """Parse `{"kind": "timestamp", "ms": …}`, `{"kind": "offset", "bytes": …}` or `{"kind": "earliest"}`."""
         kind = said.get("kind")
         if kind == "timestamp" and isinstance(said.get("ms"), (int, float)):
             return cls(moment=datetime.fromtimestamp(said["ms"] / 1000, timezone.utc))
@@ -85,7 +85,7 @@ class Destination:
 
 
 def behind(spec: StreamSpec, batch: int) -> Destination:
-    """Where a micro-batch ended, as the offset log has it: what came after it is read again."""
+    """Return the end of a micro-batch from the offset log, from which rows are read again."""
     folder = StreamFolder.of(spec)
     ends = folder.ends(batch)
     told = [end for end in ends[: len(spec.sources)] if end]
@@ -100,15 +100,15 @@ def behind(spec: StreamSpec, batch: int) -> Destination:
 
 @dataclass(frozen=True)
 class Step:
-    """What happens to one part of the source."""
+    """The move of one part of the source."""
 
     part: str
     here: str | None
     there: str | None
     rows: int | None
-    """Rows that are read again; below zero, rows that never are. None where the source does not count."""
+    """Rows that are read again; negative for rows that are never read; None where the source does not count."""
     skips: bool = False
-    """Whether something that was not read yet never is, as far as a source knows that does not count."""
+    """Whether unread rows are skipped, as far as a source that does not count them can determine."""
 
 
 @dataclass(frozen=True)
@@ -117,22 +117,22 @@ class Plan:
 
     pipeline: str
     starts: tuple[str, ...]
-    """What every source is told."""
+    """The start position of every source."""
     steps: tuple[Step, ...]
     concerns: tuple[str, ...]
-    """Why somebody should agree first."""
+    """Consequences that a user has to confirm."""
     notes: tuple[str, ...] = ()
     kept: str | None = None
-    """Where the old checkpoint is, once it is done."""
+    """The path of the old checkpoint, once the rewind is done."""
     offsets: tuple[Offsets, ...] = ()
 
     @property
     def start(self) -> str:
-        """The same in one text."""
+        """Return the start positions as one text."""
         return self.starts[0] if len(set(self.starts)) == 1 else ", ".join(self.starts)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the plan as JSON data."""
         steps = [{"part": item.part, "from": item.here, "to": item.there, "rows": item.rows} for item in self.steps]
         return {
             "pipeline": self.pipeline, "start": self.start, "parts": steps, "concerns": list(self.concerns),
@@ -141,7 +141,7 @@ class Plan:
 
 
 def plan(spec: StreamSpec, to: Destination) -> Plan:
-    """From where to where, how many rows, and what that means for the targets; nothing is changed."""
+    """Return the moves of all parts, the rows, and the consequences for the targets; nothing is changed."""
     folder = StreamFolder.of(spec)
     starts, ends, steps = list[str](), list[Offsets](), list[Step]()
     for number in range(len(spec.sources)):
@@ -162,7 +162,7 @@ def plan(spec: StreamSpec, to: Destination) -> Plan:
 
 
 def rewind(spec: StreamSpec, to: Destination, *, confirmed: bool, run_log: RunLog | None) -> Plan:
-    """Do it, while nobody else runs the stream."""
+    """Rewind the stream, while no other process runs it; raise PlanError for concerns without confirmation."""
     with lease.held(run_log, spec.name), StreamFolder.of(spec).taken():
         made = plan(spec, to)
         if made.concerns and not confirmed:
@@ -186,9 +186,9 @@ def consequences(
     forward: bool = False,
     half_done: bool = False,
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """What somebody has to agree to, and what is only worth knowing.
+    """Return the consequences that a user has to confirm, and those that are only worth knowing.
 
-    `half_done` says that a batch was planned and not committed, which targets may have by now.
+    `half_done` is true when a batch was planned and not committed, which targets may have by now.
     """
     concerns, notes = list[str](), list[str]()
     uncounted = any(item.rows is None for item in steps)
@@ -215,7 +215,7 @@ def consequences(
 
 
 def doubled(target: StreamTarget) -> str | None:
-    """Why rows that are read again show in a target; None where they do not."""
+    """Return why rows that are read again show in a target; None where they do not."""
     if isinstance(target, BrokerTarget):
         return "is sent the messages again"
     if not isinstance(target, TableTarget):
@@ -232,10 +232,10 @@ def doubled(target: StreamTarget) -> str | None:
 def _beginning(
     spec: StreamSpec, source: StreamSource, read: StreamRead, to: Destination, here: Offsets
 ) -> tuple[str, Offsets]:
-    """What the source is told, and the offsets behind it as far as they are known."""
+    """Return the start for the source, and its offsets as far as they are known."""
     if to.offsets is not None:
         if source.envelopes:
-            source.offsets_at(read, _THE_FIRST)  # a queue, which has no past, refuses here
+            source.offsets_at(read, _THE_FIRST)  # raises for a queue, which has no past
         whole = completed(_own(spec, read, to.offsets, here), here)
         return json.dumps(whole, sort_keys=True), whole
     is_kafka = isinstance(resolve(spec.sources[read.number].connection).connection, KafkaConnection)
@@ -244,16 +244,16 @@ def _beginning(
     elif to.word == EARLIEST:
         found = source.offsets_at(read, _THE_FIRST)
     else:
-        # Of the messages that come meanwhile none is passed over, so the end is written down now. Kafka's messages may
-        # have any time at all; other sources know when a record came.
+        # The end is resolved now, so that messages that come meanwhile are not skipped. Messages in Kafka may have any
+        # timestamp; other sources record the arrival.
         found = source.offsets_at(read, now() + (_BEYOND if is_kafka else timedelta()))
-    if to.word == EARLIEST and not is_kafka:  # a connection to Kafka may say latest, so that the word is not enough
+    if to.word == EARLIEST and not is_kafka:  # a Kafka connection may be set to latest: the word is not enough
         return EARLIEST, found
     return json.dumps(found, sort_keys=True), found
 
 
 def _own(spec: StreamSpec, read: StreamRead, said: Offsets, here: Offsets) -> Offsets:
-    """Of offsets that were said for several sources, those of one; Kafka's are told apart by their topics."""
+    """Return the offsets of one source out of those for several; Kafka's are identified by their topics."""
     if len(spec.sources) == 1:
         return said
     topics = {*Topics.of(read.query).names, *here}
@@ -261,7 +261,7 @@ def _own(spec: StreamSpec, read: StreamRead, said: Offsets, here: Offsets) -> Of
 
 
 def completed(said: Offsets, here: Offsets) -> Offsets:
-    """Offsets of every partition: those that nobody spoke of stay where they are.
+    """Return offsets of every partition: those that are not given stay where they are.
 
     >>> completed({"orders": {"0": 3}}, {"orders": {"0": 5, "1": 7}})
     {'orders': {'0': 3, '1': 7}}
@@ -273,7 +273,7 @@ def completed(said: Offsets, here: Offsets) -> Offsets:
 
 
 def _reached(folder: StreamFolder, source: int) -> Offsets:
-    """Where a source of the stream stands; a checkpoint that cannot be read, which a rewind may be the cure of, does not say."""
+    """Return the position of a source; empty for an unreadable checkpoint, which a rewind may repair."""
     last = folder.last_committed()
     try:
         ends = folder.ends(last) if last is not None else []
@@ -283,7 +283,7 @@ def _reached(folder: StreamFolder, source: int) -> Offsets:
 
 
 def _steps(source: StreamSource, read: StreamRead, here: Offsets, there: Offsets) -> tuple[Step, ...]:
-    """Part by part, by what would be left to read from either place."""
+    """Return the moves part by part, from the rows that would be left to read at either position."""
     now_left, then_left = (_lag(source, read, offsets) for offsets in (here, there))
     places, goals = flat(here), flat(there)
     names = [*dict.fromkeys([*then_left, *now_left])] or [read.query]
@@ -300,7 +300,7 @@ def _steps(source: StreamSource, read: StreamRead, here: Offsets, there: Offsets
 
 
 def _lag(source: StreamSource, read: StreamRead, offsets: Offsets) -> dict[str, PartitionLag]:
-    """A stream that never ran, and a source that cannot count from there, say nothing."""
+    """Return the lag by part; empty for a stream that never ran, and a source that cannot count from there."""
     try:
         return {item.part: item for item in source.lag(read, offsets)}
     except (KeyError, ValueError, TypeError):
@@ -314,14 +314,14 @@ def _difference(then: PartitionLag | None, now_: PartitionLag | None) -> int | N
 
 
 def _skips(then: PartitionLag | None, now_: PartitionLag | None) -> bool:
-    """Where rows are not counted, the oldest that waits there must be as old as the oldest that waits here."""
+    """Return whether uncounted rows are skipped: the oldest unread row there is newer than the oldest one here."""
     if now_ is None or now_.rows is not None:
         return False
     return then is None or then.rows == 0 or (then.seconds or 0.0) < (now_.seconds or 0.0) - 1
 
 
 def flat(offsets: Offsets) -> dict[str, str]:
-    """Offsets by part.
+    """Return offsets by part.
 
     >>> flat({"orders": {"0": 5, "1": 7}}), flat({"version": 12})
     ({'orders-0': '5', 'orders-1': '7'}, {'version': '12'})
@@ -336,14 +336,14 @@ def flat(offsets: Offsets) -> dict[str, str]:
 
 
 def _place(name: str, names: Sequence[str], places: Mapping[str, str]) -> str | None:
-    """Where a part is; a source of one part says it in words of its own."""
+    """Return the position of a part; where offsets do not name parts, all of them as one text."""
     if name in places or not set(places).isdisjoint(names):
         return places.get(name)
     return " ".join(f"{word}={value}" for word, value in places.items()) or None
 
 
 def _tell_broker(spec: StreamSpec, made: Plan) -> None:
-    """Tools that look at the group see where the stream stands now."""
+    """Commit the new offsets to Kafka, where tools that read the consumer group show them."""
     for number, offsets in enumerate(made.offsets):
         if isinstance(resolve(spec.sources[number].connection).connection, KafkaConnection):
             source, read, _ = source_of(spec, number, StreamFolder.of(spec), once=False)

@@ -1,4 +1,4 @@
-"""Numbers for the rows of a micro-batch while bad ones are searched among them."""
+"""Row numbers for a micro-batch while bad rows are searched in it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ ROW = "_flow_row"
 
 
 def with_row_numbers(rows: DataFrame) -> DataFrame:
-    """Return the rows with a number each, computed once and never again.
+    """Return the rows with a number each, computed only once.
 
-    A frame that is only persisted is computed anew where an executor is lost, and its rows may get other numbers then: good
-    rows would be set aside in place of bad ones. Here the loss fails the micro-batch, which is tried again as a whole.
+    A frame that is only persisted is computed anew where an executor is lost, and its rows may get other numbers then:
+    good rows would be set aside in place of bad ones. Here the loss fails the micro-batch, which is retried as a whole.
     """
     return rows.selectExpr("*", f"monotonically_increasing_id() AS {ROW}").localCheckpoint(eager=True)

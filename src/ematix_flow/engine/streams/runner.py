@@ -1,4 +1,4 @@
-"""Runs a stream: one lease, and one query after the other until it is stopped or there is nothing left."""
+"""The runner of a stream: one lease, and one query after the other until a stop or the end of the data."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEASE = lease.Terms(seconds=60.0, beat=15.0)
 
 
 class StreamOutcome(Mapping[str, Any]):
-    """How a stream ended; also readable as a mapping."""
+    """The result of a stream run; also readable as a mapping."""
 
     def __init__(self, total_rows: int, iterations: int, shutdown_triggered: bool, restarts: int = 0) -> None:
         self._told = {
@@ -64,7 +64,7 @@ class StreamOutcome(Mapping[str, Any]):
 
 @dataclass
 class _Run:
-    """What is shared by the tries of one run."""
+    """The state that the attempts of one run share."""
 
     spec: StreamSpec
     once: bool
@@ -76,12 +76,12 @@ class _Run:
 
     @property
     def drains(self) -> bool:
-        """Whether it ends when everything has been read."""
+        """Return whether the run ends when everything has been read."""
         return self.once or self.spec.trigger == "once"
 
 
 def late_policy_of(spec: StreamSpec) -> str:
-    """What a stream does with late rows."""
+    """Return the declared policy for late rows."""
     part = spec.window or spec.join
     return part.late_data if part is not None else "drop"
 
@@ -114,7 +114,7 @@ def run(
 
 
 def _try(run: _Run, listener: Callable[[Mapping[str, Any]], None] | None) -> None:
-    """One life of the query: opened, watched, stopped between batches."""
+    """Run one attempt of the query: open it, monitor it, stop it between batches."""
     gate = Gate()
     try:
         opened = open_stream(run.spec, gate, still_ours=run.lease.check, once=run.once)
@@ -135,7 +135,7 @@ def _try(run: _Run, listener: Callable[[Mapping[str, Any]], None] | None) -> Non
 
 @contextmanager
 def _explained(spec: StreamSpec) -> Iterator[None]:
-    """Raise what disks, buckets and the JVM raise in our words: much of it may pass, and is tried again."""
+    """Translate errors of disks, buckets and the JVM: many are transient, and are retried."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 
@@ -146,7 +146,7 @@ def _explained(spec: StreamSpec) -> Iterator[None]:
 
 
 def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None:
-    """Run from the first micro-batch to the last, and for targets that missed some, to what they missed."""
+    """Run from the first micro-batch to the last, and publish those that targets missed."""
     opened.work.backlog.adopt([target.name for target in opened.work.targets])
     catching = CatchingUp(opened.work, run.metrics)
     catching.begin()
@@ -165,8 +165,8 @@ def _live(run: _Run, opened: OpenStream, watching: Watching, gate: Gate) -> None
 
 
 def _followed(run: _Run, opened: OpenStream, watching: Watching, gate: Gate, catching: CatchingUp) -> StreamingQuery:
-    """Return the last query, which has ended; none is left running, whatever is raised here."""
-    # Of a source written in Python, Spark drains no more than a batch that it does again.
+    """Return the last query, which has ended; no query is left running, whatever is raised here."""
+    # Of a source written in Python, Spark drains only the retried batch, if there is one.
     is_repeated = run.once and opened.folder.has_open_batch()
 
     def look() -> None:
@@ -192,22 +192,22 @@ def _followed(run: _Run, opened: OpenStream, watching: Watching, gate: Gate, cat
 
 @contextmanager
 def _ended_on_error(query: StreamingQuery, gate: Gate) -> Iterator[None]:
-    """End the query when the block raises: the next start would meet it, and two would write."""
+    """End the query when the block raises: otherwise the next start would find it running, and both would write."""
     try:
         yield
     except BaseException as exc:
         gate.closing.set()
-        if isinstance(exc, Exception):  # an interrupt does not wait for the micro-batch at work, which is the last one
+        if isinstance(exc, Exception):  # an interrupt does not wait for the current micro-batch, which is the last one
             query.stop()
         raise
 
 
 def _wait(query: StreamingQuery, stop: threading.Event, meanwhile: Callable[[], None]) -> None:
-    """Until the query ends or somebody wants it to; the JVM is asked rarely, so that a quiet stream costs nothing."""
+    """Wait for the end of the query or `stop`; a thread blocks in the JVM, so that a quiet stream costs nothing."""
     ended = threading.Event()
 
     def follow() -> None:
-        with suppress(Exception):  # told by query.exception()
+        with suppress(Exception):  # reported by query.exception()
             query.awaitTermination()
         ended.set()
 
@@ -229,7 +229,7 @@ def _raise_failure(query: StreamingQuery, opened: OpenStream, gate: Gate) -> Non
 
 
 def _damaged(opened: OpenStream) -> FlowError | None:
-    """Trying again does not help where Spark cannot read its own checkpoint."""
+    """Return an error where Spark cannot read its checkpoint, which a retry does not cure; None otherwise."""
     found, name = damage(opened.folder), opened.spec.name
     if found is None:
         return None
@@ -239,8 +239,7 @@ def _damaged(opened: OpenStream) -> FlowError | None:
 
 @contextmanager
 def _signals(stop: threading.Event) -> Iterator[list[int]]:
-    """SIGTERM and SIGINT ask for a stop between batches, and for one at once when they come again; only the main thread
-    can hear them."""
+    """Stop between batches at SIGTERM or SIGINT, and at once at a second one; signals reach only the main thread."""
     caught: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield caught
@@ -248,7 +247,7 @@ def _signals(stop: threading.Event) -> Iterator[list[int]]:
 
     def ask(number: int, _: Any) -> None:
         caught.append(number)
-        if stop.is_set():  # asked twice: the batch at work is left as a crash would leave it, which harms nothing
+        if stop.is_set():  # the second signal: the current batch is left as after a crash, which harms nothing
             raise KeyboardInterrupt
         stop.set()
 

@@ -1,13 +1,13 @@
-"""Finds the rows on which a statement fails, so that all others can go on.
+"""The search for rows on which a statement fails, so that all others can go on.
 
-A batch is tried as a whole first: one without bad rows costs nothing more than keeping the result. After a failure
+A batch is tried as a whole first: one without bad rows costs nothing more than caching the result. After a failure
 
-- a statement that makes each row from one row is run once more with every row's expressions inside an expression of
-  Spark's that gives NULL for whatever fails in it (`try_to_binary`), and functions of the user's that tell what fails;
-- what is left is tried again, and after a further failure cut into halves until single rows fail: this also serves
-  statements that join, aggregate or look at windows, whose bad values are still those of some row.
+- a statement that makes each row from one row is run once more with every row's expressions inside a Spark expression
+  that returns NULL for any failure in it (`try_to_binary`), and with user functions that return their errors;
+- the remaining rows are tried again, and after a further failure cut into halves until single rows fail: this also
+  works for statements with joins, aggregates or windows, whose bad values are still those of some row.
 
-Rows that fail only together are taken for bad together. Nothing is ever left out by guessing: what remains has been run.
+Rows that fail only together are all set aside. No row is left out by guessing: the remaining rows have been run.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ if TYPE_CHECKING:
 
 WRONG = "_flow_wrong"
 MOST_TRIES = 400
-"""Parts of a batch that are run one by one before the stream gives up looking."""
+"""Parts of a batch that are run one by one before the search is given up."""
 MOST_EXPLAINED = 10
-"""Bad rows of a batch that are run alone to learn what Spark says of each; functions of the user's tell all of theirs."""
+"""Bad rows of a batch that are run alone for Spark's error; the user's functions return theirs for every row."""
 
 
 class Sorter(Protocol):
-    """Takes bad rows."""
+    """A sink for bad rows."""
 
     def set_aside(self, rows: DataFrame, column: str, *, stage: str) -> None:
-        """Keep rows whose column says what is wrong with each."""
+        """Store rows whose column has the error of each."""
 
 
 @dataclass
 class Sieve:
-    """One micro-batch."""
+    """The search in one micro-batch."""
 
     statement: Statement
     relations: Mapping[str, Relation]
@@ -56,7 +56,7 @@ class Sieve:
     tries: int = field(default=0, init=False)
 
     def sifted(self, rows: DataFrame) -> tuple[DataFrame, DataFrame | None]:
-        """The result, made; and the source's rows that had to be left out, with what is wrong with each."""
+        """Return the persisted result, and the source rows that had to be left out with the error of each."""
         made, error = self._made(rows)
         if error is None:
             return made, None
@@ -75,7 +75,7 @@ class Sieve:
         return made, self._with_words(all_rows, wrong)
 
     def _made(self, rows: DataFrame) -> tuple[DataFrame, FlowError | None]:
-        """The result, run and kept; an error only when some row is its reason."""
+        """Return the result, run and persisted; or the error, when some row is its cause."""
         frame = self.statement.frame(rows, self.relations, self.open_until, hidden=self.hidden)
         kept = frame.persist()
         try:
@@ -98,7 +98,7 @@ class Sieve:
         return kept
 
     def _tried(self, numbered: DataFrame, error: FlowError) -> dict[int, str]:
-        """Bad rows by one more run over all of them; none where the statement cannot be run in that way."""
+        """Return bad rows by one more run over all of them; none where the statement cannot be run in that way."""
         spark = numbered.sparkSession
         with exactly(spark):
             calls = self.statement.calls(numbered, self.relations)
@@ -108,12 +108,12 @@ class Sieve:
             try:
                 self.statement.show(numbered, self.open_until)
                 found = {int(row[0]): row[1] for row in spark.sql(probing).collect()}
-            except Exception:  # it failed outside of that expression, or Spark does not take it: halves will tell
+            except Exception:  # it failed outside of that expression, or Spark rejects it: halving follows
                 return {}
         return self._explained(numbered, found, error)
 
     def _explained(self, numbered: DataFrame, rows: Mapping[int, str | None], error: FlowError) -> dict[int, str]:
-        """What is wrong with each; what Spark says of a row is only told when it is run alone."""
+        """Return the error of each row; that of Spark for a row is only found by running it alone."""
         said = f"the transform fails for this row; the first error of its batch: {error.what}"
         wrong = {row: own or said for row, own in rows.items()}
         for row in sorted(row for row, own in rows.items() if own is None)[:MOST_EXPLAINED]:
@@ -122,7 +122,7 @@ class Sieve:
         return wrong
 
     def _halved(self, numbered: DataFrame, error: FlowError) -> dict[int, str]:
-        """Bad rows by cutting the batch into halves."""
+        """Return bad rows by cutting the batch into halves."""
         ids = sorted(int(row[0]) for row in numbered.select(ROW).collect())
         wrong: dict[int, str] = {}
         waiting: list[tuple[int, int, FlowError]] = [(0, len(ids), error)]
@@ -163,7 +163,7 @@ class Sieve:
         return None
 
     def _without(self, numbered: DataFrame, wrong: Mapping[int, str]) -> DataFrame:
-        """The other rows, kept: otherwise Spark might ask the statement's conditions of the bad ones first."""
+        """Return the other rows, persisted: else Spark might evaluate the statement's conditions on bad rows first."""
         return self._kept(numbered.join(self._as_frame(numbered, wrong), ROW, "left_anti"))
 
     def _with_words(self, numbered: DataFrame, wrong: Mapping[int, str]) -> DataFrame:
@@ -175,9 +175,9 @@ class Sieve:
 
 
 def tried_text(statement: Statement, calls: Calls) -> str | None:
-    """A statement that gives the numbers of the rows on which the user's fails; None where one row is not one row.
+    """Return a statement for the rows on which the user's fails; None where that does not make each row from one row.
 
-    With each comes what a function of the user's says of it, and NULL where something else failed.
+    It returns row numbers with the error of a user's function, or NULL where something else failed.
     """
     tree = parsed(calls.tokens.text)
     clauses = clauses_of(calls.tokens, tree)
@@ -206,7 +206,7 @@ def tried_text(statement: Statement, calls: Calls) -> str | None:
 
 
 def _failing(faults: Sequence[str], value: str) -> str:
-    """The value, unless a function of the user's failed: then what it says, behind a minus."""
+    """Return SQL for the value, or for the error of a user's function behind a minus."""
     if not faults:
         return value
     first = f"coalesce({', '.join(faults)})" if len(faults) > 1 else faults[0]

@@ -1,4 +1,4 @@
-"""Streams in the run log: how they stand, what was done about them, and who asks one to stop."""
+"""Streams in the run log: their status, the actions of users on them, and requests to stop."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Standing:
-    """One stream."""
+    """The status of one stream."""
 
     name: str
     status: str
@@ -47,36 +47,36 @@ class Standing:
     dead_letters: int = 0
     """Messages that this run set aside."""
     dlq_depth: int | None = None
-    """Dead letters that are there, whoever set them aside; None where nobody can count them."""
+    """Dead letters in the store, from any run; None where they cannot be counted."""
     targets_behind: int = 0
     restarts: int = 0
     restart_of: str | None = None
-    """The run that failed before this restart, which has the error in full."""
+    """The run that failed before this restart; its record has the whole error."""
     restart_after: str | None = None
     told_at: datetime | None = None
-    """When the stream last said anything of itself."""
+    """The time of the last figures that the stream recorded."""
     error: str | None = None
     last_replay: str | None = None
     """The last rewind, repair or replay of dead letters."""
 
     @property
     def is_running(self) -> bool:
-        """Whether it runs, as far as can be known from here."""
+        """Return whether it runs, as far as this machine can determine."""
         return self.status == "running"
 
     @property
     def lag_rows(self) -> int | None:
-        """Messages that are there and not read yet; None where no part of the source counts them."""
+        """Return the number of messages not read yet; None where no part of the source counts them."""
         counted = [int(part["rows"]) for part in self.lag.values() if "rows" in part]
         return sum(counted) if counted else None
 
     @property
     def lag_seconds(self) -> float | None:
-        """The age of the oldest message that is not read yet."""
+        """Return the age of the oldest message that is not read yet, in seconds."""
         return max((part["seconds"] for part in self.lag.values() if "seconds" in part), default=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the status as JSON data."""
         told = asdict(self)
         for name in ("since", "ended", "told_at"):
             told[name] = to_text(told[name]) if told[name] is not None else None
@@ -84,7 +84,7 @@ class Standing:
 
 
 def standings(run_log: RunLog, names: Iterable[str] | None = None) -> list[Standing]:
-    """The streams of these names, or every one that the run log has heard of."""
+    """Return the status of the streams with these names, or of every stream in the run log."""
     if names is None:
         newest = run_log.latest_runs()
         names = [name for name, record in newest.items() if record.kind in ("streaming", "replay")]
@@ -92,7 +92,7 @@ def standings(run_log: RunLog, names: Iterable[str] | None = None) -> list[Stand
 
 
 def standing(run_log: RunLog, name: str) -> Standing:
-    """How one stream stands."""
+    """Return the status of one stream."""
     records, _ = run_log.list_runs(pipeline=name, limit=_RECENT)
     streaming = [record for record in records if record.kind == "streaming" and record.status != "requested"]
     replays = [record for record in records if record.kind == "replay"]
@@ -105,7 +105,7 @@ def standing(run_log: RunLog, name: str) -> Standing:
 
 
 def of_record(record: RunRecord) -> Standing:
-    """The figures of one run of a stream."""
+    """Return the status from the figures of one run record."""
     extras = record.extras
     worker, depth = extras.get("worker"), extras.get("dlq_depth")
     died = record.status == "running" and isinstance(worker, str) and is_dead(worker)
@@ -134,14 +134,14 @@ def of_record(record: RunRecord) -> Standing:
 
 
 def running(run_log: RunLog, name: str) -> RunRecord | None:
-    """The run of a stream that is under way, as far as can be known from here."""
+    """Return the running attempt of a stream, as far as this machine can determine; None where there is none."""
     records, _ = run_log.list_runs(pipeline=name, status="running", limit=_RECENT)
     alive = [record for record in records if record.kind == "streaming" and of_record(record).is_running]
     return alive[0] if alive else None
 
 
 def last_life(run_log: RunLog, run_id: str) -> RunRecord | None:
-    """That run, or the last of the restarts that followed it."""
+    """Return the record of that run, or of the last restart that followed it."""
     found = run_log.get_run(run_id)
     if found is None:
         return None
@@ -156,7 +156,7 @@ def last_life(run_log: RunLog, run_id: str) -> RunRecord | None:
 def recorded(
     run_log: RunLog | None, pipeline: str, action: str, report: Callable[[], Mapping[str, Any]]
 ) -> Iterator[None]:
-    """A run of the kind replay in the history, for whatever a person does to a stream, with what came of it."""
+    """Record an action of a user on a stream as a run of the kind replay, with its report."""
     began = now()
     run_id = f"{pipeline}-replay-{began:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
@@ -168,7 +168,7 @@ def recorded(
             extras["error"] = error.to_dict()
         ended = None if status == "running" else now()
         said = mask(str(getattr(error, "what", error))) if error is not None else None
-        with suppress(FlowError):  # a history that cannot be written stops nobody
+        with suppress(FlowError):  # a run log that cannot be written does not stop the action
             run_log.record_run_record(
                 RunRecord(run_id, pipeline, status, began, ended, error_summary=said, kind="replay", extras=extras)
             )
@@ -184,7 +184,7 @@ def recorded(
 
 @contextmanager
 def listening(run_log: RunLog | None, is_meant: Callable[[str], bool], stop: threading.Event) -> Iterator[None]:
-    """Set `stop` when somebody asks a run that is meant here to end: this one, or the one it is a restart of."""
+    """Set `stop` at a request to end a run that `is_meant` accepts: this one, or the one it is a restart of."""
     if run_log is None:
         yield
         return
@@ -204,12 +204,12 @@ def _listen(run_log: RunLog, is_meant: Callable[[str], bool], stop: threading.Ev
             if was_asked(run_log, is_meant):
                 stop.set()
                 return
-        except Exception as exc:  # a run log that is away for a moment keeps the wish
+        except Exception as exc:  # a run log that is unreachable for a moment keeps the request
             _log.debug("looking for wishes: %s", mask(str(exc)))
 
 
 def was_asked(run_log: RunLog, is_meant: Callable[[str], bool]) -> bool:
-    """Whether somebody wants such a run to end; the wish is taken, so that it is heard once."""
+    """Take a request to end such a run, so that it takes effect once; return whether there was one."""
     for record in run_log.pending_actions():
         wish = Action.of(record)
         if wish.kind == "cancel" and wish.run_id is not None and is_meant(wish.run_id):

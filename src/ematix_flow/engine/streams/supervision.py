@@ -1,4 +1,4 @@
-"""Tries again after an error that may pass, with growing pauses; a person's mistake is told at once."""
+"""Restarts of a stream after transient errors, with growing pauses; other errors are raised at once."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _log = logging.getLogger(__name__)
 
 
 def may_pass(error: FlowError) -> bool:
-    """Whether trying again can help: a server that is away, a disk that is full, a query that died, a target left behind."""
+    """Return whether a retry can help: a server was unreachable, a disk full, a query dead, or a target left behind."""
     return isinstance(error, (ConnectionFailed, StorageFull, RunFailed, PartialFailure))
 
 
 def supervised(work: Callable[[], None], policy: Restarts, *, stop: threading.Event, history: StreamHistory) -> int:
-    """Do the work until it ends by itself; how often it was begun again."""
+    """Run the work until it ends by itself or `stop` is set; return the number of restarts."""
     in_a_row = restarts = 0
     while True:
         began = time.monotonic()
@@ -48,6 +48,6 @@ def supervised(work: Callable[[], None], policy: Restarts, *, stop: threading.Ev
 
 
 def backoff(in_a_row: int, policy: Restarts) -> float:
-    """Seconds to wait: doubled each time up to the most, and up to a tenth longer so that many do not come at once."""
+    """Return the pause in seconds: doubled each time up to the maximum, plus up to a tenth so that retries spread."""
     grown: float = min(policy.initial_backoff_ms * 2 ** min(in_a_row, 30), policy.max_backoff_ms)
     return grown / 1000 * (1 + random.random() / 10)  # noqa: S311  not a secret

@@ -1,4 +1,4 @@
-"""A table as the target of a stream: shape, DDL, and one publish per micro-batch through the batch write path."""
+"""The writer of a stream to a table: shape, DDL, and one publish per micro-batch through the batch write path."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class TableWriter:
-    """One table target of a stream that runs."""
+    """One table target of a running stream."""
 
     spec: StreamSpec
     target: TableTarget
     generation: str
     since: int | None = None
-    """The number of the generation, for a fence; None for those who write beside the stream."""
+    """The number of the generation, for a fence; None for a writer beside the stream."""
     backend: Backend = field(init=False)
     sink: BatchSink = field(init=False)
     ddl: DdlPlanner = field(init=False)
@@ -54,7 +54,7 @@ class TableWriter:
     _strategy: Strategy | None = None
     _seen: str = ""
     _there: tuple[Column, ...] = ()
-    """The columns of a table that nobody declared, as it stands."""
+    """The columns of an undeclared table, as they are in the database."""
     _left_out: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -76,25 +76,25 @@ class TableWriter:
             self.sink.hold()
 
     def close(self) -> None:
-        """End what the sink holds open between micro-batches."""
+        """Close the resources that the sink holds between micro-batches."""
         if isinstance(self.sink, SqlSink):
             self.sink.release()
 
     @property
     def offered(self) -> frozenset[str]:
-        """Strategies a stream may use here: whatever can be said of a part of the rows."""
+        """Return the strategies that a stream may use here: all that work with a part of the rows."""
         return self.backend.strategies - {"truncate"} | (
             {"scd1"} if "merge" in self.backend.strategies else frozenset()
         )
 
     @property
     def writer(self) -> str:
-        """Who writes, as tokens know it."""
+        """Return the writer's name in commit tokens."""
         return self.spec.writer(self.target, self.generation)
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What a row is known by, where only the last of several counts; known once the shape is."""
+        """Return the keys of which only the last row counts; known after `shape_for`."""
         wanted = self._strategy
         if isinstance(wanted, Merge) or (isinstance(wanted, Scd2) and wanted.event_time is None):
             return wanted.keys
@@ -102,17 +102,16 @@ class TableWriter:
 
     @property
     def changes(self) -> Changes | None:
-        """How changes are applied, where messages tell of such; known once the shape is."""
+        """Return how changes are applied, for change data; known after `shape_for`."""
         return self._strategy if isinstance(self._strategy, Changes) else None
 
     @property
     def staged_table(self) -> TableSpec:
-        """What is staged: the declared columns, and what changes bring along."""
+        """Return the columns that are staged: the declared ones, and those that changes add."""
         return self._job(0).shape.declared
 
     def shape_for(self, schema: StructType, learn: Callable[[], StructType] | None = None) -> TargetShape:
-        """The table for rows of this schema; brought to its shape whenever the rows' schema is a new one. `learn` looks for
-        types where the schema has none."""
+        """Return the table for rows of this schema, after DDL where the schema is new; `learn` finds missing types."""
         said = schema.simpleString()
         if self._shape is None or said != self._seen or self._has_grown(self._shape):
             self._shape = self._ensured(schema, learn)
@@ -120,7 +119,7 @@ class TableWriter:
         return self._shape
 
     def _has_grown(self, shape: TargetShape) -> bool:
-        """Whether the table has got a column, by others' hands, that is left out of the rows."""
+        """Return whether another process added to the table a column that is left out of the rows."""
         if not self._left_out or self.target.load is not None:
             return False
         state = self.ddl.inspect(shape)
@@ -144,7 +143,7 @@ class TableWriter:
         return shape
 
     def _found(self, schema: StructType) -> TargetShape:
-        """The table as it stands, with what the rows add; for a new one the rows say everything."""
+        """Return the existing table with the columns that the rows add; the rows define a new table."""
         given = columns_of(schema, self.target.primary_key)
         wanted = TableSpec(self.target.schema, self.target.table, given, where=self.spec.where)
         self._strategy = self._strategy or strategy_for(wanted, self._wishes(), self.spec.where)[0]
@@ -181,7 +180,7 @@ class TableWriter:
         return TargetShape(declared, replace(declared, columns=declared.columns + tuple(untouched)))
 
     def _of_changes(self, cdc: CDC, schema: StructType, learn: Callable[[], StructType]) -> TargetShape:
-        """The table that changes go to; whatever their rows have and it has not is left out, or an error."""
+        """Return the table for changes; columns of their rows that it lacks are left out, or raise DriftError."""
         load = self.target.load
         if load is not None:
             table, strategy = load.table, load.strategy
@@ -203,14 +202,14 @@ class TableWriter:
             cdc, [name for name in schema.fieldNames() if name not in (*table.column_names, soft)], table
         )
         shape = shape_of(table, self._strategy)
-        if load is None:  # a table of somebody else's: nothing is added but what was asked for
+        if load is None:  # a table of another owner: only columns that were asked for are added
             own = {*table.column_names, soft}
             columns = tuple(column for column in shape.table.columns if column.name in own)
             shape = replace(shape, table=replace(shape.table, columns=columns + self._untouched(table, soft)))
         return shape
 
     def _found_for_changes(self, schema: StructType, learn: Callable[[], StructType]) -> TableSpec:
-        """The table as it stands, as far as rows have its columns; the first rows make one that is not there."""
+        """Return the existing table's columns that rows have; the first rows define a table that is missing."""
         empty = TableSpec(self.target.schema, self.target.table, (), where=self.spec.where)
         state = self.ddl.inspect(TargetShape(empty, empty))
         keys = self.target.primary_key or tuple(self.target.options.get("keys") or ())
@@ -255,7 +254,7 @@ class TableWriter:
         )
 
     def _job(self, number: int) -> WriteJob:
-        """What the sink is told about one micro-batch; the same in every try."""
+        """Return the sink's job for one micro-batch; the same in every try."""
         shape = self._shape
         if self._strategy is None or shape is None:
             raise AssertionError("the shape comes first")
@@ -274,7 +273,7 @@ class TableWriter:
         )
 
     def refuse_older(self, batch: int, token: int | None) -> None:
-        """A target that has more than this micro-batch would take the next ones for those it has, and lose their rows."""
+        """Raise for a target newer than the micro-batch: it would skip the next ones as known, and lose their rows."""
         if token is not None and token > batch + 1:
             raise PlanError(
                 f"{self.target.name} has batch {token - 1} of {self.spec.name}, and the checkpoint is at batch {batch}: it is "
@@ -283,20 +282,20 @@ class TableWriter:
             )
 
     def last_sequence(self) -> int | None:
-        """The token of the last micro-batch that the target has."""
+        """Return the token of the last micro-batch that the target has."""
         return self.sink.last_sequence(self.writer)
 
     def has(self, number: int) -> bool:
-        """Whether an earlier try of this micro-batch was published; the shape comes first."""
+        """Return whether an earlier try of this micro-batch was published; call `shape_for` first."""
         return self.sink.begin(self._job(number)).recovered is not None
 
     def rehearsal(self, number: int) -> WriteJob:
-        """The micro-batch once more, beside itself and only for show."""
+        """Return the micro-batch's job as a dry run, with a run id of its own."""
         job = self._job(number)
         return replace(job, rehearsal=True, run_id=str(uuid.uuid5(_NAMESPACE, f"{job.run_id}/rehearsal")))
 
     def write(self, number: int, rows: DataFrame, staged: Callable[[], None] = lambda: None) -> WriteResult:
-        """Stage and publish exactly once; rows have the declared columns in their types, `staged` may object."""
+        """Stage and publish exactly once; rows have the declared columns in their types, and `staged` may raise."""
         job = self._job(number)
         opening = self.sink.begin(job)
         if opening.recovered is not None:
@@ -307,7 +306,7 @@ class TableWriter:
         fault.point("before_publish")
         try:
             result = self.sink.publish(job, stage, opening)
-        except LeaseHeld:  # the token is there: another try of this very batch was quicker
+        except LeaseHeld:  # the token exists: another try of this very batch was faster
             again = self.sink.begin(job)
             if again.recovered is None:
                 raise
@@ -318,7 +317,7 @@ class TableWriter:
 
 
 def without_staged(table: TableSpec) -> TableSpec:
-    """The columns of a row, without what is staged beside it."""
+    """Return the table without the columns that are staged beside a row."""
     own = {column.name for column in STAGED}
     return replace(table, columns=tuple(column for column in table.columns if column.name not in own))
 
@@ -329,7 +328,7 @@ _FILE_OPTIONS = (
 
 
 def columns_of(schema: StructType, primary_key: tuple[str, ...]) -> tuple[Column, ...]:
-    """The columns that rows of this schema have in a table; documents are JSONB."""
+    """Return the columns that rows of this schema have in a table; documents are JSONB."""
     missing = [name for name in primary_key if name not in schema.fieldNames()]
     if missing:
         raise MissingColumn(f"primary_key names {missing[0]!r}, which the rows do not have")

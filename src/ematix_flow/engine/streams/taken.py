@@ -1,8 +1,8 @@
-"""What targets have of a micro-batch that is done again, and whose dead letters are therefore decided.
+"""Commit coverage: which targets already have a retried micro-batch, so that its dead letters are decided.
 
-A micro-batch that an earlier try left unfinished may come to other bad rows this time: somebody corrected the SQL, a lookup
-or the table meanwhile. For a target that has not the micro-batch this try decides; for one that has it the earlier one did.
-A letter that was for all targets is then one for each of those that are on its side.
+A micro-batch that an earlier try left unfinished may produce other bad rows now: the SQL, a lookup or the table was
+corrected meanwhile. For a target without the micro-batch this try decides; for one that has it, the earlier try did.
+A letter that was for all targets is then split into one for each of the targets on its side.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Taken:
-    """What one target has: everything, nothing, or what came from some partitions of the source."""
+    """The part of a micro-batch that one target has: everything, nothing, or that of some partitions of the source."""
 
     whole: bool = False
     parts: frozenset[tuple[str, int]] = frozenset()
     """Topics and partitions."""
 
     def has(self, letter: Letter) -> bool:
-        """Whether the target decided about this letter's message."""
+        """Return whether the target has committed this letter's message."""
         return self.whole or (letter.source_id or "", letter.place.get("partition")) in self.parts
 
     @property
     def condition(self) -> str:
-        """The same in Spark's words, about records."""
+        """Return the same test as a Spark SQL condition over records."""
         if self.whole:
             return "true"
         place = "get_json_object(position, '$.partition')"
@@ -43,17 +43,17 @@ class Taken:
 
 
 Having = Mapping[str, Taken]
-"""By the names of the stream's targets."""
+"""Coverage by the name of the target."""
 NOTHING, EVERYTHING = Taken(), Taken(whole=True)
 
 
 def is_done(having: Having) -> bool:
-    """Whether every target has all of it."""
+    """Return whether every target has the whole micro-batch."""
     return bool(having) and all(item.whole for item in having.values())
 
 
 def still_open(records: DataFrame, having: Having) -> DataFrame:
-    """The records that some target has not decided about."""
+    """Return the records that some target has not decided about, split by target where some have."""
     if all(item == NOTHING for item in having.values()):
         return records
     each = [f"CASE WHEN NOT {item.condition} THEN {text(name)} END" for name, item in having.items()]
@@ -69,12 +69,12 @@ def still_open(records: DataFrame, having: Having) -> DataFrame:
 
 
 def id_for(letter: str, target: str) -> str:
-    """The id of the letter that one target gets of one that was for all."""
+    """Return the id of one target's letter, split from a letter that was for all targets."""
     return hashlib.sha256(f"{letter}/{target}".encode()).hexdigest()
 
 
 def kept_for(letter: Letter, having: Having) -> list[str] | None:
-    """The targets for which a letter of the earlier try holds; None when it holds for all that it was for."""
+    """Return the targets for which an earlier try's letter stays valid; None when it does for all that it was for."""
     meant = [name for name in having if letter.target in (None, name)]
     kept = [name for name in meant if having[name].has(letter)]
     return None if len(kept) == len(meant) else kept

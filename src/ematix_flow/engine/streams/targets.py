@@ -1,4 +1,4 @@
-"""What a stream writes to: tables through the batch write path, brokers as messages."""
+"""The targets of a stream: tables through the batch write path, brokers as messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 CARRIED = ("_raw", HIDDEN)
-"""What travels with a row until it is written, for those that cannot be."""
+"""Columns that accompany a row until it is written, for the letters of rows that cannot be written."""
 STAGE = "write"
 REPEATED = "cdc_idempotent_skipped_total"
 _log = logging.getLogger(__name__)
@@ -36,48 +36,47 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Fitted:
-    """Rows for one target."""
+    """The rows of a micro-batch, prepared for one target."""
 
     frame: DataFrame
-    """As it takes them."""
+    """The rows as the target takes them."""
     rows: DataFrame
-    """With all that is known of them."""
+    """The rows with all columns, as dead letters need them."""
 
 
 class TargetWriter(Protocol):
-    """One target of a stream that runs."""
+    """A writer to one target of a running stream."""
 
     has_stage: bool
-    """Whether rows lie beside the target before they are seen."""
+    """Whether rows are staged beside the target before they become visible."""
 
     @property
     def name(self) -> str:
-        """What messages call it."""
+        """Return the target's name in messages and logs."""
 
     def fit(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> Fitted:
-        """The rows as the target takes them; what it cannot take goes to the dead letters."""
+        """Return the rows as the target takes them; those that it cannot take become dead letters."""
 
     def taken(self, number: int) -> Taken:
-        """What the target has of a micro-batch that an earlier try may have written; asked when rows were fitted."""
+        """Return the coverage of a micro-batch that an earlier try may have written; call it after `fit`."""
 
     def write(self, number: int, given: Fitted, staged: Callable[[], None]) -> int:
-        """Publish the micro-batch, unless it is there; rows written. `staged` may object before anything is published."""
+        """Publish the micro-batch unless it is there; return its row count. `staged` may raise before that."""
 
     def cull(
         self, number: int, given: Fitted, error: FlowError, open_until: ExitStack, dead: DeadLetters
     ) -> Fitted | None:
-        """After an error of the data: the rows without those that the target refuses, which go to the dead letters; None
-        when it cannot be told which."""
+        """Return the rows without those that the target refuses, now dead letters; None if those cannot be found."""
 
 
 @dataclass
 class TableTargetWriter:
-    """A table: rows in its types, published with the batch's token."""
+    """A writer to a table: rows in its types, published with the commit token of the micro-batch."""
 
     table: TableWriter
     has_stage: bool = True
     more: dict[str, int] = field(default_factory=dict)
-    """What is counted beside rows, by the names of metrics."""
+    """Counts other than rows, by metric name."""
 
     @property
     def name(self) -> str:
@@ -93,7 +92,7 @@ class TableTargetWriter:
         return Fitted(frame, rows)
 
     def _fit_changes(self, rows: DataFrame, open_until: ExitStack, dead: DeadLetters | None) -> Fitted:
-        """The last change of each key; rows that come again, without those that were refused, know their table."""
+        """Fit the last change of each key; rows without `CHANGE` were fitted before, and lost refused rows since."""
         if CHANGE in rows.columns:
             self.table.shape_for(rows.drop(CHANGE, *CARRIED).schema, lambda: learned_columns(rows))
         strategy, table = self.table.changes, self.table.staged_table

@@ -1,4 +1,4 @@
-"""What targets and dead letters say they have of a stream, for those who compare it with the checkpoint."""
+"""The commit tokens of a stream in its targets and dead letters, for comparison with the checkpoint."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ _REPLAY = ".replay-"
 
 @dataclass(frozen=True)
 class Reach:
-    """The last micro-batch of those who hear only of some: of dead letters, of transactions."""
+    """The last micro-batch of a writer that commits only some of them: dead letters, or transactions."""
 
     batch: int | None
     strays: tuple[str, ...] = ()
-    """Where it ends elsewhere than the checkpoint says."""
+    """The partitions that end elsewhere than the checkpoint records."""
 
 
 def of_tables(spec: StreamSpec, generation: str) -> dict[str, int | str | None]:
-    """The last sequence of each table, a micro-batch's number and one; None where there is none, or why it is not known."""
+    """Return the last sequence (micro-batch number plus one) of each table; None where there is none, or the error."""
     found: dict[str, int | str | None] = {}
     for target in spec.targets:
         if isinstance(target, TableTarget):
@@ -51,7 +51,7 @@ def of_tables(spec: StreamSpec, generation: str) -> dict[str, int | str | None]:
 
 
 def of_others(spec: StreamSpec, folder: StreamFolder, generation: str) -> dict[str, Reach | str]:
-    """How far transactions and dead letters have come, or why it is not known; other brokers keep no tokens."""
+    """Return how far transactions and dead letters have come, or the error; other brokers keep no tokens."""
     found: dict[str, Reach | str] = {}
     for target in spec.targets:
         if sends_in_transactions(spec, target):
@@ -68,7 +68,7 @@ def of_others(spec: StreamSpec, folder: StreamFolder, generation: str) -> dict[s
 
 
 def sends_in_transactions(spec: StreamSpec, target: StreamTarget) -> bool:
-    """Whether a target's tokens are the offsets of a group in Kafka."""
+    """Return whether a target's tokens are the offsets of a consumer group in Kafka."""
     return isinstance(target, BrokerTarget) and spec.delivery == EXACTLY_ONCE
 
 
@@ -100,7 +100,7 @@ def _of_letters(spec: StreamSpec, generation: str) -> int | None:
 
 
 def generations(spec: StreamSpec, folder: StreamFolder, target: StreamTarget) -> dict[str, int]:
-    """Generations of this stream that a target knows, each with its last sequence."""
+    """Return the generations of this stream that a target has tokens of, each with its last sequence."""
     before, after = f"{spec.name}@", f"::{target.name}"
 
     def is_meant(writer: str) -> bool:
@@ -115,7 +115,7 @@ def generations(spec: StreamSpec, folder: StreamFolder, target: StreamTarget) ->
 def _writers(
     spec: StreamSpec, folder: StreamFolder, target: StreamTarget, is_meant: Callable[[str], bool]
 ) -> Iterator[tuple[str, int]]:
-    """Writers that are meant, with their last sequences."""
+    """Yield the writers that `is_meant` accepts, with their last sequences."""
     if sends_in_transactions(spec, target):
         yield from _of_groups(spec, folder, target, is_meant)
         return
@@ -150,7 +150,7 @@ def _of_database(sink: SqlSink, writers: str) -> dict[str, int]:
 
 
 def _of_lake(sink: LakeSink, target: TableTarget, is_meant: Callable[[str], bool]) -> dict[str, int]:
-    """By the state beside the tables, whose files are called as the writers are, and of Delta also by the table's log."""
+    """Return sequences from the state files beside the tables, named by writer, and from the log of a Delta table."""
     folder = sink.place.state()
     names = [unquote(item.name).removesuffix(".json") for item in folder.iterdir()] if folder.is_dir() else []
     kept = {name: sequence for name in names if is_meant(name) and (sequence := sink.last_sequence(name))}
@@ -181,7 +181,7 @@ def _group(spec: StreamSpec) -> str:
 
 
 def _last_ends(folder: StreamFolder) -> Offsets:
-    """Which partitions there are, from the last plan that can be read."""
+    """Return the offsets, which list all partitions, of the last plan that can be read."""
     for number in (folder.last_planned(), folder.last_committed()):
         try:
             ends = folder.ends(number) if number is not None else []

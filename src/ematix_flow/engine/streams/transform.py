@@ -1,4 +1,4 @@
-"""The SQL of a stream over the rows of each micro-batch, with its lookups and functions."""
+"""The SQL transform of a stream, run over the rows of each micro-batch with its lookups and functions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ STAGE = "transform"
 
 
 class Transform:
-    """What a stream does to its rows between decoding and writing."""
+    """The transform of a stream's rows between decoding and writing."""
 
     def __init__(self, spec: StreamSpec) -> None:
         self._spec = spec
         self.lookups = Lookups(spec.lookups)
         self.reads_all_rows = _reads_all_rows(spec.transform_sql)
-        """Whether its result cannot be made without reading every row of the source."""
+        """Whether the result cannot be made without reading every row of the source."""
         self.statement = Statement(
             spec.transform_sql or "SELECT * FROM source",
             dialect=spec.dialect,
@@ -37,11 +37,11 @@ class Transform:
         )
 
     def apply(self, rows: DataFrame, open_until: ExitStack, dead_letters: Sorter | None = None) -> DataFrame:
-        """The rows of the targets.
+        """Return the rows for the targets.
 
-        Without `dead_letters` nothing is run here, and a row that the SQL fails on ends the batch when it is written.
-        With them the result is made at once, and such rows are handed over; whatever is wrong with the SQL itself is
-        an error either way.
+        Without `dead_letters` nothing is run here, and a row that the SQL fails on fails the batch when it is written.
+        With them the result is made at once, and such rows are set aside. An error in the SQL itself is raised in
+        either case.
         """
         if self._spec.transform_sql is None:
             return rows
@@ -55,18 +55,18 @@ class Transform:
         return made
 
     def close(self) -> None:
-        """Forget the lookups."""
+        """Drop the lookups."""
         self.lookups.close()
 
 
 def _reads_all_rows(sql: str | None) -> bool:
-    """Return whether nothing in the statement lets Spark stop early: a LIMIT, or a join with a table that is empty."""
+    """Return whether nothing in the statement lets Spark stop early, as a LIMIT or a join with an empty table does."""
     from sqlglot import exp
 
     if sql is None:
         return True
     try:
         tree = parsed(sql)
-    except FlowError:  # told when the statement is run, or written in another dialect
+    except FlowError:  # reported when the statement runs, or in another dialect
         return False
     return is_row_wise(tree, SOURCE) and tree.find(exp.Join) is None

@@ -1,4 +1,4 @@
-"""Several sources as one stream: rows of every source under the same columns, each with the source that it came from."""
+"""Several sources as one stream: their rows under the same columns, each with the number of its source."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 ORIGIN = "origin"
-"""The field of `_source` that numbers the sources after the first: places of two brokers may be alike."""
+"""The field of `_source` with the number of every source after the first: positions in two brokers may be equal."""
 
 
 def from_source(rows: DataFrame, number: int) -> DataFrame:
-    """Return the rows of one of several sources, each of which says in `_source` which one it is; NULL is the first."""
+    """Return the rows of one of several sources, with its number in `_source`; NULL is the first source."""
     if SOURCE not in rows.columns:
         return rows
     fields = [f"{SOURCE}.{quote(name)}" for name in source_fields(rows) if name != ORIGIN]
@@ -28,22 +28,22 @@ def from_source(rows: DataFrame, number: int) -> DataFrame:
 
 
 def source_fields(rows: DataFrame) -> Sequence[str]:
-    """Return what rows say of the messages that they come from; nothing where they do not know."""
+    """Return the fields of `_source`; none where the rows have no `_source`."""
     kind: Any = rows.schema[SOURCE].dataType if SOURCE in rows.columns else None
     return tuple(kind.fieldNames()) if kind is not None else ()
 
 
 def origin_of(place: Mapping[str, Any]) -> int:
-    """Return the number of the source that a dead letter came from, by its place."""
+    """Return the number of the source that a dead letter came from, by its position."""
     return int(place.get(ORIGIN) or 0)
 
 
 def aligned(frames: Sequence[DataFrame]) -> list[DataFrame]:
     """Return every frame with the columns of all, in one order.
 
-    A column that a source does not have is NULL there, and one that has several types takes the narrowest that holds all of
-    them, which is text where nothing else does. Names that differ only in case are one column, written as the first source
-    does.
+    A column that a source does not have is NULL there. One that has several types takes the narrowest type that holds
+    all of them, which is text where no other does. Names that differ only in case are one column, written as the first
+    source writes it.
     """
     names: dict[str, str] = {}
     alike = []

@@ -1,6 +1,6 @@
-"""What the values of changes mean: by the schema that Kafka Connect writes beside them, and by Debezium's placeholders.
+"""The meaning of values in changes: by the schema that Kafka Connect writes beside them, and Debezium's placeholders.
 
-A *kind* is what a schema says about a column, as one text: `name|scale|precision|type|item|item's scale|item's precision`.
+A *kind* is a column of such a schema as one text: `name|scale|precision|type|item|item's scale|item's precision`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NOT_THERE = "__debezium_unavailable_value"
 
 
 def placeholders(said: str = _NOT_THERE) -> tuple[str, ...]:
-    """Return the texts that stand for a large value that did not change, one for each way in which Debezium writes values."""
+    """Return the texts that stand for an unchanged large value, one for each way in which Debezium writes values."""
     data = said.encode()
     in_base64 = base64.b64encode(data).decode()
-    # As java.util.UUID.nameUUIDFromBytes makes it, which knows no namespace.
+    # As java.util.UUID.nameUUIDFromBytes makes it, which uses no namespace.
     of_uuids = str(uuid.UUID(bytes=hashlib.md5(data, usedforsecurity=False).digest(), version=3))
     arrays = [[said], [in_base64], [of_uuids], list(data)]
     return (
@@ -66,9 +66,9 @@ _SCHEMA = f"'fields ARRAY<STRUCT<field: STRING, fields: ARRAY<STRUCT<field: STRI
 
 
 def decoded(image: str, kinds: str) -> str:
-    """Return SQL for a map of texts in which numbers of bytes are numbers, and so are those inside of arrays.
+    """Return SQL for a map of texts in which numbers encoded as bytes are decoded, also inside of arrays.
 
-    One expression for all columns, whatever their number: a text for each would take Spark longer than the rows.
+    One expression for all columns, whatever their number: one for each would take Spark longer than the rows.
     """
     value, kind = "one.value", f"try_element_at({kinds}, one.key)"
     scale = "coalesce(try_cast(split_part(kind, '|', 2) AS INT), 0)"
@@ -84,7 +84,7 @@ def decoded(image: str, kinds: str) -> str:
 
 
 def _array(value: str) -> str:
-    """An array of numbers of bytes, of days or of moments as JSON; NULL for others, which are what they look like."""
+    """Return SQL for a JSON array of byte-encoded numbers, days or moments, decoded; NULL for any other array."""
     item, scale = "split_part(kind, '|', 5)", "coalesce(try_cast(split_part(kind, '|', 6) AS INT), 0)"
     inner = "from_json(item, 'scale INT, value STRING')"
     moments = " ".join(f"WHEN '{name}' THEN {_quoted(_moment(made, 'item'))}" for name, made in MOMENTS.items())
@@ -116,13 +116,12 @@ def _quoted(value: str) -> str:
 
 
 def _let(value: str, name: str, body: str) -> str:
-    """A value that is worked out, and written, once."""
+    """Return SQL that binds a value to a name in `body`, so that it is computed, and written, once."""
     return f"get(transform(array({value}), {name} -> {body}), 0)"
 
 
 def unscaled(value: str, scale: str) -> str:
-    """Return SQL for a number of bytes in base64, the highest first and in two's complement, with its point; NULL where it
-    is none, or has more than 38 digits."""
+    """Return SQL for a decimal in base64 bytes (big-endian, two's complement); NULL for none, or over 38 digits."""
     digits = f"hex(try_to_binary({value}, 'base64'))"
     size = "CASE WHEN h >= '8' THEN translate(h, '0123456789ABCDEF', 'FEDCBA9876543210') ELSE h END"
     high, low = (f"CAST(conv(substr(lpad({size}, 32, '0'), {at}, 16), 16, 10) AS DECIMAL(38, 0))" for at in (1, 17))
@@ -138,12 +137,12 @@ def unscaled(value: str, scale: str) -> str:
 
 
 def converted(value: str, kind: str, column: Column) -> str:
-    """Return SQL for a text of a message as one that the column's type takes; `kind` is SQL for what a schema says."""
+    """Return SQL that makes a message's text one that the column's type takes; `kind` is SQL for the column's kind."""
     if column.type.kind in _TIMES:
         return _time(value, f"split_part({kind}, '|', 1)", column.type.kind)
     if column.type.kind == "numeric":
         return _numeric(value, kind)
-    if column.type.kind == "bytes":  # JSON has no bytes, and everybody writes them so
+    if column.type.kind == "bytes":  # JSON has no bytes, and base64 is how all tools write them
         return f"coalesce(try_to_binary({value}, 'base64'), CAST({value} AS BINARY))"
     return value
 
@@ -155,14 +154,14 @@ def _time(value: str, kind: str, wanted: str) -> str:
         f"WHEN {text(name)} THEN date_format({made.format(number)}, {form})" for name, made in MOMENTS.items()
     )
     days = " ".join(f"WHEN {text(name)} THEN {_day(value)}" for name in DAYS)
-    # A number alone would be taken for a year.
+    # Spark would take a bare number for a year.
     unknown = f"concat({value}, {text(NO_UNIT)})"
     plain = f"regexp_replace({value}, {text(_ISO_DATE)}, '$1')" if wanted == "date" else value
     return f"CASE WHEN {value} RLIKE '^-?[0-9]+$' THEN CASE {kind} {moments} {days} ELSE {unknown} END ELSE {plain} END"
 
 
 def _numeric(value: str, kind: str) -> str:
-    """Numbers of bytes were decoded where a schema says so; without one they are told by their scale, or not at all."""
+    """Return SQL for a number; bytes without a kind are decoded by the scale beside them, or marked as undecodable."""
     inner = _let(f"from_json({value}, 'scale INT, value STRING')", "d", unscaled("d.value", "d.scale"))
     is_bytes = f"{kind} IS NULL AND try_cast({value} AS DOUBLE) IS NULL AND {value} RLIKE {text(_BASE64)}"
     return (
@@ -172,7 +171,7 @@ def _numeric(value: str, kind: str) -> str:
 
 
 def deleted_at(column: Column, goes: str, ms: str = EVENT_MS) -> str:
-    """Return SQL for when a row was deleted, or that it was; NULL or not while it lives."""
+    """Return SQL for the time of a row's deletion, or a flag for a boolean column; NULL, or false, while it exists."""
     if column.type.kind == "boolean":
         return goes
     moment = f"coalesce(timestamp_millis({ms}), current_timestamp())"

@@ -1,4 +1,4 @@
-"""Hears of every committed micro-batch: tells the brokers, the metrics and the run log."""
+"""The query monitor: reports every committed micro-batch to brokers, metrics and the run log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Watching:
-    """Follows one query; what goes wrong here is told and harms nothing, because the batch is safe already."""
+    """A monitor of one query; its own errors are logged and harm nothing: the micro-batch is committed already."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Watching:
             self._opened.spark.streams.removeListener(listener)
 
     def _safely(self, work: Callable[[], None]) -> None:
-        """Spark's listeners come late and from threads of their own: one at a time, and none after the end."""
+        """Run one listener call at a time, and none after the end: Spark calls late and on threads of its own."""
         with self._one_at_a_time:
             if self._over:
                 return
@@ -80,7 +80,7 @@ class Watching:
         self._safely(lambda: self.progressed(progress))
 
     def progressed(self, progress: Mapping[str, Any]) -> None:
-        """A micro-batch is in the checkpoint; whoever hears of it twice counts it once."""
+        """Report a micro-batch that is in the checkpoint; one that is reported twice is counted once."""
         batch = int(progress.get("batchId", -1))
         if batch <= self._heard:
             return
@@ -102,18 +102,18 @@ class Watching:
             self._listener({**progress, "numInputRows": rows})
 
     def began(self) -> None:
-        """The query runs: how much waits for it."""
+        """Measure the lag when the query starts."""
         self._safely(lambda: self._measuring.at_once(self._reached()))
 
     def idle(self) -> None:
-        """Nothing came for a while; a target may have got meanwhile what it had missed."""
+        """Update the figures when nothing came for a while; a target may have caught up meanwhile."""
         self._metrics.add("idle_iterations_total")
         self._count()
         self._measuring.now_and_then(self._reached())
         self._history.renew()
 
     def settle(self, query: Any) -> None:
-        """The query has ended: what nobody heard of yet is told now."""
+        """Report the micro-batches that were not reported yet, after the query has ended."""
         for progress in query.recentProgress:
             self._progressed(json.loads(progress.json))
         last = self._opened.folder.last_committed()
@@ -121,12 +121,12 @@ class Watching:
             self._safely(lambda: self._tell(last))
 
     def ended(self) -> None:
-        """The query has done what it was to do: the last figures."""
+        """Record the last figures, after the query has finished its work."""
         self._safely(self._count)
         self._safely(lambda: self._measuring.at_once(self._reached()))
 
     def failed(self) -> None:
-        """The query has not: what it had done of its last micro-batch is done, and counted, by the next one."""
+        """Count the errors of a failed query; the next one retries, and counts, its unfinished micro-batch."""
         self._add_grown("errors_total", self._opened.work.counts.errors)
 
     def _tell(self, batch: int) -> None:
@@ -139,14 +139,14 @@ class Watching:
         self._history.reached = {"batch": batch, "offsets": told[0] if len(told) == 1 else told}
 
     def _reached(self) -> int:
-        """The last micro-batch that is done, also when it was an earlier life that did it."""
+        """Return the last committed micro-batch, also when an earlier attempt committed it; -1 where there is none."""
         if self._told >= 0:
             return self._told
         last = self._opened.folder.last_committed()
         return -1 if last is None else last
 
     def _count(self) -> None:
-        """What this life did, on top of those before it; asked when all that was done is committed."""
+        """Add this attempt's counts to the metrics; call it when all of its work is committed."""
         counts = self._opened.work.counts
         self._add_grown("rows_written_total", counts.written)
         self._add_grown("batches_total", counts.batches)
@@ -160,7 +160,7 @@ class Watching:
             self._tell_state(self._opened.fold)
 
     def _tell_state(self, fold: Fold) -> None:
-        """What a stream remembers, and how far event time has come."""
+        """Set the metrics of the state and of event time."""
         self._add_grown("late_rows_dropped_total", fold.told.get("late", 0))
         self._add_grown("windows_emitted_total", fold.told.get("emitted", 0))
         kept = fold.last
@@ -181,6 +181,6 @@ class Watching:
 
 
 def tell_figures(progress: Mapping[str, Any], metrics: StreamMetrics) -> None:
-    """What Spark says of a micro-batch."""
+    """Set the metrics that Spark reports of a micro-batch."""
     metrics.set("batch_duration_seconds", (progress.get("durationMs") or {}).get("triggerExecution", 0) / 1000)
     metrics.set("rows_per_second", progress.get("processedRowsPerSecond") or 0.0)

@@ -1,4 +1,4 @@
-"""A warm engine: one Spark process of this user, kept ready, that many short commands share."""
+"""The warm engine: one Spark process per user that stays running and is shared by many short commands."""
 
 from ematix_flow.engine.warm.client import is_joined, is_usable, join, leave, start, stop
 from ematix_flow.engine.warm.policy import KeepWarm, keep_warm

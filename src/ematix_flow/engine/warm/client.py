@@ -1,7 +1,7 @@
-"""Joins a warm engine, and starts and stops one.
+"""Functions that join, start and stop a warm engine.
 
-An engine listens on loopback only and takes clients that have its token, which only this user can read. Every client
-holds a shared lock while it lives; the engine ends when no client has held it for a while.
+An engine listens on loopback only and accepts clients that have its token, which only this user can read. Every client
+holds a shared lock while its process runs; the engine ends when no client has held it for the idle time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 @dataclass
 class _Used:
-    """What this process has joined or started."""
+    """The engine and session that this process has joined or started."""
 
     engine: Engine | None = None
     session: SparkSession | None = None
@@ -53,17 +53,17 @@ _used = _Used()
 
 
 def started_here() -> Engine | None:
-    """Return the engine that this process started and leaves running, if there is one."""
+    """Return the engine that this process started and that keeps running, None when there is none."""
     return _used.started
 
 
 def is_usable(session: SparkSession) -> bool:
-    """Return False for a session of an engine that was joined and does not answer any more, or has closed the session."""
+    """Return whether a session works: False if its joined engine no longer answers or has closed the session."""
     if session is not _used.session or _used.engine is None:
         return True
     try:
         return _used.engine.is_alive and bool(session.version)
-    except Exception:  # Spark has many words for a session that is gone
+    except Exception:  # Spark raises many types for a closed session
         return False
 
 
@@ -73,12 +73,12 @@ def is_joined(session: SparkSession | None) -> bool:
 
 
 def leave() -> None:
-    """Release the session on the engine that was joined, which else keeps it for its whole life."""
+    """Release the session on the joined engine, which would otherwise keep it until the engine ends."""
     session, engine, lock = _used.session, _used.engine, _used.lock
     _used.session = _used.engine = _used.lock = None
     if session is not None and engine is not None:
         client: Any = session
-        client.release_session_on_close = engine.is_alive  # Spark would retry for seconds
+        client.release_session_on_close = engine.is_alive  # if the engine has ended, Spark would retry for seconds
         session.stop()
         os.environ.pop(_CONNECT_MODE, None)  # the next session may be one of this process
     if lock is not None:
@@ -92,10 +92,10 @@ def join(
     keep: KeepWarm,
     tell: Callable[[str], None] = lambda _: None,
 ) -> tuple[SparkSession, set[str]] | None:
-    """Return a session on an engine that has these jars and settings, and its jar sets; None when there is none.
+    """Return a session on an engine with these jars and settings, and its jar sets; None when there is none.
 
-    Where `keep` allows it, an engine that is missing is started. An engine that is dead, or does not answer within a
-    second, is passed over and taken out of the list.
+    Where `keep` allows it, a missing engine is started. An engine that has ended, or does not answer within a second,
+    is skipped and taken out of the list.
     """
     needed, identity = set(wanted), records.identity(settings)
     found = _join_one_of(_fitting(needed, identity))
@@ -113,9 +113,9 @@ def join(
 
 def start(jars: Iterable[str], settings: Mapping[str, str], *, keep: KeepWarm,
           exercise: bool = False) -> tuple[Engine, bool]:  # fmt: skip
-    """Return an engine with these jars, and whether it was started just now; raise RunFailed or OSError.
+    """Return an engine with these jars, and whether this call started it; raise RunFailed or OSError.
 
-    Of two processes that start one at once, one does, and the other waits for it.
+    If two processes start the same engine at once, one of them starts it and the other waits.
     """
     needed, identity = set(jars), records.identity(settings)
     folder = records.make_folder()
@@ -142,12 +142,12 @@ def start(jars: Iterable[str], settings: Mapping[str, str], *, keep: KeepWarm,
 
 
 def stop(engine: Engine) -> bool:
-    """End an engine and remove its files; return False when it was dead already."""
+    """End an engine and remove its files; return False when its process had already ended."""
     alive = not is_dead(engine.worker)
     if alive:
         with contextlib.suppress(ProcessLookupError):
             os.kill(engine.pid, signal.SIGTERM)
-            os.kill(engine.pid, signal.SIGCONT)  # a stopped process takes the signal when it goes on
+            os.kill(engine.pid, signal.SIGCONT)  # a suspended process handles the signal only after it continues
         until = time.monotonic() + _STOP_SECONDS
         while time.monotonic() < until and not is_dead(engine.worker):
             time.sleep(0.05)
@@ -185,16 +185,16 @@ def _join_one_of(candidates: Iterable[Engine]) -> tuple[SparkSession, set[str]] 
 def _launch(
     file: Path, identity: str, jars: set[str], *, keep: KeepWarm, exercise: bool, held: IO[bytes]
 ) -> Engine | None:
-    """Start the process and wait until it answers; None when it was suspended meanwhile and had to be ended.
+    """Start the process and wait until it answers; return None if it was suspended meanwhile and had to be killed.
 
-    The process holds the lock too, in case this one is killed before it answers.
+    The new process also holds the start lock, in case this one is killed before the engine answers.
     """
     log = file.with_suffix(".log")
     command = [sys.executable, "-m", "ematix_flow.engine.warm.server", str(file), identity, str(keep.idle_seconds),
                keep.owner or "-", "exercise" if exercise else "-", *sorted(jars)]  # fmt: skip
     with log.open("wb") as out:
         os.chmod(log, 0o600)
-        process = subprocess.Popen(  # noqa: S603  this very interpreter
+        process = subprocess.Popen(  # noqa: S603  the interpreter of this process
             command,
             stdin=subprocess.DEVNULL,
             stdout=out,
@@ -227,11 +227,11 @@ def _connect(engine: Engine) -> SparkSession | None:
     try:
         from pyspark.sql import SparkSession
 
-        # By this name the client takes credentials for local connections instead of TLS.
+        # For `localhost` the client uses local credentials instead of TLS.
         url = f"sc://localhost:{engine.port}/;token={engine.token}"
         session: SparkSession = SparkSession.builder.remote(url).create()
         _limit_retries(session)
-        session.version  # noqa: B018  the first call to the server: a stale one does not answer
+        session.version  # noqa: B018  the first call to the server, which fails if it has ended
     except Exception:  # an optimisation does not stop a run
         os.environ.pop(_CONNECT_MODE, None)
         return None
@@ -239,21 +239,21 @@ def _connect(engine: Engine) -> SparkSession | None:
 
 
 def _limit_retries(session: Any) -> None:
-    """An engine on this machine that does not answer for seconds is dead; by default Spark retries for ten minutes."""
+    """Limit Spark's retries, ten minutes by default: a local engine that does not answer for seconds has failed."""
     from pyspark.sql.connect.client.retries import DefaultPolicy
 
     session.client.set_retry_policies([DefaultPolicy(max_retries=4, max_backoff=1000)])
 
 
 def _end_retired() -> None:
-    """Kill engines that were taken out of the list because they hung, still do not answer and have no users."""
+    """Kill engines that were taken out of the list because they hung, still do not answer and have no clients."""
     for engine in records.retired():
         with records.locked(engine.users_file) as held:
             if held is None:
                 continue
             if not is_dead(engine.worker) and not engine.is_alive:
                 _kill(engine.pid)
-                _await_end(engine)  # it removes no files of its own any more
+                _await_end(engine)  # once killed, it cannot remove its own files
         if is_dead(engine.worker):
             records.remove(engine)
 
@@ -280,7 +280,7 @@ def _end_if_stopped(pid: int) -> bool:
 
 
 def _kill(root: int) -> None:
-    """Kill an engine, its JVM and the JVM's workers; commands that were handed over to it, as this may be, go on."""
+    """Kill an engine, its JVM and the JVM's workers, but not the fork server's commands, of which this may be one."""
     everything = (root, *descendants([root]))
     ready = [pid for pid in everything[1:] if is_running(pid, READY_MODULE) and not is_stopped(pid)]
     spared = {*ready, *descendants(ready)}

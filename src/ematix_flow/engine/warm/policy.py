@@ -1,4 +1,4 @@
-"""Decides whether a command may leave an engine running."""
+"""The decision whether a command may leave an engine running."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _LEAST_MEMORY = 3 * 1024**3
 
 @dataclass(frozen=True)
 class KeepWarm:
-    """The decision and its reason; `owner` is the long-running process that the engine ends with, if there is one."""
+    """The decision and its reason; the engine ends together with the long-running process `owner`, if there is one."""
 
     is_kept: bool
     reason: str
@@ -26,9 +26,10 @@ class KeepWarm:
 
 
 def keep_warm() -> KeepWarm:
-    """Return whether this process may start an engine that outlives it; raise ConfigError for a wrong setting.
+    """Return whether this process may start an engine that keeps running after it; raise ConfigError for a bad setting.
 
-    The environment comes before the files, the files before the default: at a terminal yes, elsewhere no.
+    The environment overrides the files, the files override the default: yes at a terminal with 3 GB of memory, and
+    below a long-running command that keeps an engine; no elsewhere.
     """
     configured = engine_config()
     owner, idle = os.environ.get(OWNER_VARIABLE, ""), configured.idle_seconds
@@ -48,5 +49,5 @@ def keep_warm() -> KeepWarm:
 
 
 def own_engine() -> None:
-    """Let the processes that this one starts share an engine that ends with it."""
+    """Let child processes share an engine that ends together with this process."""
     os.environ.setdefault(OWNER_VARIABLE, this_worker())

@@ -1,4 +1,4 @@
-"""Files of engines in the user's engine folder: a record of each, a lock its users share, a lock for who starts one."""
+"""Files in the user's engine folder: a record per engine, a lock shared by its clients, and a lock for starting it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if os.name == "posix":
 PATIENCE_SECONDS = 0.8
 _MOST_PATIENT = 10
 READY_MODULE = "ematix_flow.cli.ready"
-"""What an engine runs beside it: the process that commands are handed over to."""
+"""The module of the fork server, which an engine runs as a separate process and which executes commands."""
 START_LOCK_VARIABLE = "EMATIX_FLOW_ENGINE_START_LOCK"
-_SETTINGS = b"\x04"  # the kind of the first frame that either side of HTTP/2 sends
+_SETTINGS = b"\x04"  # the type of the first frame that either side of HTTP/2 sends
 _GREETING = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00" + _SETTINGS + b"\x00\x00\x00\x00\x00"
-# What a JVM or its Python workers take from the environment they were started in.
+# Variables that a JVM or its Python workers read from the environment they were started in.
 _VARIABLES = ("SPARK_", "PYSPARK_", "HADOOP_", "JAVA_", "JDK_", "_JAVA_", "AWS_", "AZURE_", "GOOGLE_", "LD_",
               "TZ", "EMATIX_FLOW_DRIVER_MEMORY", "EMATIX_FLOW_CLASS_ARCHIVE")  # fmt: skip
 # Set by this package, by pyspark or by the interpreter while a session is started or joined.
@@ -41,7 +41,7 @@ _LEFTOVER_SECONDS = 86400.0
 
 @dataclass(frozen=True)
 class Engine:
-    """One engine: its process, where it listens, what is on its class path, which clients fit."""
+    """One engine: its process, its port and token, the jar sets on its class path, and the identity of its clients."""
 
     worker: str
     port: int
@@ -56,28 +56,28 @@ class Engine:
 
     @property
     def pid(self) -> int:
-        """The id of its process."""
+        """Return the process id."""
         return int(self.worker.split(":")[1])
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process exists, and its port answers in HTTP/2, as Spark Connect does, within a second."""
+        """Return whether the process exists and its port answers in HTTP/2, as Spark Connect does, before a timeout."""
         return not is_dead(self.worker) and not is_stopped(self.pid) and _answers(self.port)
 
     @property
     def users_file(self) -> Path:
-        """The file that clients hold a shared lock on."""
+        """Return the file on which clients hold a shared lock."""
         return Path(self.file).with_suffix(".users")
 
     @property
     def last_used(self) -> float:
-        """When a client last held the lock, as the engine noted it."""
+        """Return the time at which the engine last recorded that a client held the lock."""
         with contextlib.suppress(OSError):
             return max(self.started_at, self.users_file.stat().st_mtime)
         return self.started_at
 
     def to_dict(self) -> dict[str, object]:
-        """Return what may be shown: everything but the token."""
+        """Return the fields for display: everything but the token."""
         return {
             "pid": self.pid,
             "port": self.port,
@@ -86,14 +86,14 @@ class Engine:
             "in_use": not is_unused(self),
             "memory_bytes": memory_bytes(self.pid),
             "heap_limit": self.heap,
-            "up_seconds": max(0, round(time.time() - self.started_at)),  # clocks are set back
+            "up_seconds": max(0, round(time.time() - self.started_at)),  # a clock may be set back
             "idle_seconds": max(0, round(time.time() - self.last_used)),
             "ends_after_idle_seconds": self.idle_seconds,
         }
 
 
 def engines() -> list[Engine]:
-    """Return every engine of this user on this machine that has a record, dead or alive."""
+    """Return every engine of this user on this machine that has a record, running or not."""
     return _read_all("*.json")
 
 
@@ -107,7 +107,7 @@ def _read_all(pattern: str) -> list[Engine]:
     for file in sorted(engine_folder().glob(pattern)):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
-                continue  # another user's: neither its token nor its process is ours to use
+                continue  # another user's engine: this user may use neither its token nor its process
             engine = read(file)
             if _host_of(engine.worker) == here:  # several machines or containers may share one home
                 found.append(engine)
@@ -119,7 +119,7 @@ def _host_of(worker: str) -> str:
 
 
 def read(file: Path) -> Engine:
-    """Read the record of one engine; raise OSError, ValueError, TypeError or KeyError for one that is not whole."""
+    """Read the record of one engine; raise OSError, ValueError, TypeError or KeyError for an incomplete one."""
     kept = json.loads(file.read_text(encoding="utf-8"))
     return Engine(**{**kept, "jars": tuple(kept["jars"]), "file": str(file)})
 
@@ -135,11 +135,11 @@ def write(engine: Engine) -> None:
 
 
 def identity(settings: Mapping[str, str]) -> str:
-    """Return a digest of all that an engine has in common with its clients.
+    """Return a digest of everything that an engine and its clients must have in common.
 
-    That is the interpreter, the files of this package, Spark, Java, the user's settings of Spark, and the variables that
-    a JVM or a Python worker inherits. Functions travel between the two as pickles, so both sides must be of one build.
-    Raises RunFailed where there is no Java that runs this Spark.
+    That is the interpreter, the files of this package, Spark, Java, the user's Spark settings, and the variables that a
+    JVM or a Python worker inherits. Functions are exchanged as pickles, so both sides must be of one build. Raise
+    RunFailed where there is no Java that runs this Spark.
     """
     from importlib.metadata import version
 
@@ -166,7 +166,7 @@ def make_folder() -> Path:
 
 @contextlib.contextmanager
 def locked(file: Path, *, shared: bool = False) -> Iterator[IO[bytes] | None]:
-    """Hold a lock on a file for the block, None when it is taken; the lock ends with the last process that holds it."""
+    """Yield the file locked for the block, None if the lock is taken; it ends with the last process that holds it."""
     held = take_lock(file, shared=shared)
     try:
         yield held
@@ -176,7 +176,7 @@ def locked(file: Path, *, shared: bool = False) -> Iterator[IO[bytes] | None]:
 
 
 def take_lock(file: Path, *, shared: bool = False) -> IO[bytes] | None:
-    """Lock a file without waiting; None when another lock is in the way. Closing it releases the lock."""
+    """Return a file locked without waiting, None when another lock conflicts; closing it releases the lock."""
     while True:
         opened = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600), "r+b")
         try:
@@ -186,7 +186,7 @@ def take_lock(file: Path, *, shared: bool = False) -> IO[bytes] | None:
             return None
         if _is_still(file, opened):
             return opened
-        opened.close()  # removed between the two calls: a lock on it keeps out no other process
+        opened.close()  # removed between the two calls: a lock on it excludes no other process
 
 
 def _is_still(file: Path, opened: IO[bytes]) -> bool:
@@ -197,15 +197,15 @@ def _is_still(file: Path, opened: IO[bytes]) -> bool:
 
 
 def write_starting(held: IO[bytes], worker: str) -> None:
-    """Note in the lock for starting which process is being started."""
-    with contextlib.suppress(OSError):  # a full disk: the others then wait for it without looking at it
+    """Write the process that is being started into the start lock file."""
+    with contextlib.suppress(OSError):  # full disk: other processes wait without checking for suspension
         held.truncate(0)
         held.write(worker.encode())
         held.flush()
 
 
 def read_starting(file: Path) -> str | None:
-    """Return the process that is being started under this lock, if it is known."""
+    """Return the process that is being started under this lock; None if it is unknown or on another machine."""
     with contextlib.suppress(OSError):
         worker = file.read_text(encoding="utf-8", errors="replace")
         return worker if worker.count(":") == 2 and _host_of(worker) == _host_of(this_worker()) else None
@@ -213,24 +213,24 @@ def read_starting(file: Path) -> str | None:
 
 
 def use(engine: Engine) -> IO[bytes] | None:
-    """Register this process as a user of an engine until the file is closed; None when the engine is about to end."""
+    """Return a lock that registers this process as a client until closed; None when the engine is about to end."""
     if not Path(engine.file).exists():
         return None
     for _ in range(20):
         held = take_lock(engine.users_file, shared=True)
         if held is not None:
-            if Path(engine.file).exists():  # else it ended before the lock was there
+            if Path(engine.file).exists():  # else the engine ended before the lock was taken
                 return held
-            if not Path(engine.file).with_suffix(".retired").exists():  # a retired one still looks for its users
+            if not Path(engine.file).with_suffix(".retired").exists():  # a retired engine still checks for clients
                 engine.users_file.unlink(missing_ok=True)
             held.close()
             return None
-        time.sleep(0.005)  # the engine itself looks for users once a second, and lets go at once
+        time.sleep(0.005)  # the engine itself briefly takes this lock twice a second to check for clients
     return None
 
 
 def is_unused(engine: Engine) -> bool:
-    """Return whether no process holds the users' lock."""
+    """Return whether no process holds the clients' lock."""
     if not engine.users_file.exists():
         return True
     with locked(engine.users_file) as held:
@@ -238,13 +238,13 @@ def is_unused(engine: Engine) -> bool:
 
 
 def retire(engine: Engine) -> None:
-    """Take an engine that does not answer out of the list; it ends itself once it can and has no users."""
+    """Take an unresponsive engine out of the list; it ends itself as soon as it can and has no clients."""
     with contextlib.suppress(OSError):
         Path(engine.file).replace(Path(engine.file).with_suffix(".retired"))
 
 
 def forget_dead() -> None:
-    """Remove the files of engines that have ended, and what an interrupted start left a day ago."""
+    """Remove the files of engines that have ended, and files that an interrupted start left over a day ago."""
     for engine in (*engines(), *retired()):
         if is_dead(engine.worker):
             remove(engine)
@@ -253,14 +253,14 @@ def forget_dead() -> None:
             if file.suffix in (".json", ".retired") or not _is_left_over(file):
                 continue
             held = take_lock(file) if file.suffix in (".start", ".users") else None
-            if held is not None or file.suffix not in (".start", ".users"):  # else a start is under way
+            if held is not None or file.suffix not in (".start", ".users"):  # else a start is in progress
                 file.unlink()
             if held is not None:
                 held.close()
 
 
 def remove(engine: Engine, *, keep_log: bool = True) -> None:
-    """Remove the files of one engine; the log stays for a day unless told otherwise."""
+    """Remove the files of one engine; its log stays for a day unless `keep_log` is False."""
     for ending in (".json", ".retired", ".users", ".sock", *(() if keep_log else (".log",))):
         with contextlib.suppress(OSError):
             Path(engine.file).with_suffix(ending).unlink(missing_ok=True)
@@ -273,7 +273,7 @@ def _is_left_over(file: Path) -> bool:
 
 
 def patience() -> float:
-    """Return the seconds within which a process that is well answers: longer where more wants to run than can."""
+    """Return the timeout in seconds for an answer, longer where more processes are runnable than there are cores."""
     try:
         waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
     except OSError:

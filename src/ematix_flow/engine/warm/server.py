@@ -1,7 +1,7 @@
-"""The process of a warm engine: a Spark Connect server for clients of the same user until it is unused for long.
+"""The process of a warm engine: a Spark Connect server for clients of the same user, until it has been unused for long.
 
-It ends when no client has held the users' lock for its idle time, when its record is gone, when the process that owns
-it has ended, or when the installation it was started from is removed.
+It ends when no client has held the clients' lock for its idle time, when its record is removed, when its owner process
+has ended, or when the installation it was started from is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LOOK = 0.5
 _LONG = 20.0
 _LONGEST_SOCKET = 107
 _BOUNDED = {
-    # What Spark remembers of finished work for a page that is switched off: thousands of runs share one process.
+    # Data on finished work for Spark's UI, which is switched off: thousands of runs share one process.
     "spark.ui.retainedJobs": "50",
     "spark.ui.retainedStages": "50",
     "spark.ui.retainedTasks": "500",
@@ -40,15 +40,15 @@ _BOUNDED = {
     "spark.connect.ui.statement.limit": "10",
     "spark.connect.ui.session.limit": "10",
     "spark.cleaner.periodicGC.interval": "5min",
-    # A session is released by its client. One whose client was killed stays for this long, also where a laptop slept.
+    # A client releases its session. The session of a killed client is kept for this long; laptops may sleep in between.
     "spark.connect.session.manager.defaultSessionTimeout": "7d",
 }
-# A heap that was full once leaves threads missing: the next command gets a new engine instead.
+# After an OutOfMemoryError threads are missing: the engine ends, and the next command gets a new one.
 _END_WHEN_FULL = "-XX:+ExitOnOutOfMemoryError"
 
 
 def main(words: list[str]) -> int:
-    """Run `python -m ematix_flow.engine.warm.server FILE IDENTITY IDLE OWNER EXERCISE [set …]`."""
+    """Run the engine: `python -m ematix_flow.engine.warm.server FILE IDENTITY IDLE OWNER EXERCISE [set …]`."""
     file, identity, idle, owner, exercise = Path(words[0]), words[1], float(words[2]), words[3].strip("-"), words[4]
     wanted = set(words[5:])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
@@ -56,10 +56,10 @@ def main(words: list[str]) -> int:
     token = secrets.token_urlsafe(24)
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
     chosen = choose()
-    here = chosen if chosen.is_local else Choice()  # an engine is of this machine, also where a project names a cluster
+    here = chosen if chosen.is_local else Choice()  # an engine runs on this machine, even if a project names a cluster
     brought = jars.with_those_at_hand(wanted)
     configuration = _serving(profile.configuration(brought, choice=here))
-    os.chdir(file.parent)  # the folder of the command that started it may be removed or unmounted
+    os.chdir(file.parent)  # the start command's folder may be removed or unmounted
     spark = session.start_jvm(configuration)
     heap = configuration["spark.driver.memory"]
     engine = records.Engine(
@@ -88,7 +88,7 @@ def _write_log(line: str) -> None:
 
 
 def _release_start_lock() -> None:
-    """Close the lock that the starting process handed on: from here on the record stands for the engine."""
+    """Close the start lock inherited from the starting process: from now on the record represents the engine."""
     descriptor = os.environ.pop(records.START_LOCK_VARIABLE, "")
     if descriptor:
         with contextlib.suppress(OSError, ValueError):
@@ -96,16 +96,16 @@ def _release_start_lock() -> None:
 
 
 def _ready_process(file: Path) -> subprocess.Popen[bytes] | None:
-    """Start the process that commands are handed over to; without it they import everything themselves."""
+    """Start the fork server, which runs commands; return None where it is impossible and commands import everything."""
     path = str(file.with_suffix(".sock"))
     if sys.platform != "linux" or len(path.encode()) > _LONGEST_SOCKET:
         return None
     command = [sys.executable, "-m", records.READY_MODULE, path, str(os.getpid())]
-    return subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  this very interpreter
+    return subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  the interpreter of this process
 
 
 def _serving(made: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings of a session with those of a server that many short commands share."""
+    """Return a session's settings together with those of a server that many short commands share."""
     options = f"{made['spark.driver.extraJavaOptions']} {_END_WHEN_FULL}"
     return {
         **made,
@@ -113,7 +113,7 @@ def _serving(made: Mapping[str, str]) -> dict[str, str]:
         "spark.driver.extraJavaOptions": options,
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
-        "spark.connect.grpc.binding.port": "0",  # one that is chosen beforehand may be taken meanwhile
+        "spark.connect.grpc.binding.port": "0",  # a port chosen in advance may be taken by then
         "spark.app.name": "ematix-flow engine",
     }
 
@@ -126,15 +126,15 @@ def _port(spark: SparkSession) -> int:
 
 
 def _end(*_: object) -> None:
-    """End in order, also in the middle of the exercise."""
+    """End with cleanup on a signal, also during the exercise."""
     raise SystemExit(0)
 
 
 class _Preparation:
-    """What makes later commands quick: a process with everything imported, then compiled code and running workers.
+    """The preparation that speeds up later commands: the fork server, then compiled code and running workers.
 
-    It is done at once where no command waits for the engine, else when the command it was started for has ended or
-    has run for long, so that it does not compete with it.
+    It runs at once where no command waits for the engine, otherwise when the command that started it has ended or has
+    run for 20 s, so that the two do not compete.
     """
 
     def __init__(self, engine: records.Engine, spark: SparkSession, *, at_once: bool) -> None:
@@ -145,22 +145,22 @@ class _Preparation:
         self._is_done = False
 
     def go_on(self, *, is_used: bool) -> None:
-        """Prepare, once, when the time has come."""
+        """Run the preparation once, when it is due."""
         if self._is_done or (is_used and time.monotonic() < self._due):
             return
         self._is_done = True
-        with contextlib.suppress(Exception):  # a full disk: later commands are slower, and no worse
+        with contextlib.suppress(Exception):  # a full disk only makes later commands slower
             self._ready = _ready_process(Path(self._engine.file))
             archive.exercise(self._spark, delta="delta" in self._engine.jars)
 
     def end(self) -> None:
-        """End the process with everything imported."""
+        """End the fork server."""
         if self._ready is not None:
             self._ready.terminate()
 
 
 def _serve(engine: records.Engine, spark: SparkSession, preparation: _Preparation) -> None:
-    """Wait until the engine is not needed any more."""
+    """Wait until the engine is no longer needed."""
     last_used = time.monotonic()
     was_used = False
     while True:
@@ -177,7 +177,7 @@ def _serve(engine: records.Engine, spark: SparkSession, preparation: _Preparatio
 
 
 def _is_wanted(engine: records.Engine) -> bool:
-    """Return whether record, owner and installation are still there; without one of them no new client comes."""
+    """Return whether record, owner and installation still exist; without one of them no new client can join."""
     return Path(engine.file).exists() and is_installed() and not (engine.owner and is_dead(engine.owner))
 
 
@@ -187,7 +187,7 @@ def _is_used(engine: records.Engine, spark: SparkSession) -> bool:
 
 
 def _leave(engine: records.Engine) -> bool:
-    """Remove the record while no client holds the lock: a client that comes later finds none and starts another."""
+    """Remove the record unless a client holds the lock; return whether it was removed. Later clients start another."""
     with records.locked(engine.users_file) as held:
         if held is None:
             return False

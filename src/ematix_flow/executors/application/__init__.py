@@ -1,1 +1,1 @@
-"""What spark-submit runs."""
+"""The application that spark-submit runs."""

@@ -1,7 +1,7 @@
 """The main file of an application that spark-submit runs: `flow`, with the application's session as its own.
 
-Its arguments are what the driver must know of the submission, as JSON, and the words behind `flow`. It has a folder of
-its own because Python looks for modules beside a main file first.
+Its arguments are the driver's settings, as JSON, and the arguments of `flow`. It has a folder of its own because
+Python looks for modules beside a main file first.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import sys
 from pathlib import Path
 
 FOLDER_VARIABLE = "EMATIX_FLOW_SUBMISSION"
-"""The folder of this submission, where the driver is on the scheduler's machine."""
+"""The folder of this submission, where the driver runs on the scheduler's machine."""
 SETTINGS_FILE, PID_FILE = "spark.conf", "pid"
 
 
 def main() -> None:
-    """Take part in the application, then be `flow`."""
+    """Join the Spark application, then run `flow`."""
     described, *words = sys.argv[1:]
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [entry for entry in sys.path if entry != here]
@@ -27,14 +27,14 @@ def main() -> None:
 
     told = json.loads(described)
     submitted.enter(told)
-    if told.get("session_first"):  # YARN gives up on a driver that never asks for one
+    if told.get("session_first"):  # YARN fails a driver that never requests a session
         session.spark_session(told["jars"])
     sys.argv = ["flow", *words]
     runpy.run_module("ematix_flow.cli", run_name="__main__", alter_sys=True)
 
 
 def _sign_in(folder: Path) -> None:
-    """The settings are read: what was secret in them must not stay. And this is the process to end, not its JVM."""
+    """Delete the settings file, which was read and may contain secrets; write this process's id, for signals."""
     (folder / SETTINGS_FILE).unlink(missing_ok=True)
     part = folder / f".{PID_FILE}"
     part.write_text(str(os.getpid()), encoding="ascii")

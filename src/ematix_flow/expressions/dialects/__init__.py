@@ -1,4 +1,4 @@
-"""How each dialect writes the operations."""
+"""One renderer per dialect, for the operations of the expression tree."""
 
 from ematix_flow.expressions.dialects.choosing import renderer_for
 

@@ -1,4 +1,4 @@
-"""Which renderer belongs to which dialect."""
+"""The renderer of each dialect."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ _RENDERERS: dict[str, Renderer] = {
 
 
 def renderer_for(dialect: str) -> Renderer:
-    """The renderer of a dialect."""
+    """Return the renderer of a dialect."""
     return _RENDERERS[known_dialect(dialect)]

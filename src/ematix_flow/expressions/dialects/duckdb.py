@@ -13,26 +13,26 @@ _DECIMALS_OF_A_DOUBLE = 16
 
 
 class DuckDBRenderer(Renderer):
-    """DuckDB; casts are TRY_CAST behind exact guards, because a vector may be evaluated wider than its rows."""
+    """DuckDB; casts are TRY_CAST behind exact conditions, because it may evaluate more rows of a vector than needed."""
 
     dialect = "duckdb"
 
     def trim(self, x: str) -> str:
-        """Without a list of characters it would take every Unicode space."""
+        """Trim only spaces: without a list of characters every Unicode space would be removed."""
         return f"TRIM({x}, ' ')"
 
     def matches(self, x: str, pattern: str) -> str:
-        """Native."""
+        """Use REGEXP_FULL_MATCH."""
         return f"REGEXP_FULL_MATCH({x}, {self.literal(pattern)})"
 
     def searches(self, x: str, pattern: Pattern) -> str:
-        """RE2 cannot look around."""
+        """Use REGEXP_MATCHES; raise CannotRender for lookaround, which RE2 does not support."""
         if pattern.looks_around:
             raise CannotRender("regex", self.dialect, f"it cannot look around as {pattern.source!r} does")
         return f"REGEXP_MATCHES({x}, {self.literal(pattern.write('re2'))})"
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
-        """RE2 cannot look around."""
+        """Use REGEXP_REPLACE; raise CannotRender for lookaround, which RE2 does not support."""
         pattern = expression.pattern
         if pattern.looks_around:
             raise CannotRender("regex_replace", self.dialect, f"it cannot look around as {pattern.source!r} does")
@@ -45,27 +45,27 @@ class DuckDBRenderer(Renderer):
         return f"REGEXP_REPLACE({', '.join(arguments)})"
 
     def to_integer(self, x: str) -> str:
-        """Native."""
+        """Use TRY_CAST."""
         return f"TRY_CAST({x} AS BIGINT)"
 
     def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Native, rounds half away from zero."""
+        """Use TRY_CAST, which rounds half away from zero."""
         return f"TRY_CAST({x} AS DECIMAL({precision}, {scale}))"
 
     def to_date(self, x: str) -> str:
-        """Native."""
+        """Use TRY_CAST."""
         return f"TRY_CAST({x} AS DATE)"
 
     def to_instant(self, local: str, offset: str | None) -> str:
-        """With an offset always."""
+        """Always append an offset."""
         return f"TRY_CAST({self.concat([local, offset or self.literal('+00')])} AS TIMESTAMPTZ)"
 
     def at_time_zone(self, of: Expression, zone: str) -> str:
-        """Native."""
+        """Use AT TIME ZONE."""
         return f"({self.render(of)} AT TIME ZONE {self.literal(zone)})"
 
     def date_trunc(self, of: Expression, unit: str) -> str:
-        """In UTC whatever the session's zone."""
+        """Truncate in UTC, independent of the session's time zone."""
         x, name = self.render(of), self.literal(unit)
         if kind_of(of) == "timestamp":
             return f"DATE_TRUNC({name}, {x})"
@@ -73,9 +73,9 @@ class DuckDBRenderer(Renderer):
         return f"(DATE_TRUNC({name}, {wall_clock}) AT TIME ZONE 'UTC')"
 
     def round(self, of: Expression, digits: int) -> str:
-        """By the value's text: doubles would be multiplied first, and 2.675 * 100 is less than 267.5.
+        """Round the value's text: doubles would be multiplied first, and 2.675 * 100 is less than 267.5.
 
-        What no decimal holds is a double whose digits end before the place to round, and stays.
+        A value that fits no decimal is a double whose digits end before the rounding position; it is kept.
         """
         x = self.render(of)
         if kind_of(of) == "numeric":
@@ -87,5 +87,5 @@ class DuckDBRenderer(Renderer):
         return f"COALESCE({exact}, {large})"
 
     def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
-        """Native."""
+        """Use ERROR."""
         return f"ERROR({self.concat([self.literal(message), self.render(subject)])})"

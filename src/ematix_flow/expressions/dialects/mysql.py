@@ -1,4 +1,4 @@
-"""MySQL 8 and MariaDB 10.6 and later, in one text that both understand."""
+"""MySQL 8 and MariaDB 10.6 and later, as SQL that both accept."""
 
 from __future__ import annotations
 
@@ -30,42 +30,42 @@ class MySQLRenderer(Renderer):
     dialect = "mysql"
 
     def as_text(self, x: str) -> str:
-        """Case and accents told apart, whatever the column's and the connection's collation."""
+        """Distinguish case and accents, independent of the column's and the connection's collation."""
         return f"(CONVERT({x} USING utf8mb4) COLLATE utf8mb4_bin)"
 
     def concat(self, parts: list[str]) -> str:
-        """A call: || may mean OR."""
+        """Use CONCAT: || may mean OR."""
         return f"CONCAT({', '.join(parts)})"
 
     def null_if(self, of: Expression, value: tree.Literal) -> str:
-        """Text is compared as bytes, because collations ignore spaces at the end; of times NULLIF cuts the microseconds."""
+        """Compare text as bytes, as collations ignore trailing spaces; use CASE otherwise: NULLIF cuts microseconds."""
         x, literal = self.render(of), self.literal(value.value)
         if isinstance(value.value, str):
             return self.as_text(f"NULLIF({_bytes(x)}, {_bytes(literal)})")
         return f"CASE WHEN {x} = {literal} THEN NULL ELSE {x} END"
 
     def one_of(self, x: str, texts: list[str]) -> str:
-        """As bytes, for the same reason."""
+        """Compare as bytes, because collations ignore trailing spaces."""
         return f"{_bytes(x)} IN ({', '.join(_bytes(text) for text in texts)})"
 
     def matches(self, x: str, pattern: str) -> str:
-        """Both servers search, so the pattern is anchored."""
+        """Anchor the pattern, because REGEXP searches in the text."""
         return f"({x} REGEXP {self.literal(whole(pattern))})"
 
     def searches(self, x: str, pattern: Pattern) -> str:
-        """Native."""
+        """Use REGEXP."""
         return f"({x} REGEXP {self.literal(pattern.write('icu_pcre'))})"
 
     def compare(self, left: Expression, operator: str, right: Expression) -> str:
-        """Texts as bytes: in UTF-8 these have the order of the characters."""
+        """Compare texts as bytes, which in UTF-8 have the order of the characters."""
         if isinstance(right, tree.Literal) and isinstance(right.value, str):
             return f"{_bytes(self.render(left))} {operator} {_bytes(self.render(right))}"
         return super().compare(left, operator, right)
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
-        """Both servers replace all matches, so a single one is searched with all around it.
+        """Use REGEXP_REPLACE; both servers replace all matches, so for one the pattern includes the text around it.
 
-        MySQL 8.0.15 gives UTF-16 back, and dies of an empty text that follows a replaced one.
+        MySQL 8.0.15 returns UTF-16, and crashes on an empty text that follows a replaced one.
         """
         x, pattern, replacement = (
             self.render(expression.of),
@@ -86,11 +86,11 @@ class MySQLRenderer(Renderer):
         return f"IF(INSTR(VERSION(), 'MariaDB') > 0, {maria}, {mysql})"
 
     def to_integer(self, x: str) -> str:
-        """Native."""
+        """Use CAST AS SIGNED."""
         return f"CAST({x} AS SIGNED)"
 
     def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Without digits that cannot count: a strict session takes more than 80 of them for an error."""
+        """Remove digits without effect before the cast: a strict session rejects more than 80 digits."""
         if scale > _MOST_DECIMALS:
             raise CannotRender("parse_numeric", self.dialect, f"it has at most {_MOST_DECIMALS} decimals")
         idle = f"(?<![0-9.])0+(?=[0-9])|(?<=[.][0-9]{{{scale + 1}}})[0-9]+"
@@ -98,7 +98,7 @@ class MySQLRenderer(Renderer):
         return f"CAST({digits} AS DECIMAL({precision}, {scale}))"
 
     def to_instant(self, local: str, offset: str | None) -> str:
-        """The offset as a number HHMM, taken off as minutes."""
+        """Subtract the offset, read as a number HHMM, in minutes."""
         wall_clock = f"CAST({local} AS DATETIME(6))"
         if offset is None:
             return wall_clock
@@ -106,13 +106,13 @@ class MySQLRenderer(Renderer):
         return f"TIMESTAMPADD(MINUTE, 40 * ({clock} DIV 100) - {clock}, {wall_clock})"
 
     def at_time_zone(self, of: Expression, zone: str) -> str:
-        """Only UTC: zone tables are usually not loaded, and CONVERT_TZ ends in 2038."""
+        """Accept only UTC: zone tables are usually not loaded, and CONVERT_TZ ends in 2038."""
         if zone not in _UTC_ZONES:
             raise CannotRender("to_timezone", self.dialect, f"it cannot be relied on to know {zone}")
         return f"CAST({self.render(of)} AS DATETIME(6))"
 
     def date_trunc(self, of: Expression, unit: str) -> str:
-        """By the text of the time."""
+        """Cut the text of the time."""
         x = f"CAST({self.render(of)} AS DATETIME(6))"
         if unit == "microseconds":
             return x
@@ -127,7 +127,7 @@ class MySQLRenderer(Renderer):
         return f"CAST(CONCAT(LEFT(CAST({x} AS CHAR), {length}), '{rest}') AS DATETIME(6))"
 
     def round(self, of: Expression, digits: int) -> str:
-        """By the value's text: doubles would be rounded half to even; one beyond all decimals stays."""
+        """Round the value's text: doubles would be rounded half to even; one beyond the range of decimals is kept."""
         x = self.render(of)
         if kind_of(of) == "numeric":
             return f"ROUND({x}, {digits})"
@@ -136,7 +136,7 @@ class MySQLRenderer(Renderer):
         return f"CASE WHEN ABS({x}) < {_EXACT_BELOW} THEN {exact} ELSE {x} END"
 
     def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
-        """An overflow, the one error of an expression that both raise in every mode; they print what overflowed."""
+        """Raise an overflow, the only expression error of both servers in every mode; it prints the operands."""
         told = f"CHAR_LENGTH(CONCAT({self.literal(message)}, {self.render(subject)}))"
         return f"CASE WHEN {_LARGEST_UNSIGNED} + {told} = 0 THEN CAST(NULL AS {_TYPES[kind]}) END"
 

@@ -16,35 +16,35 @@ _TYPES: dict[tree.Kind, str] = {
 
 
 class PostgresRenderer(Renderer):
-    """PostgreSQL, whatever the locale of the database and the time zone of the session."""
+    """PostgreSQL, independent of the database's locale and the session's time zone."""
 
     dialect = "postgres"
     text_type = "TEXT"
 
     def lower(self, x: str) -> str:
-        """By ICU's rules, because the C locale knows only ASCII; back again so that no collation is left behind."""
+        """Use ICU's rules, because the C locale supports only ASCII; reset the collation afterwards."""
         return f'(LOWER({x} COLLATE "und-x-icu") COLLATE "default")'
 
     def upper(self, x: str) -> str:
-        """As lower."""
+        """Use ICU's rules, as `lower` does."""
         return f'(UPPER({x} COLLATE "und-x-icu") COLLATE "default")'
 
     def matches(self, x: str, pattern: str) -> str:
-        """`$` is only the very end here."""
+        """Anchor the pattern; `$` matches only at the very end here."""
         return f"{x} ~ {self.literal(f'^(?:{pattern})$')}"
 
     def searches(self, x: str, pattern: Pattern) -> str:
-        """Native: whether there is a match does not depend on which one is found."""
+        """Use `~`: whether a match exists does not depend on which one is found."""
         return f"{x} ~ {self.literal(pattern.write('postgres'))}"
 
     def compare(self, left: Expression, operator: str, right: Expression) -> str:
-        """Texts by their characters, whatever the locale of the database."""
+        """Compare texts by their characters, independent of the database's locale."""
         if isinstance(right, tree.Literal) and isinstance(right.value, str):
             return f'{self.render(left)} COLLATE "C" {operator} {self.render(right)}'
         return super().compare(left, operator, right)
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
-        """Native, unless the longest match is another one than the first."""
+        """Use REGEXP_REPLACE; raise CannotRender where the longest match can differ from the first."""
         pattern = expression.pattern
         if pattern.depends_on_order:
             raise CannotRender("regex_replace", self.dialect, f"it looks for the longest match of {pattern.source!r}")
@@ -57,23 +57,23 @@ class PostgresRenderer(Renderer):
         return f"REGEXP_REPLACE({', '.join(arguments)})"
 
     def to_integer(self, x: str) -> str:
-        """A plain cast."""
+        """Use a plain cast."""
         return f"CAST({x} AS BIGINT)"
 
     def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """A plain cast, which rounds half away from zero."""
+        """Use a plain cast, which rounds half away from zero."""
         return f"CAST({x} AS NUMERIC({precision}, {scale}))"
 
     def to_instant(self, local: str, offset: str | None) -> str:
-        """With an offset always, so that the session's zone does not matter."""
+        """Always append an offset, so that the session's time zone has no effect."""
         return f"CAST({self.concat([local, offset or self.literal('+00')])} AS TIMESTAMPTZ)"
 
     def at_time_zone(self, of: Expression, zone: str) -> str:
-        """Native."""
+        """Use AT TIME ZONE."""
         return f"({self.render(of)} AT TIME ZONE {self.literal(zone)})"
 
     def date_trunc(self, of: Expression, unit: str) -> str:
-        """In UTC whatever the session's zone."""
+        """Truncate in UTC, independent of the session's time zone."""
         x, name = self.render(of), self.literal(unit)
         if kind_of(of) == "timestamp":
             return f"DATE_TRUNC({name}, {x})"
@@ -81,11 +81,11 @@ class PostgresRenderer(Renderer):
         return f"(DATE_TRUNC({name}, {wall_clock}) AT TIME ZONE 'UTC')"
 
     def round(self, of: Expression, digits: int) -> str:
-        """By the value's text: the cast from double to numeric would keep only 15 digits."""
+        """Round the value's text: the cast from double to numeric would keep only 15 digits."""
         x = self.render(of)
         exact = x if kind_of(of) == "numeric" else f"CAST(CAST({x} AS TEXT) AS NUMERIC)"
         return f"ROUND({exact}, {digits})"
 
     def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
-        """A cast of the message, which depends on the row and so is not evaluated early."""
+        """Cast the message to the type: it depends on the row and is therefore not evaluated early."""
         return f"CAST({self.concat([self.literal(message), self.render(subject)])} AS {_TYPES[kind]})"

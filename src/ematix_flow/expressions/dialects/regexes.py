@@ -1,4 +1,4 @@
-"""Regular expressions and replacements as the engines' functions take them."""
+"""Regular expressions and replacements in the syntax of each engine."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ _ANYTHING = "(?s:.*)"
 
 
 def whole(pattern: str) -> str:
-    """A pattern that has to match the whole text; `$` would also match before a line end."""
+    """Return a pattern that must match the whole text; `$` would also match before a line end."""
     return f"^(?:{pattern})\\z"
 
 
 def first_only(pattern: Pattern, replacement: Replacement, *, flavour: Flavour) -> tuple[str, Replacement]:
-    """The same replacement of the first match, for engines that can only replace all of them."""
+    """Return the same replacement for the first match only, for engines that can only replace all matches."""
     searched = f"^({_ANYTHING_LAZY})({pattern.write(flavour)})({_ANYTHING})\\z"
     moved = tuple(part if isinstance(part, str) else part + 2 for part in replacement.parts)
     return searched, Replacement((1, *moved, pattern.groups + 3))
 
 
 def with_dollars(replacement: Replacement) -> str:
-    """The notation of Java and ICU: `$1`, and a backslash before `$`, a backslash and a digit after a group."""
+    """Return the replacement for Java and ICU: `$1`, escaped `$` and backslash, and an escaped digit after a group."""
     written = ""
     after_group = False
     for part in replacement.parts:
@@ -35,7 +35,7 @@ def with_dollars(replacement: Replacement) -> str:
 
 
 def with_backslashes(replacement: Replacement, *, match: str = "\\0") -> str:
-    """The notation of PostgreSQL, RE2 and MariaDB: `\\1`; `match` is how the whole match is written."""
+    """Return the replacement for PostgreSQL, RE2 and MariaDB: `\\1`; `match` is the syntax of the whole match."""
     return "".join(
         part.replace("\\", "\\\\") if isinstance(part, str) else f"\\{part}" if part else match
         for part in replacement.parts

@@ -1,6 +1,6 @@
-"""What all dialects write alike; each dialect adds what it writes differently.
+"""The SQL that all dialects share; each dialect overrides what differs.
 
-Whatever a renderer returns can stand as an operand of anything: a call, a literal, or something in parentheses.
+Every rendered expression can be used as an operand: it is a call, a literal, or in parentheses.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _SHOWN_IN_MESSAGES = 60
 
 
 class Renderer(ABC):
-    """Writes expression trees as SQL of one dialect."""
+    """Renders expression trees as SQL of one dialect."""
 
     dialect: ClassVar[str]
     text_type: ClassVar[str] = "VARCHAR"
 
     def render(self, expression: Expression) -> str:
-        """The SQL of an expression."""
+        """Return the SQL of an expression."""
         match expression:
             case tree.Column(sql):
                 return sql
@@ -84,7 +84,7 @@ class Renderer(ABC):
         raise TypeError(f"{expression!r} is no expression")
 
     def condition(self, condition: Condition) -> str:
-        """The SQL of a condition."""
+        """Return the SQL of a condition."""
         match condition:
             case tree.IsNull(of):
                 return f"{self.render(of)} IS NULL"
@@ -104,87 +104,87 @@ class Renderer(ABC):
                 return f"({' OR '.join(self.condition(part) for part in parts)})"
 
     def literal(self, value: tree.Value) -> str:
-        """A value written down."""
+        """Return a literal."""
         return literal(value, self.dialect)
 
     def null_if(self, of: Expression, value: tree.Literal) -> str:
-        """NULL where it is the value."""
+        """Return NULL where the value equals the literal."""
         return f"NULLIF({self.render(of)}, {self.literal(value.value)})"
 
     def as_text(self, x: str) -> str:
-        """The value's text."""
+        """Return the value as text."""
         return f"CAST({x} AS {self.text_type})"
 
     def trim(self, x: str) -> str:
-        """Without spaces at the ends."""
+        """Return the text without spaces at both ends."""
         return f"TRIM({x})"
 
     def lower(self, x: str) -> str:
-        """Lower case."""
+        """Return the text in lower case."""
         return f"LOWER({x})"
 
     def upper(self, x: str) -> str:
-        """Upper case."""
+        """Return the text in upper case."""
         return f"UPPER({x})"
 
     def substring(self, x: str, start: int, length: int | None) -> str:
-        """A part of a text."""
+        """Return a part of a text."""
         if length is None:
             return f"SUBSTRING({x}, {start})"
         return f"LEFT({x}, {length})" if start == 1 else f"SUBSTRING({x}, {start}, {length})"
 
     def concat(self, parts: list[str]) -> str:
-        """Texts one after the other."""
+        """Return the concatenation of texts."""
         return f"({' || '.join(parts)})"
 
     def one_of(self, x: str, texts: list[str]) -> str:
-        """Whether a text is in a list."""
+        """Return the condition that a text is in a list."""
         return f"{x} IN ({', '.join(texts)})"
 
     def compare(self, left: Expression, operator: str, right: Expression) -> str:
-        """Smaller or greater."""
+        """Return a comparison with `<` or `>`."""
         return f"{self.render(left)} {operator} {self.render(right)}"
 
     def to_date(self, x: str) -> str:
-        """ISO text to a date."""
+        """Return the date of an ISO text."""
         return f"CAST({x} AS DATE)"
 
     @abstractmethod
     def matches(self, x: str, pattern: str) -> str:
-        """Whether the whole text matches."""
+        """Return the condition that the whole text matches."""
 
     @abstractmethod
     def searches(self, x: str, pattern: Pattern) -> str:
-        """Whether the pattern is found in the text."""
+        """Return the condition that the pattern matches somewhere in the text."""
 
     @abstractmethod
     def regex_replace(self, expression: tree.RegexReplace) -> str:
-        """Matches become something else."""
+        """Return the text with matches replaced."""
 
     @abstractmethod
     def to_integer(self, x: str) -> str:
-        """Text to a 64-bit integer."""
+        """Return the 64-bit integer of a text."""
 
     @abstractmethod
     def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Text to an exact decimal."""
+        """Return the exact decimal of a text."""
 
     @abstractmethod
     def to_instant(self, local: str, offset: str | None) -> str:
-        """Wall clock and offset to an instant."""
+        """Return the instant of a local time and its offset."""
 
     @abstractmethod
     def at_time_zone(self, of: Expression, zone: str) -> str:
-        """Instant to wall clock, or back."""
+        """Return the local time of an instant, or the instant of a local time."""
 
     @abstractmethod
     def date_trunc(self, of: Expression, unit: str) -> str:
-        """The start of a unit of time."""
+        """Return the start of a unit of time."""
 
     @abstractmethod
     def round(self, of: Expression, digits: int) -> str:
-        """Half away from zero."""
+        """Return the number rounded half away from zero."""
 
     @abstractmethod
     def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
-        """An expression that fails when it is reached."""
+        """Return an expression that fails the statement when it is evaluated."""

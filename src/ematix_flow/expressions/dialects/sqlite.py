@@ -17,18 +17,18 @@ class SQLiteRenderer(Renderer):
     text_type = "TEXT"
 
     def null_if(self, of: Expression, value: tree.Literal) -> str:
-        """By meaning: a number, date or time may be kept as text."""
+        """Compare by type: a number, date or time may be stored as text."""
         x, literal = self.render(of), self.literal(value.value)
         if isinstance(value.value, str):
             return f"NULLIF({x} COLLATE BINARY, {literal})"
         return f"FLOW_NULLIF({x}, {literal}, '{_meaning(value.value)}')"
 
     def one_of(self, x: str, texts: list[str]) -> str:
-        """Case told apart whatever the column's collation."""
+        """Compare case-sensitively, independent of the column's collation."""
         return f"{x} COLLATE BINARY IN ({', '.join(texts)})"
 
     def compare(self, left: Expression, operator: str, right: Expression) -> str:
-        """By meaning, as far as the bound is a value."""
+        """Compare by the type of the bound if it is a literal."""
         if not isinstance(right, tree.Literal):
             return super().compare(left, operator, right)
         if isinstance(right.value, str):
@@ -36,27 +36,27 @@ class SQLiteRenderer(Renderer):
         return f"FLOW_COMPARE({self.render(left)}, {self.render(right)}, '{_meaning(right.value)}') {operator} 0"
 
     def lower(self, x: str) -> str:
-        """SQLite's own knows only ASCII."""
+        """Use a Python function: SQLite's own supports only ASCII."""
         return f"FLOW_LOWER({x})"
 
     def upper(self, x: str) -> str:
-        """SQLite's own knows only ASCII."""
+        """Use a Python function: SQLite's own supports only ASCII."""
         return f"FLOW_UPPER({x})"
 
     def substring(self, x: str, start: int, length: int | None) -> str:
-        """SUBSTR."""
+        """Use SUBSTR."""
         return f"SUBSTR({x}, {start})" if length is None else f"SUBSTR({x}, {start}, {length})"
 
     def matches(self, x: str, pattern: str) -> str:
-        """The whole text."""
+        """Match the whole text with Python's `re`."""
         return f"FLOW_MATCHES({x}, {self.literal(pattern)})"
 
     def searches(self, x: str, pattern: Pattern) -> str:
-        """By Python."""
+        """Search with Python's `re`."""
         return f"FLOW_SEARCHES({x}, {self.literal(pattern.write('python'))})"
 
     def regex_replace(self, expression: tree.RegexReplace) -> str:
-        """Python's notation of a replacement, 0 for all matches."""
+        """Replace with Python's `re`, in its replacement syntax; a count of 0 replaces all matches."""
         replacement = "".join(
             part.replace("\\", "\\\\") if isinstance(part, str) else f"\\g<{part}>"
             for part in expression.replacement.parts
@@ -66,37 +66,37 @@ class SQLiteRenderer(Renderer):
         return f"FLOW_REGEX_REPLACE({self.render(expression.of)}, {pattern}, {self.literal(replacement)}, {count})"
 
     def to_integer(self, x: str) -> str:
-        """Native."""
+        """Use CAST AS INTEGER."""
         return f"CAST({x} AS INTEGER)"
 
     def to_decimal(self, x: str, precision: int, scale: int) -> str:
-        """Exact, as text."""
+        """Return an exact decimal, as text."""
         return f"FLOW_DECIMAL({x}, {scale})"
 
     def to_date(self, x: str) -> str:
-        """A date is its text."""
+        """Return the text: dates are stored as text."""
         return x
 
     def to_instant(self, local: str, offset: str | None) -> str:
-        """Text in UTC."""
+        """Return the instant as text in UTC."""
         return f"FLOW_INSTANT({local}, {offset or self.literal('+0000')})"
 
     def at_time_zone(self, of: Expression, zone: str) -> str:
-        """By Python's zone data."""
+        """Use Python's time zone data."""
         name = "FLOW_FROM_ZONE" if kind_of(of) == "timestamp" else "FLOW_TO_ZONE"
         return f"{name}({self.render(of)}, {self.literal(zone)})"
 
     def date_trunc(self, of: Expression, unit: str) -> str:
-        """A wall clock stays one."""
+        """Truncate in UTC; a local time stays a local time."""
         keeps_wall_clock = int(kind_of(of) == "timestamp")
         return f"FLOW_DATE_TRUNC({self.render(of)}, {self.literal(unit)}, {keeps_wall_clock})"
 
     def round(self, of: Expression, digits: int) -> str:
-        """Numbers stay numbers, decimals in text stay text."""
+        """Round numbers as numbers, and decimals in text as text."""
         return f"FLOW_ROUND({self.render(of)}, {digits})"
 
     def raising(self, message: str, subject: Expression, kind: tree.Kind) -> str:
-        """The one error of SQLite that shows a text: the message is no path into a document."""
+        """Use JSON_EXTRACT with the message as an invalid path: the only SQLite error that shows a text."""
         return f"JSON_EXTRACT('{{}}', {self.concat([self.literal(message), self.render(subject)])})"
 
 

@@ -1,1 +1,1 @@
-"""Lakes and folders: one table commit, or one rename."""
+"""Lakes and folders: a load is published by one table commit or one rename."""

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-_FLOATING = ("float", "double")  # NaN has its place in another order here and there
+_FLOATING = ("float", "double")  # engines sort NaN differently
 
 
 def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: StageFolder, *, facts: Facts,
            watermark: str | None) -> Change:  # fmt: skip
-    """The stage, or what of it is new."""
+    """Return the change that appends the stage; with a watermark, only its new rows."""
     if target is None or not _is_compared(words, watermark):
         return Change("append", whole_rows(stage, words), Counts(read=facts.rows, inserted=facts.rows))
     later, boundary = _parts(stage, target, words, facts, watermark or "")
-    # The boundary is small; what follows it goes straight from the stage into the table.
+    # The boundary is small; later rows are written from the stage directly into the table.
     boundary = folder.keep("boundary", boundary)
     inserted = later.count() + boundary.count()
     rows = whole_rows(later.unionByName(boundary), words)
@@ -32,7 +32,7 @@ def append(stage: DataFrame, target: DataFrame | None, words: Words, folder: Sta
 
 
 def new_rows(stage: DataFrame, target: DataFrame, words: Words, *, facts: Facts, watermark: str) -> DataFrame:
-    """Return whole rows of the stage that are later than the watermark or not in the target yet."""
+    """Return complete rows of the stage that are after the watermark or not in the target yet."""
     later, boundary = _parts(stage, target, words, facts, watermark)
     return whole_rows(later.unionByName(boundary), words)
 
@@ -44,7 +44,7 @@ def _is_compared(words: Words, watermark: str | None) -> bool:
 def _parts(
     stage: DataFrame, target: DataFrame, words: Words, facts: Facts, watermark: str
 ) -> tuple[DataFrame, DataFrame]:
-    """Rows after the watermark, and those up to it that the target lacks."""
+    """Return the rows after the watermark, and those up to it that the target lacks."""
     incremental = words.job.incremental
     assert incremental is not None  # noqa: S101  only loads with a watermark are compared
     column = words.column(incremental.column)
@@ -56,7 +56,7 @@ def _parts(
 
 
 def _met_by(facts: Facts, name: str, mark: str, column: Column) -> str:
-    """Rows of the target that a staged row up to the watermark may equal: the table may be long, what is staged is not."""
+    """Return a condition for target rows that may equal a staged row up to the watermark; it limits the rows read."""
     met = f"{name} <= {mark}"
     if facts.earliest is not None and column.type.kind not in _FLOATING:
         met += f" AND {name} >= {watermark_literal(facts.earliest, column.type)}"
@@ -66,13 +66,13 @@ def _met_by(facts: Facts, name: str, mark: str, column: Column) -> str:
 def truncate(
     stage: DataFrame, target: DataFrame | None, words: Words, *, staged: int, there: int | None = None
 ) -> Change:
-    """Replace every row; `there` says how many there are, where that is known without reading them."""
+    """Return the change that replaces every row; `there` is the number of existing rows if known without reading."""
     deleted = there if there is not None else target.count() if target is not None else 0
     return Change("overwrite", whole_rows(stage, words), Counts(read=staged, inserted=staged, deleted=deleted))
 
 
 def whole_rows(stage: DataFrame, words: Words) -> DataFrame:
-    """Rows as the table has them, with the load's own columns."""
+    """Return rows with all columns of the table, including its metadata columns."""
     return stage.alias("s").selectExpr(*image(words, new_row(words)))
 
 
@@ -85,7 +85,7 @@ def _new_by_key(boundary: DataFrame, present: DataFrame, words: Words) -> DataFr
 
 
 def _new_copies(boundary: DataFrame, present: DataFrame, words: Words) -> DataFrame:
-    """Without a key, equal rows are counted: as many copies are new as the target lacks."""
+    """Return as many copies of each row as the target lacks: without a key, equal rows are counted."""
     from pyspark.sql.functions import expr
 
     hashed = words.row_hash(words.declared)

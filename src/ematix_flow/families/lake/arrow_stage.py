@@ -1,4 +1,4 @@
-"""The stage of a lake filled by the Arrow lane: every task writes one Parquet file and counts what it holds."""
+"""The stage of a lake, filled by the Arrow lane: each task writes one Parquet file and checks its rows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OUTCOME = "file STRING, rows BIGINT, facts STRING"
 
 @dataclass(frozen=True)
 class _Work:
-    """What a task has to know; plain values only, because it travels."""
+    """The parameters of a task; plain values only, because they are pickled."""
 
     folder: str
     columns: Carried
@@ -47,7 +47,7 @@ class _Work:
 
 
 def write_rows(tasks: Tasks, job: WriteJob, folder: Path, *, options: Mapping[str, Any] | None = None) -> Facts:
-    """Whole rows of the target, with the load's own columns, in the files of one folder."""
+    """Write complete rows of the target, with its metadata columns, to files of one folder; return their facts."""
     with explained(folder):
         attempts, rows = folder.with_name(f"{folder.name}-attempts"), folder
         attempts.mkdir(parents=True, exist_ok=True)
@@ -110,7 +110,7 @@ def _writer(work: _Work) -> Any:
 
 
 def _whole(group: Any, schema: Any, work: _Work) -> Any:
-    """The declared columns, the load's own, and NULL for what only later loads fill."""
+    """Return the declared columns, the metadata columns, and NULL for columns that only later loads fill."""
     import pyarrow as pa
 
     there = set(group.column_names)
@@ -126,7 +126,7 @@ def _whole(group: Any, schema: Any, work: _Work) -> Any:
 
 
 class _Found:
-    """What one task has seen."""
+    """The facts that one task has collected."""
 
     def __init__(self, work: _Work) -> None:
         self._work = work
@@ -173,7 +173,7 @@ class _Found:
 
 
 def _as_text(value: Any) -> str | None:
-    """A watermark as the Spark lane writes it."""
+    """Return a watermark as text, in the format of the Spark lane."""
     if isinstance(value, datetime):
         return value.isoformat(sep=" ", timespec="microseconds")
     if isinstance(value, date):

@@ -1,4 +1,4 @@
-"""What a load will do to a table, worked out in full before the table is touched."""
+"""The change that a load makes to a table, computed completely before the table is touched."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ OWN = (ACTION, *(_PREFIX + name for name in _FLAGS))
 
 @dataclass(frozen=True)
 class Change:
-    """Rows to append, rows to replace the table with, or actions to merge by the `match` columns."""
+    """Rows to append, rows that replace the table, or actions to merge by the `match` columns (`how`)."""
 
     how: str
     frame: DataFrame
     counts: Counts
     match: tuple[str, ...] = ()
     files: tuple[Path, ...] | None = None
-    """Parquet files with the rows in the table's own types; None where they are not written yet."""
+    """Parquet files with the rows in the table's own types; None if they are not written yet."""
 
 
 @dataclass(frozen=True)
 class StageFolder:
-    """The folder of one run and one table: staged rows and what is worked out from them, as Parquet."""
+    """The folder of one run and one table: staged rows and intermediate results, as Parquet."""
 
     path: LakePath
 
     def keep(self, name: str, frame: DataFrame, schema: str | None = None) -> DataFrame:
-        """Write a frame once and return it as read from there; its `schema` is asked for unless it is given."""
+        """Write a frame and return it as read back; without `schema`, that of the frame is queried."""
         where = uri(self.path / name)
         frame.write.mode("overwrite").parquet(where)
         return frame.sparkSession.read.schema(schema or frame.schema).parquet(where)
@@ -50,25 +50,25 @@ class StageFolder:
     def keep_counted(
         self, name: str, frame: DataFrame, questions: Sequence[str], schema: str | None = None
     ) -> tuple[DataFrame, Mapping[str, Any]]:
-        """Write a frame once, and return it with the answers to some aggregates, found while it is written."""
+        """Write a frame and return it with the results of some aggregates, computed during the write."""
         from pyspark.sql import Observation
         from pyspark.sql.functions import expr
 
-        if is_sail(frame.sparkSession):  # it observes nothing: the rows are read once more
+        if is_sail(frame.sparkSession):  # Sail has no Observation: the rows are read once more
             kept = self.keep(name, frame, schema)
             return kept, kept.selectExpr(*questions).collect()[0].asDict()
         watch = Observation()
         return self.keep(name, frame.observe(watch, *map(expr, questions)), schema), watch.get
 
     def keep_actions(self, actions: DataFrame) -> tuple[DataFrame, Tally]:
-        """Write actions once, and return them with what they add up to."""
+        """Write actions and return them with their counts."""
         kept, told = self.keep_counted("actions", actions, Tally.questions())
         return kept, Tally.told(told)
 
 
 @dataclass(frozen=True)
 class Tally:
-    """What kept actions add up to."""
+    """The counts of written actions."""
 
     inserted: int
     updated: int
@@ -78,21 +78,21 @@ class Tally:
 
     @classmethod
     def questions(cls) -> list[str]:
-        """Return the aggregates to ask actions for."""
+        """Return the aggregates that count actions."""
         return [f"coalesce(sum({_flag(name)}), 0) AS `{name}`" for name in _FLAGS]
 
     @classmethod
     def told(cls, row: Mapping[str, Any]) -> Tally:
-        """Return the tally of the answers."""
+        """Return the counts from the results of the aggregates."""
         return cls(**{name: int(row[name]) for name in _FLAGS})
 
 
 @dataclass(frozen=True)
 class Draft:
-    """Actions on rows of these `columns`, by those of `match`, that have yet to be worked out.
+    """Actions on rows of these `columns`, matched by `match`, that are not computed yet.
 
-    `counts` makes the load's counts of a tally, and of the number of rows that are `alive` in the table; it raises
-    Brake where too many of these would go.
+    `counts` converts the action counts into the load's counts; it can query the number of `alive` rows in the table,
+    and raises Brake if too many of them would be deleted.
     """
 
     actions: DataFrame
@@ -102,13 +102,13 @@ class Draft:
     counts: Callable[[Tally, Callable[[], int]], Counts]
 
     def worked_out(self, target: DataFrame, folder: StageFolder) -> Change:
-        """Return the change with its actions written beside the table, for tables that are merged into."""
+        """Return the change with its actions written to the stage folder, for tables that support MERGE."""
         kept, tally = folder.keep_actions(self.actions)
         return Change("merge", kept, self.counts(tally, lambda: target.where(self.alive).count()), self.match)
 
 
 def image(words: Words, values: Mapping[str, str]) -> list[str]:
-    """Expressions of a whole target row; columns without a value are NULL."""
+    """Return expressions of a complete target row; columns without a value are NULL."""
     return [
         f"CAST({values.get(name, 'NULL')} AS {spark_type(words.column(name).type)}) AS {quote(name)}"
         for name in words.table
@@ -116,7 +116,7 @@ def image(words: Words, values: Mapping[str, str]) -> list[str]:
 
 
 def completed(target: DataFrame, words: Words) -> DataFrame:
-    """The target with every column it will have; a rehearsal adds none of them to the table itself."""
+    """Return the target with all planned columns; in a dry run they are not added to the table itself."""
     there = set(target.columns)
     missing = [name for name in words.table if name not in there]
     added = [f"CAST(NULL AS {spark_type(words.column(name).type)}) AS {quote(name)}" for name in missing]
@@ -124,23 +124,23 @@ def completed(target: DataFrame, words: Words) -> DataFrame:
 
 
 def action(kind: str, flags: Mapping[str, str]) -> list[str]:
-    """Expressions that say what happens to a row and what it counts as; `kind` is SQL."""
+    """Return expressions for the action on a row and its count flags; `kind` is SQL."""
     made = [f"{kind} AS {ACTION}"]
     return made + [f"CAST(coalesce({flags.get(name, 'false')}, false) AS INT) AS {_flag(name)}" for name in _FLAGS]
 
 
 def row_of(alias: str, words: Words) -> dict[str, str]:
-    """The values of a target row as they are."""
+    """Return the current values of a target row."""
     return {name: f"{alias}.{quote(name)}" for name in words.table}
 
 
 def new_row(words: Words, **values: str) -> dict[str, str]:
-    """The values of a row that comes from the stage."""
+    """Return the values of a target row that comes from the stage."""
     return {name: f"s.{quote(name)}" for name in words.declared} | values | words.metadata()
 
 
 def rows_of(actions: DataFrame) -> list[str]:
-    """Names of the target's columns in a frame of actions."""
+    """Return the names of the target's columns in a frame of actions."""
     return [name for name in actions.columns if name not in OWN]
 
 

@@ -1,4 +1,4 @@
-"""Changes of rows, applied by key: written, deleted or marked as deleted, unless the target knows newer ones."""
+"""CDC: row changes applied by key (write, delete, mark as deleted) unless the target has applied newer ones."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def changes(
     stage: DataFrame, target: DataFrame, gate: DataFrame, words: Words, strategy: Changes, folder: StageFolder, *,
     staged: int,
 ) -> tuple[Change, Change]:  # fmt: skip
-    """What happens to the table, and what its gate has to remember before that.
+    """Return the change of the table, and the change of its CDC watermark table, which must be committed first.
 
-    The gate comes first: whoever dies in between leaves a micro-batch that is done again, and whose changes are not
-    older than what the gate remembers of them.
+    After a crash between both commits the micro-batch is applied again: its changes are not older than what the CDC
+    watermark table then holds for them.
     """
     check_keys(stage, words.job, strategy.keys)
     judged = folder.keep("judged", _judged(stage, gate, strategy))
@@ -57,7 +57,7 @@ def changes(
 
 
 def _judged(stage: DataFrame, gate: DataFrame, strategy: Changes) -> DataFrame:
-    """Every staged row, with whether the gate knows something newer of its key."""
+    """Return every staged row with the flags: stale, late, with a later clock."""
     from pyspark.sql.functions import expr
 
     known = gate.where(f"pipeline_name = {text(strategy.gate)}").alias("g")
@@ -102,7 +102,7 @@ def _written(fresh: DataFrame, target: DataFrame, words: Words, strategy: Change
 
 
 def _remembered(fresh: DataFrame, strategy: Changes, folder: StageFolder, staged: int) -> Change:
-    """A snapshot tells when it looked and not when a row became so, and keeps out nothing that comes after it."""
+    """Return the newest change of each key, except snapshot rows, whose time is not that of a change."""
     values = {
         "pipeline_name": text(strategy.gate), "pk_json": KEY, "last_seen_ts_ms": f"coalesce({EVENT_MS}, 0)", "source_position": POSITION,
         "updated_at": "current_timestamp()",

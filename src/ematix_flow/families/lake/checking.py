@@ -1,4 +1,4 @@
-"""Checks of a lake's stage: by DuckDB in this process, or in the Spark session that filled it."""
+"""Quality checks of a lake's stage: by DuckDB in this process, or in the Spark session that filled it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ NewestThere = Callable[[str], Any]
 
 
 def can_check_here() -> bool:
-    """Whether the package that reads a stage in place is there."""
+    """Return whether DuckDB, which reads a stage in place, is installed."""
     return find_spec("duckdb") is not None
 
 
 def in_duckdb(
     job: WriteJob, checks: Sequence[Check], stage: Sequence[Path], newest_there: NewestThere
 ) -> list[Finding]:
-    """The rows of Parquet files, read in place: a small part of what Spark takes for one aggregate."""
+    """Check the rows of Parquet files in place: takes a small part of the time Spark needs for one aggregate."""
     try:
         import duckdb
     except ImportError as exc:
@@ -67,7 +67,7 @@ def in_duckdb(
 
 
 def in_spark(job: WriteJob, checks: Sequence[Check], stage: DataFrame, newest_there: NewestThere) -> list[Finding]:
-    """The rows of a frame, under a name for as long as they are asked."""
+    """Check the rows of a frame through a temporary view."""
     spark, name = stage.sparkSession, f"flow_staged_{job.run_id.replace('-', '')}"
     stage.createOrReplaceTempView(name)
     try:
@@ -81,14 +81,14 @@ def in_spark(job: WriteJob, checks: Sequence[Check], stage: DataFrame, newest_th
 
 
 def newest_in(table: DataFrame | None, column: str) -> Any:
-    """The newest value of a frame's column, as text."""
+    """Return the newest value of a frame's column, as text; None when the column does not exist."""
     if table is None or column not in table.columns:
         return None
     return table.selectExpr(f"{newest(quote(column), 'spark')} AS newest").collect()[0][0]
 
 
 def newest_in_files(files: Sequence[Path], column: str) -> Any:
-    """The same of Parquet files; those that are older than the column do not have it."""
+    """Return the newest value of a column in Parquet files; files older than the column lack it."""
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""What must hold for staged rows before they are published, counted in one pass over the stage."""
+"""Integrity checks of staged rows before they are published, counted in one pass over the stage."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ _TEXTS = ("text", "string", "json", "jsonb", "uuid")
 
 @dataclass(frozen=True)
 class Facts:
-    """What a stage holds: rows, rows that break a promise, keys of some of those, and the new watermark."""
+    """The facts of a stage: rows, rows that violate a constraint with sample keys, and the new watermark."""
 
     rows: int = 0
     broken: dict[str, int] = field(default_factory=dict)
     watermark: str | None = None
     null_watermarks: int = 0
     earliest: str | None = None
-    """The smallest value of the watermark's column; None where it is not known."""
+    """The smallest value of the watermark's column; None where it is unknown."""
     samples: dict[str, list[list[str]]] = field(default_factory=dict)
 
     def write(self, path: LakePath) -> None:
-        """Keep them beside the stage."""
+        """Write the facts beside the stage."""
         write_atomically(path, json.dumps(asdict(self)))
 
     @classmethod
     def read(cls, path: LakePath) -> Facts:
-        """The facts of a stage."""
+        """Read the facts of a stage."""
         with explained(path):
             return cls(**json.loads(path.read_text(encoding="utf-8")))
 
@@ -49,11 +49,11 @@ class Facts:
 def gathering(
     frame: DataFrame, job: WriteJob, staged: Callable[[], DataFrame]
 ) -> tuple[DataFrame, Callable[[], Facts]]:
-    """Return the same rows, which are counted while they are written, and what gives the facts afterwards."""
+    """Return the same rows, counted while they are written, and a function that gives the facts afterwards."""
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
 
-    if is_sail(frame.sparkSession):  # it observes nothing: the stage is read once more
+    if is_sail(frame.sparkSession):  # Sail has no Observation: the stage is read once more
         return frame, lambda: _told(staged().selectExpr(*_questions(job)).collect()[0].asDict(), job)
     watch = Observation()
     return frame.observe(watch, *map(expr, _questions(job))), lambda: _told(watch.get, job)
@@ -79,7 +79,7 @@ def _told(row: Mapping[str, Any], job: WriteJob) -> Facts:
 
 
 def refuse_broken(facts: Facts, staged: Callable[[], DataFrame], job: WriteJob) -> None:
-    """Stop when rows break the table's promise; the stage itself is asked only where the facts name no example."""
+    """Raise a `DataError` for rows that violate a constraint; query the stage only if the facts have no samples."""
     for kind, column, test in _tests(job):
         name = f"{kind}:{column.name}"
         if facts.broken.get(name):
@@ -98,7 +98,7 @@ def repeated(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
 
 
 def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
-    """Refuse two rows of one batch with the same key."""
+    """Raise `DuplicateKeys` if two rows of the batch have the same key."""
     twice = repeated(frame, keys)
     found = twice.limit(SAMPLES).collect()
     if not found:
@@ -130,7 +130,7 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
 
 
 def _unless_deleted(job: WriteJob, column: Column) -> str:
-    """Of a row that goes, nothing but its key is known; columns that keep their value are checked by the table itself."""
+    """Return a condition that skips deleted rows, which have only their key, and rows that leave columns unchanged."""
     if not isinstance(job.strategy, Changes) or column.name in (*job.strategy.keys, OPERATION):
         return ""
     return f" AND {OPERATION} <> '{DELETE}' AND {KEPT} IS NULL"
@@ -157,7 +157,7 @@ def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) 
 
 
 def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int) -> DataError:
-    """Values that would come back as NULL."""
+    """Return the error for values that would be read back as NULL."""
     if kind == "folder":
         return BadValue(
             f"{count} row(s) have an empty text in {where}, and a partition's folder cannot tell it from NULL; nothing was loaded",
@@ -171,7 +171,7 @@ def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int
 
 
 def keys_of(job: WriteJob) -> tuple[str, ...]:
-    """What a row of this load is called by."""
+    """Return the columns that identify a row of this load."""
     return tuple(
         job.strategy.keys if isinstance(job.strategy, (Merge, Scd2, Changes)) else job.shape.declared.primary_key
     )

@@ -1,4 +1,4 @@
-"""A plain session with a lake: questions in Spark SQL, for people's functions and checks."""
+"""A client of a lake: queries in Spark SQL, for user functions and checks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ematix_flow.foundation.errors import Unsupported
 
 
 class LakeClient:
-    """Answers queries; a lake that can change by statements says how."""
+    """A client that runs queries; lakes that support statements override `execute`."""
 
     title = "this lake"
 
@@ -20,7 +20,7 @@ class LakeClient:
         self._source = source
 
     def query(self, sql: str, *, limit: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows."""
+        """Return the column names and rows of a query."""
         with ExitStack() as open_until:
             frame = self._source.frame(sql, open_until)
             with translating("the query"):
@@ -28,13 +28,13 @@ class LakeClient:
             return list(frame.columns), [tuple(row) for row in rows]
 
     def execute(self, sql: str) -> int:
-        """Not every lake takes statements."""
+        """Raise `Unsupported`: not every lake supports statements."""
         raise Unsupported(
             f"{self.title} takes queries and loads, and no other statements", hint="use query(), or a pipeline"
         )
 
     def execute_all(self, statements: Sequence[str]) -> int:
-        """One statement is one commit; several cannot be one."""
+        """Execute one statement; raise `Unsupported` for several, which cannot be one commit."""
         if len(statements) > 1:
             raise Unsupported(
                 f"{self.title} has no transaction over several statements", hint="execute them one by one"
@@ -42,4 +42,4 @@ class LakeClient:
         return sum(self.execute(statement) for statement in statements)
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Do nothing; no connection is open."""

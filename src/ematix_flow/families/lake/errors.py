@@ -1,4 +1,4 @@
-"""Errors of Spark, Delta and the file system in the product's words."""
+"""Translates errors of Spark, Delta and the file system into FlowErrors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
 
 
 def translate(exc: Exception) -> FlowError | None:
-    """The error in our words, None when it says nothing we know."""
+    """Return the FlowError for an exception, None for an unknown error."""
     said = str(exc)
     carried = unpack(said)
     if carried is not None:
@@ -107,7 +107,7 @@ def translate(exc: Exception) -> FlowError | None:
 
 @contextmanager
 def translating(what: str) -> Iterator[None]:
-    """Every error that leaves is one of ours."""
+    """Translate every exception raised inside into a FlowError; an OSError is passed on unchanged."""
     try:
         yield
     except FlowError:
@@ -120,7 +120,7 @@ def translating(what: str) -> Iterator[None]:
 
 @contextmanager
 def recognising() -> Iterator[None]:
-    """Errors we know become ours; the others may belong to the source, and pass as they are."""
+    """Translate known exceptions raised inside; pass others on unchanged, because they may belong to the source."""
     try:
         yield
     except FlowError:
@@ -133,7 +133,7 @@ def recognising() -> Iterator[None]:
 
 
 def _of_a_bucket(said: str) -> FlowError | None:
-    """What Hadoop's S3A says."""
+    """Return the FlowError for a message of Hadoop's S3A, None for an unknown one."""
     if "s3a" not in said.lower():
         return None
     if "S3AFileSystem not found" in said:

@@ -1,4 +1,4 @@
-"""Where a stream keeps what is its own: a folder, or a prefix of a bucket whose login was told before."""
+"""Addresses of checkpoint locations: a folder, or a prefix of a bucket whose credentials are registered."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _known: dict[str, Bucket] = {}
 
 
 def bucket_in(address: str) -> str | None:
-    """The bucket that an address names, None for a folder.
+    """Return the bucket of an address, None for a folder.
 
     >>> bucket_in("s3://shop/checkpoints/orders"), bucket_in("file:///var/flow"), bucket_in("streams")
     ('shop', None, None)
@@ -31,12 +31,12 @@ def bucket_in(address: str) -> str | None:
 
 
 def introduce(bucket: Bucket) -> None:
-    """From now on addresses in this bucket are understood here."""
+    """Register a bucket, so that `home_of` can resolve addresses in it."""
     _known[bucket.name] = bucket
 
 
 def home_of(address: str) -> LakePath:
-    """The path behind an address."""
+    """Return the path of an address; raise `ConfigError` if its bucket is not registered."""
     name = bucket_in(address)
     if name is None:
         return Path(address.removeprefix("file://").removeprefix("file:")).expanduser().absolute()

@@ -1,4 +1,4 @@
-"""What was found in the contents of files, kept in the cache folder for as long as the files are the same ones."""
+"""A cache of results computed from file contents, valid as long as the files are unchanged."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from typing import Any
 from ematix_flow.foundation.cache import cache_home
 
 Stamp = Collection[tuple[Any, ...]]
-"""Of each file its path, the time of its last change in nanoseconds or its tag in a bucket, and its size."""
+"""For each file its path, its modification time in nanoseconds or its ETag in a bucket, and its size."""
 _CLOCK_NS = 100_000_000
 _MONTH = 30 * 86400
 
 
 @dataclass(frozen=True)
 class Shelf:
-    """One folder of the cache; `rules` is counted up when the same files give something else."""
+    """One folder of the cache; increase `rules` when the same files give another result."""
 
     name: str
     rules: int
 
     def recall(self, stamp: Stamp, options: Mapping[str, Any]) -> Any | None:
-        """Return what was kept for the same files and options, None when it must be found anew."""
+        """Return the cached result for the same files and options, None when there is none."""
         try:
             return json.loads(self._file(stamp, options).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
             return None
 
     def keep(self, stamp: Stamp, options: Mapping[str, Any], found: Any) -> None:
-        """Keep what was found; not of a file that may change again within one step of the file system's clock."""
+        """Store a result, unless a file may still change within one step of the file system's clock."""
         newest = max((item[1] for item in stamp if isinstance(item[1], int)), default=0)
         if time.time_ns() - newest < _CLOCK_NS:
             return
         file = self._file(stamp, options)
         part = file.with_suffix(f".{time.time_ns()}.part")
-        with contextlib.suppress(OSError):  # a cache that cannot be written costs time and nothing else
+        with contextlib.suppress(OSError):  # a failed write to the cache only costs time later
             file.parent.mkdir(parents=True, exist_ok=True)
             part.write_text(json.dumps(found), encoding="utf-8")
             part.replace(file)

@@ -1,4 +1,4 @@
-"""merge: insert new keys, update rows whose compared columns changed, and deal with keys that are gone."""
+"""merge: insert new keys, update rows whose compared columns changed, delete or mark keys that are missing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def merge(
     stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, folder: StageFolder, *, staged: int,
     is_empty: bool,
 ) -> Change:  # fmt: skip
-    """Actions for the rows that change, and for no others."""
+    """Return the actions for the rows that change, and for no others."""
     check_keys(stage, words.job, strategy.keys)
     if is_empty:
         rows = stage.alias("s").selectExpr(*image(words, new_row(words)))
@@ -44,7 +44,7 @@ def merge(
 
 
 def draft_merge(stage: DataFrame, target: DataFrame, words: Words, strategy: Merge, *, staged: int) -> Draft:
-    """Return the actions as a query; two staged rows of one key are for the caller to refuse."""
+    """Return the actions as a query; the caller must reject two staged rows with the same key."""
     actions = _written(stage, target, words, strategy)
     if strategy.deletes is not None:
         actions = actions.unionByName(_retired(stage, target, words, strategy))

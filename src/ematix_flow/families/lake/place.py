@@ -1,6 +1,6 @@
-"""Where a lake keeps things: tables, stages and the product's own state below one root, and how folders change places.
+"""Paths of a lake: tables, stages and state below one root, with locks and atomic file operations.
 
-The root is a folder of this machine, or a prefix of a bucket (`families.lake.s3`), which knows no renames.
+The root is a folder of this machine, or a prefix of a bucket (`families.lake.s3`), which has no renames.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LakePath: TypeAlias = "Path | S3Path"
 
 STATE_FOLDER = "_ematix_flow"
 LOCK = ".lock"
-"""Beside a text that several processes may replace."""
+"""The lock file beside a text that several processes may replace."""
 _LONGEST_NAME = 180
 _AT_FDCWD = -100
 _RENAME_EXCHANGE = 2
@@ -56,25 +56,25 @@ class Hold(Protocol):
     """A lock that is held."""
 
     def check(self) -> None:
-        """Stop unless it is still ours."""
+        """Raise an error if the lock is no longer held."""
 
 
 class _Forever:
-    """A lock that only the end of the process takes away."""
+    """A lock that is held until it is released or the process ends."""
 
     def check(self) -> None:
-        """It is ours."""
+        """Do nothing: the lock cannot be lost."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """The root of one lake; every path the family uses is made here."""
+    """The root of one lake, from which every path of the lake is built."""
 
     root: LakePath
 
     @classmethod
     def of(cls, connection: Any) -> Place:
-        """The place that a connection names."""
+        """Return the root of a connection; register its bucket with the running Spark session."""
         if isinstance(connection, BucketConnection):
             place = cls(S3Path(Bucket.of(connection), str(connection.resolved().fields.get("prefix", "")).strip("/")))
             place.meet(None)
@@ -83,35 +83,35 @@ class Place:
 
     @property
     def is_local(self) -> bool:
-        """Whether the lake lies on a disk that this machine sees."""
+        """Return whether the lake is on a disk of this machine."""
         return isinstance(self.root, Path)
 
     def meet(self, spark: SparkSession | None) -> None:
-        """Let a session know how to get here; without one, that of this process if it runs."""
+        """Configure the bucket's access in a Spark session; without one, in that of this process if it runs."""
         if isinstance(self.root, S3Path):
             engine.introduce(self.root.bucket, spark)
 
     def table(self, schema: str, name: str) -> LakePath:
-        """The folder of a table."""
+        """Return the folder of a table."""
         return self.root / schema / name if schema else self.root / name
 
     def names_of(self, path: LakePath) -> tuple[str, ...]:
-        """What follows the root."""
+        """Return the parts of the path below the root."""
         if isinstance(path, S3Path):
             return path.relative_to(self.root).parts if isinstance(self.root, S3Path) else ()
         return path.relative_to(local(self.root)).parts
 
     def state(self, *parts: str) -> LakePath:
-        """A path of the product's own."""
+        """Return a path in the folder of our own metadata."""
         return self.root.joinpath(STATE_FOLDER, *(safe_name(part) for part in parts))
 
     def stage(self, run_id: str, table: str) -> LakePath:
-        """Where one run keeps the rows of one table before they are published."""
+        """Return the folder in which one run stages the rows of one table."""
         return self.state("stage", run_id, table)
 
     @contextmanager
     def locked(self, table: str) -> Iterator[Hold]:
-        """One publish per table at a time, among all processes that see the lake."""
+        """Hold the publish lock of a table, exclusive among all processes that use the lake."""
         path = self.state("locks", table)
         if isinstance(path, S3Path):
             with leased(path) as lease:
@@ -123,10 +123,10 @@ class Place:
 
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Among all processes of this machine."""
+    """Hold an exclusive lock among all processes of this machine."""
     try:
         import fcntl
-    except ImportError:  # Windows has no flock; Delta's own log still refuses a second commit of one version
+    except ImportError:  # Windows has no flock; Delta's own log still rejects a second commit of one version
         yield
         return
     with explained(path):
@@ -140,29 +140,29 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def roots(connection: Any) -> tuple[Path, ...]:
-    """The root of a connection's lake on this machine: tasks read and write below it."""
+    """Return the root of a connection's lake if it is on this machine: tasks read and write below it."""
     root = Place.of(connection).root
     return (root,) if isinstance(root, Path) else ()
 
 
 def local(path: LakePath) -> Path:
-    """A path that what follows can only take on this machine."""
+    """Return a path of this machine; raise `Unsupported` for one in a bucket."""
     if isinstance(path, Path):
         return path
     raise Unsupported(f"this does not work in a bucket, and {path} is in one", hint='use engine="local"')
 
 
 def uri(path: LakePath) -> str:
-    """The path as the engine must be told, whatever its default file system is."""
+    """Return the path as a URI for the engine, independent of its default file system."""
     if isinstance(path, S3Path):
         return engine.address(path)
     if on_sail():
-        return f"file://{quote(str(path))}"  # a URL, in which a * would be a pattern
+        return f"file://{quote(str(path))}"  # a URL, because * in a path would be a pattern
     return f"file:{path}"
 
 
 def safe_name(name: str) -> str:
-    """A file name for any text: readable where it can be, never two texts for one name.
+    """Return a file name for any text: readable where possible, different for different texts.
 
     >>> safe_name("orders.daily"), safe_name("a/b")
     ('orders.daily', 'a%2Fb')
@@ -176,7 +176,7 @@ def safe_name(name: str) -> str:
 
 
 def read_if_there(path: LakePath) -> str | None:
-    """The text at a path, None when there is nothing."""
+    """Return the text at a path, None when there is none."""
     if isinstance(path, S3Path):
         found = path.bucket.get(path.key)
         return found.body.decode() if found is not None else None
@@ -188,7 +188,7 @@ def read_if_there(path: LakePath) -> str | None:
 
 
 def write_atomically(path: LakePath, text: str) -> None:
-    """Readers see the old text or the new one, also after a power cut."""
+    """Write a text so that readers see the old or the new one, also after a power failure."""
     if isinstance(path, S3Path):
         path.write_text(text)
         return
@@ -209,7 +209,7 @@ def write_atomically(path: LakePath, text: str) -> None:
 
 
 def replace_text(path: LakePath, before: str | None, after: str) -> bool:
-    """Write a text where `before` still is, or nothing where it is None; return whether it was so."""
+    """Replace the text if it still equals `before` (None: no text exists); return whether it was replaced."""
     if isinstance(path, S3Path):
         found = path.bucket.get(path.key)
         if (found.body.decode() if found is not None else None) != before:
@@ -227,7 +227,7 @@ def replace_text(path: LakePath, before: str | None, after: str) -> bool:
 
 
 def append_line(path: LakePath, line: str) -> None:
-    """One more line; a single write, so that two processes do not mix theirs. In a bucket every line is an object."""
+    """Append a line by one write, so that lines of two processes do not mix; in a bucket each line is an object."""
     if isinstance(path, S3Path):
         (path / f"{time.time_ns():020}-{uuid.uuid4().hex[:8]}").write_text(line)
         return
@@ -242,7 +242,7 @@ def append_line(path: LakePath, line: str) -> None:
 
 
 def lines_of(path: LakePath) -> list[str]:
-    """Every line that was appended, the oldest first."""
+    """Return every appended line, oldest first."""
     if isinstance(path, S3Path):
         found = path.bucket.at_once(lambda item: path.bucket.get(item.key), path.bucket.listed(path.prefix))
         return [item.body.decode() for item in found if item is not None]
@@ -250,7 +250,7 @@ def lines_of(path: LakePath) -> list[str]:
 
 
 def move(source: Path, destination: Path) -> None:
-    """One rename; it lasts when this returns."""
+    """Rename a local path durably."""
     with explained(destination):
         destination.parent.mkdir(parents=True, exist_ok=True)
         os.rename(source, destination)
@@ -258,9 +258,9 @@ def move(source: Path, destination: Path) -> None:
 
 
 def exchange(first: Path, second: Path) -> None:
-    """The first folder takes the place of the second: at once where the file system can, else by two renames.
+    """Replace the second folder by the first: atomically where the file system can, otherwise by two renames.
 
-    What was there is then beside the first; a process that dies between two renames leaves it for `put_back`.
+    The old folder is then beside the first; after a crash between both renames `put_back` restores it.
     """
     with explained(second):
         if not _swapped(first, second):
@@ -274,28 +274,28 @@ def exchange(first: Path, second: Path) -> None:
 
 
 def put_back(first: Path, second: Path) -> None:
-    """Undo an exchange that stopped half-way."""
+    """Undo an exchange that was interrupted between its renames."""
     aside = first.with_name(_ASIDE)
     if aside.exists() and not second.exists():
         move(aside, second)
 
 
 def make_folder(path: LakePath) -> None:
-    """A folder and those above it; a bucket has none to make."""
+    """Create a folder and its parents; a bucket needs none."""
     if isinstance(path, Path):
         with explained(path):
             path.mkdir(parents=True, exist_ok=True)
 
 
 def size_below(folder: LakePath) -> int:
-    """The bytes of all files in a folder and below it."""
+    """Return the bytes of all files in a folder and below it."""
     if isinstance(folder, S3Path):
         return sum(item.size for item in folder.bucket.listed(folder.prefix))
     return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
 
 
 def rename(path: LakePath, other: LakePath) -> None:
-    """Another name for a file or a folder; in a bucket object by object."""
+    """Rename a file or folder; in a bucket object by object."""
     if isinstance(path, S3Path) and isinstance(other, S3Path):
         path.rename(other)
         return
@@ -304,7 +304,7 @@ def rename(path: LakePath, other: LakePath) -> None:
 
 
 def remove(path: LakePath) -> None:
-    """The path and all below it, if it is there."""
+    """Delete the path and everything below it, if it exists."""
     if isinstance(path, S3Path):
         path.bucket.delete_below(path.prefix)
         return
@@ -313,7 +313,7 @@ def remove(path: LakePath) -> None:
 
 @contextmanager
 def explained(path: LakePath) -> Iterator[None]:
-    """File errors in the product's words."""
+    """Translate OSErrors raised inside into FlowErrors."""
     try:
         yield
     except OSError as exc:
@@ -321,7 +321,7 @@ def explained(path: LakePath) -> Iterator[None]:
 
 
 def translate_os(exc: OSError, path: LakePath | str) -> FlowError:
-    """One file error."""
+    """Return the FlowError for a file system error."""
     reason = exc.strerror or str(exc)
     if exc.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageFull(f"no space left for {path}", hint="free space on that disk and run again")
@@ -333,7 +333,7 @@ def translate_os(exc: OSError, path: LakePath | str) -> FlowError:
 
 
 def _swapped(first: Path, second: Path) -> bool:
-    """Whether the kernel exchanged both names in one step."""
+    """Return whether the kernel exchanged both names in one step."""
     if not sys.platform.startswith("linux"):
         return False
     rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
@@ -360,9 +360,9 @@ def _sync_folder(folder: Path) -> None:
 
 
 def weighs_little(root: LakePath) -> bool:
-    """Whether a file, or everything below a folder, is little; a large folder is not looked through for that."""
+    """Return whether a file, or everything below a folder, is small; the scan of a folder stops at the limits."""
     if isinstance(root, S3Path):
-        return False  # Spark reads buckets, whatever is in them
+        return False  # buckets are always read by Spark
     if root.is_file():
         return root.stat().st_size <= _FEW_BYTES
     files = size = 0

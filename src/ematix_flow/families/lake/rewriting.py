@@ -1,7 +1,7 @@
-"""The rows of a small table after a load, written and counted by one Spark job.
+"""Rewrites a small table: all rows after a load are written and counted by one Spark job.
 
-Table, actions and keys that the stage has twice are laid one below the other in one partition. The rows with equal
-`match` columns then say among themselves which of them stay, and nothing has to be exchanged.
+Rows of the table, actions and duplicate keys of the stage are combined in one partition. Window functions over the
+`match` columns determine which rows stay, so that no shuffle is needed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 PART = "__flow_part"
-OLD, NEW = "old", "new"  # rows of keys that the table has, and of others
+OLD, NEW = "old", "new"  # rows of keys that the table has, and of other keys
 _SIDE, _ROWS, _ACTIONS = "__flow_side", "__flow_rows", "__flow_actions"
 _TABLE, _ACTED, _TWICE = "table", "acted", "twice"
 _STAYS = f"(({_SIDE} = '{_TABLE}' AND {_ACTIONS} = 0) OR ({_SIDE} = '{_ACTED}' AND {ACTION} = 'write'))"
@@ -26,10 +26,10 @@ _STAYS = f"(({_SIDE} = '{_TABLE}' AND {_ACTIONS} = 0) OR ({_SIDE} = '{_ACTED}' A
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was written: `alive` rows were there, `twice` keys are repeated in the stage, `touched` rows changed.
+    """The counts of a rewrite: `alive` rows before it, `twice` duplicate keys in the stage, `touched` rows changed.
 
-    Where something is `unclear`, the files must not be used: an action meets several rows or other actions, or a
-    column that takes no NULL would have one.
+    If `unclear` is not 0, the files must not be used: an action matches several rows or other actions, or a NOT NULL
+    column would be NULL.
     """
 
     tally: Tally
@@ -40,7 +40,7 @@ class Outcome:
 
     @classmethod
     def told(cls, row: Mapping[str, Any]) -> Outcome:
-        """Return the outcome of what was observed."""
+        """Return the result from the observed metrics."""
         return cls(Tally.told(row), *(int(row[f"n_{name}"]) for name in ("alive", "twice", "touched", "unclear")))
 
 
@@ -52,11 +52,11 @@ def rewritten(
     twice: DataFrame | None = None,
     keys: Sequence[str] = (),
 ) -> tuple[DataFrame, Callable[[], Outcome]]:
-    """Return every row of the table after the draft's actions, and what gives the outcome when they are written.
+    """Return every row of the table after the draft's actions, and a function that gives the counts after the write.
 
-    The column PART tells rows that need not be written, as long as no row of the table changes, from new ones. The
-    `columns` are those of the table; one that the actions lack keeps its value. `twice` has the repeated `keys`.
-    The `target` is None where the table has no rows.
+    The column PART separates existing rows, which need not be written if none of them changes, from new ones. The
+    `columns` are those of the table; one that the actions lack keeps its value. `twice` has the duplicate `keys`. The
+    `target` is None where the table has no rows.
     """
     from pyspark.sql import Observation
     from pyspark.sql.functions import expr
@@ -78,9 +78,9 @@ def rewritten(
 
 
 def _side(frame: DataFrame, side: str, columns: StructType, there: Sequence[str]) -> DataFrame:
-    """The rows with the columns and types of the table; what is not there is NULL.
+    """Return the rows with the columns and types of the table; missing columns are NULL.
 
-    A frame is not asked for its columns: a client of an engine would have to ask the engine.
+    `frame.columns` is not read, because on a remote engine that is a request to the server.
     """
     from pyspark.sql.functions import col, lit
 

@@ -1,4 +1,4 @@
-"""Errors of the native engine in the product's words: it has sentences where Spark has conditions."""
+"""Translates errors of the Sail engine, which has messages where Spark has error conditions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IDENTIFIER = re.compile(r'Identifier\("((?:[^"\\]|\\.)*)"\)')
 
 
 def recognised(said: str) -> FlowError | None:
-    """The error that a sentence means, None when it is none that we know."""
+    """Return the error that a message means, None for an unknown message."""
     for pattern, make in _KNOWN:
         found = pattern.search(said)
         if found is not None:

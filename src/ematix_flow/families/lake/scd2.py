@@ -1,4 +1,4 @@
-"""scd2 by processing time: a version starts when the load sees the change."""
+"""scd2 by processing time: a version starts when the load detects the change."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def scd2(
     stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, folder: StageFolder, *, staged: int,
     is_empty: bool,
 ) -> Change:  # fmt: skip
-    """Close changed versions, open new ones, refresh what is not compared; one action per touched version."""
+    """Close changed versions, insert new ones, update columns that are not compared; one action per touched version."""
     check_keys(stage, words.job, strategy.keys)
     if is_empty:
         rows = stage.alias("s").selectExpr(*image(words, _opening(words, strategy)))
@@ -46,7 +46,7 @@ def scd2(
 
 
 def draft_scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, *, staged: int) -> Draft:
-    """Return the actions as a query; two staged rows of one key are for the caller to refuse."""
+    """Return the actions as a query; the caller must reject two staged rows with the same key."""
     actions = _versions(stage, target, words, strategy)
     if strategy.deletes is Deletes.HARD:
         actions = actions.unionByName(forgotten(stage, target, words, strategy))
@@ -61,7 +61,7 @@ def draft_scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2
 
 
 def forgotten(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
-    """Every version of the keys that the stage lacks."""
+    """Return actions that delete every version of the keys that the stage lacks."""
     from pyspark.sql.functions import expr
 
     keys = stage.selectExpr(*(quote(key) for key in strategy.keys)).alias("s")
@@ -71,8 +71,8 @@ def forgotten(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2)
 
 
 def expired(current: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
-    """Versions that outlived their ttl, closed at the moment they did."""
-    assert strategy.ttl is not None  # noqa: S101  only asked for with a ttl
+    """Return actions that close the versions older than their TTL, each at the moment its TTL ended."""
+    assert strategy.ttl is not None  # noqa: S101  only called with a ttl
     ends = plus(f"t.{quote(VALID_FROM)}", strategy.ttl)
     over = current.alias("t").where(f"{ends} <= {instant(words.job.started_at)}")
     values = row_of("t", words) | {VALID_TO: ends, IS_CURRENT: "false"}
@@ -80,7 +80,7 @@ def expired(current: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
 
 
 def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
-    """Stage rows beside the version they meet: an old row to write, a new row to open, or both."""
+    """Join the stage with the versions of its keys; return an action for the old version, the new one, or both."""
     from pyspark.sql.functions import expr
 
     whole = strategy.ttl is not None or strategy.deletes is Deletes.SOFT
@@ -90,7 +90,7 @@ def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2)
     cases = _Cases(words, strategy)
     olds = [*image(words, cases.old_row()), *action(WRITE, cases.old_flags())]
     news = [*image(words, _opening(words, strategy)), *action(WRITE, cases.new_flags())]
-    if is_sail(stage.sparkSession):  # it takes no structs that differ in what may be NULL for one type
+    if is_sail(stage.sparkSession):  # Sail rejects structs in one array whose fields differ in nullability
         return joined.where(cases.touches).selectExpr(*olds).unionByName(joined.where(cases.opens).selectExpr(*news))
     old, new = ", ".join(olds), ", ".join(news)
     return joined.selectExpr(
@@ -99,7 +99,7 @@ def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2)
 
 
 def _met(target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
-    """Current versions; with a ttl the latest ones, because a version that only its ttl closed does not come back."""
+    """Return the current versions; with a TTL the latest ones, to detect those that only their TTL closed."""
     if strategy.ttl is None:
         return target.where(quote(IS_CURRENT))
     keys = ", ".join(quote(key) for key in strategy.keys)
@@ -137,7 +137,7 @@ class _Cases:
         return f"({kept} AND {current} AND NOT {self.changed} AND NOT {self.missing} AND {self.ends} <= {self.now})"
 
     def _held(self, differs: str) -> str:
-        """The latest version ended by its ttl alone, and the source says nothing new."""
+        """Return the condition that only its TTL closed the latest version, and the source has the same values."""
         if self.strategy.ttl is None:
             return "false"
         return f"(t.{quote(VALID_FROM)} IS NOT NULL AND t.{quote(VALID_TO)} <=> {self.ends} AND NOT {differs})"

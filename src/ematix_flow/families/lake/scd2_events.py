@@ -1,7 +1,7 @@
-"""scd2 by event time: the table is a pure function of the set of observations, which are remembered beside it.
+"""scd2 by event time: the table is a pure function of the set of observations, which are stored beside it.
 
-The observations of a load are written first, marked with its run; a run that dies before its publish leaves rows that
-the next one takes back by that mark. So the table's own commit decides what was ever observed.
+The observations of a load are written first, with its run id; those of a run that died before its publish are deleted
+by the next run. So the table's own commit decides which observations count.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RUN = "_run_id"
-OBSERVATIONS = "observations"  # the folder of new ones in the stage
+OBSERVATIONS = "observations"  # the stage's folder of new observations
 
 
 def observations_of(shape: TargetShape) -> TableSpec:
-    """The table of remembered observations, each with the run that brought it."""
+    """Return the observations table, each observation with the run that wrote it."""
     spec = sql_events.observations_of(shape)
     return replace(spec, columns=(*spec.columns, Column(UUID(), nullable=False, name=RUN)))
 
@@ -43,14 +43,14 @@ def _as_it_is(frame: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class NewObservations:
-    """Observations that are not remembered yet; so many of them are rows of the stage, the others are keys that are gone."""
+    """Observations that are not stored yet; `staged` of them are rows of the stage, the others are deletions."""
 
     rows: DataFrame
     staged: int
 
 
 class Events:
-    """One load of events: its new observations, and what they make of the table.
+    """One load of events: its new observations, and the versions that follow from them.
 
     `side` is applied to frames before they are joined.
     """
@@ -67,7 +67,7 @@ class Events:
     def new_observations(
         self, stage: DataFrame, target: DataFrame, known: DataFrame, *, staged: int
     ) -> NewObservations:
-        """What the stage tells that is not remembered yet, and keys that are gone; kept in the stage folder."""
+        """Return new observations of the stage and soft-deleted missing keys; write them to the stage folder."""
         found = self._unknown(stage, known)
         if self.strategy.deletes is not None:
             missing = self._missing(stage, target)
@@ -78,7 +78,7 @@ class Events:
         return self._kept(found)
 
     def first_observations(self, stage: DataFrame) -> NewObservations:
-        """Do the same for a table without rows or observations, to which nothing has to be compared."""
+        """Return the same for a table without rows or observations, where nothing is compared."""
         return self._kept(self._told(stage))
 
     def _kept(self, found: DataFrame) -> NewObservations:
@@ -96,7 +96,7 @@ class Events:
         staged: int,
         is_empty: bool,
     ) -> Change:
-        """Return the actions of `draft`, worked out; only rows to append where the table `is_empty`."""
+        """Return the computed actions of `draft`; only rows to append where the table `is_empty`."""
         made = self.draft(stage, target, known, new, staged=staged).worked_out(target, self.folder)
         if is_empty:
             return replace(made, how="append", frame=made.frame.selectExpr(*(quote(name) for name in self.w.table)))
@@ -105,7 +105,7 @@ class Events:
     def draft(
         self, stage: DataFrame, target: DataFrame, known: DataFrame, new: NewObservations, *, staged: int
     ) -> Draft:
-        """Return the actions that make the versions of every touched key what they must be."""
+        """Return the actions that bring the versions of every touched key to the computed state."""
         from pyspark.sql.functions import expr
 
         touched = self._side(new.rows.selectExpr(*self._keys).distinct()).alias("s")
@@ -140,7 +140,7 @@ class Events:
         return Draft(actions, self.w.table, (*self.strategy.keys, VALID_FROM), quote(IS_CURRENT), counts)
 
     def seeded(self, target: DataFrame) -> DataFrame:
-        """Versions that are already there were observed when they began: a history kept by processing time goes on."""
+        """Return existing versions as observations at their valid_from, to continue a history by processing time."""
         kept = self.w.job.shape.kept
         given = [f"{quote(name if name in kept else VALID_FROM)} AS {quote(name)}" for name in self.w.declared]
         rows = target.selectExpr(*given, f"{VALID_FROM} AS {OBSERVED}").alias("t")
@@ -176,7 +176,7 @@ class Events:
         return current.join(keys, expr(self.w.equal(self.strategy.keys)), "left_anti")
 
     def _gone(self, missing: DataFrame) -> DataFrame:
-        """A key missing from the snapshot is an observation of its own, at the time of the load."""
+        """Return a deletion observation, at the time of the load, for each key missing from the snapshot."""
         values = {key: f"t.{quote(key)}" for key in self.strategy.keys} | {
             OBSERVED: instant(self.w.job.started_at),
             GONE: "true",
@@ -192,7 +192,7 @@ class Events:
         ]
 
     def _versions(self, observed: DataFrame) -> DataFrame:
-        """One observation per instant (the largest hash wins a tie), equal neighbours collapse, ends meet starts."""
+        """Compute the versions: one observation per instant (the largest hash wins a tie), equal neighbours merged."""
         w, keys = self.w, ", ".join(self._keys)
         names = ", ".join(quote(name) for name in w.job.shape.kept)
         query = f"""

@@ -1,4 +1,4 @@
-"""The Spark session that lakes work in, and the settings a statement needs while it runs."""
+"""The Spark session of lakes, and settings that apply while a statement runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ematix_flow.foundation.errors import RunFailed
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Settings belong to the session, and targets of one run may be written by several threads.
+# Settings belong to the session, and several threads may write the targets of one run.
 _settings = threading.RLock()
 _on_sail: WeakSet[SparkSession] = WeakSet()
 _as_written: WeakSet[SparkSession] = WeakSet()
@@ -35,7 +35,7 @@ _INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.fact
 
 @contextmanager
 def starting_with(start: Callable[[], SparkSession]) -> Iterator[None]:
-    """Let `active` start a session by this function where none runs: work that needs none does not wait for one."""
+    """Make `active` start a session with this function if none runs; work without Spark then starts none."""
     before = _start.set(start)
     try:
         yield
@@ -44,7 +44,7 @@ def starting_with(start: Callable[[], SparkSession]) -> Iterator[None]:
 
 
 def active() -> SparkSession:
-    """Return the session of this process, started if need be; raise RunFailed outside of a run without one."""
+    """Return the session of this process, started if necessary; raise RunFailed if none can be started."""
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -60,17 +60,17 @@ def active() -> SparkSession:
 
 
 def note_sail(spark: SparkSession) -> None:
-    """Remember that a session is on the native engine."""
+    """Record that a session uses the Sail engine."""
     _on_sail.add(spark)
 
 
 def is_sail(spark: SparkSession) -> bool:
-    """Whether the session is on the native engine, which does some things in another way than Spark."""
+    """Return whether the session uses the Sail engine, which behaves differently from Spark in some cases."""
     return spark in _on_sail
 
 
 def on_sail() -> bool:
-    """The same of this process's session; without one, no."""
+    """Return whether the session of this process uses the Sail engine; False without a session."""
     if not _on_sail:
         return False
     from pyspark.sql import SparkSession
@@ -80,7 +80,7 @@ def on_sail() -> bool:
 
 
 def note_join_order(spark: SparkSession, *, reorders: bool) -> None:
-    """Remember whether joins may be put in another order before this session sees them."""
+    """Record whether joins may be reordered before this session receives them."""
     if reorders:
         _as_written.discard(spark)
     else:
@@ -88,12 +88,12 @@ def note_join_order(spark: SparkSession, *, reorders: bool) -> None:
 
 
 def reorders_joins(spark: SparkSession) -> bool:
-    """Whether joins may be put in another order; the native engine orders them itself."""
+    """Return whether joins may be reordered; the Sail engine orders them itself."""
     return spark not in _as_written and not is_sail(spark)
 
 
 def broadcast_bytes(spark: SparkSession) -> int:
-    """Return up to which size Spark sends a table to every task, 0 for never."""
+    """Return the size in bytes up to which Spark broadcasts a table, 0 for never."""
     text = str(spark.conf.get("spark.sql.autoBroadcastJoinThreshold", "10MB")).strip().lower()
     digits, unit = text.rstrip("bkmgt"), text.lstrip("-0123456789")[:1]
     return max(0, int(digits) * _UNITS.get(unit, 1))
@@ -101,7 +101,7 @@ def broadcast_bytes(spark: SparkSession) -> int:
 
 @contextmanager
 def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
-    """The settings hold inside, for one thread at a time; afterwards the session is as it was."""
+    """Apply settings inside, for one thread at a time, and restore the previous ones afterwards."""
     with _settings:
         before = {name: spark.conf.get(name, None) for name in wanted}
         changed = {name: value for name, value in wanted.items() if before[name] != value}
@@ -120,26 +120,26 @@ def settings(spark: SparkSession, wanted: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def exactly(spark: SparkSession) -> Iterator[None]:
-    """Instants in UTC, bad casts are errors, and Parquet timestamps that every reader takes for what they are."""
+    """Apply the settings of `EXACT` inside: UTC, errors on bad casts, unambiguous Parquet timestamps."""
     if all(spark.conf.get(name, None) == value for name, value in EXACT.items()):
-        yield  # the engine's own sessions are like that, and need not wait for each other
+        yield  # the engine's own sessions already have these settings and need no lock
         return
     with settings(spark, EXACT):
         yield
 
 
 def quote(name: str) -> str:
-    """An identifier of Spark SQL, quoted."""
+    """Return a quoted identifier of Spark SQL."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def text(value: str) -> str:
-    """A text literal of Spark SQL."""
+    """Return a text literal of Spark SQL."""
     return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 @contextmanager
 def interpreted(spark: SparkSession, *, rows: int) -> Iterator[None]:
-    """Evaluate expressions inside without compiled code if there are few `rows`: they are through before it is compiled."""
+    """Disable code generation inside for few `rows`, which take less time than the compilation."""
     with settings(spark, _INTERPRETED if rows <= _FEW_ROWS else {}):
         yield

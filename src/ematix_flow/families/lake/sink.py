@@ -1,7 +1,7 @@
 """The write path of every lake: begin, stage, publish by one commit of the table, settle.
 
-The table's own commit decides whether a load happened. The state file only says where to look: a run that died after
-its commit is finished by the next one, a run that died before it is forgotten.
+The table's own commit decides whether a load was published. The state manifest only records where to look: a run that
+died after its commit is completed by the next run, the traces of one that died before it are deleted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FACTS = "facts.json"
 
 
 class LakeSink(ABC):
-    """A lake as a target; a backend says how a table is staged, changed and asked about its commits."""
+    """A lake as a target; a backend implements how a table is staged and changed and how its commits are looked up."""
 
     place: Place
     hold: Hold | None = None
@@ -41,64 +41,64 @@ class LakeSink(ABC):
 
     @property
     def state(self) -> LakeState:
-        """The lake's memory."""
+        """Return the state store of the lake."""
         return LakeState(self.place)
 
     @abstractmethod
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Fill a stage from Spark; nothing is visible yet."""
+        """Write the frame into a stage, which is not visible to readers."""
 
     @abstractmethod
     def staged(self, job: WriteJob) -> DataFrame:
-        """The rows of the stage, in the declared types."""
+        """Return the rows of the stage, in the declared types."""
 
     @abstractmethod
     def published(self, job: WriteJob) -> DataFrame | None:
-        """The rows of the table as it is, None when there is none."""
+        """Return the rows of the existing table, None when it does not exist."""
 
     @abstractmethod
     def staged_parquet(self, job: WriteJob) -> Sequence[Path]:
-        """The files of the stage, none where they are not Parquet."""
+        """Return the files of the stage, none where they are not Parquet."""
 
     def newest_published(self, job: WriteJob, column: str) -> Any:
-        """The newest value of a column in the table as it is, as text; None when there is none."""
+        """Return the newest value of a column in the existing table, as text; None when there is none."""
         with translating("asking the table"), exactly(active()):
             return newest_in(self.published(job), column)
 
     @abstractmethod
     def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
-        """What a commit would do; the table stays as it is."""
+        """Return the counts that a commit would have; the table is not changed."""
 
     @abstractmethod
     def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
-        """Change the table by one commit that carries the load's token; the load as it was announced."""
+        """Change the table by one commit that contains the load's token; return the announced load."""
 
     @abstractmethod
     def find_load(self, writer: str, load: Load) -> Load | None:
-        """The load as the table remembers it, None when it was never committed."""
+        """Return the load as recorded in the table's commits, None when it was never committed."""
 
     @abstractmethod
     def last_load(self, job: WriteJob) -> Load | None:
-        """The newest load of a writer that the table itself remembers, for a lake whose state is lost."""
+        """Return the newest load of a writer recorded in the table itself, for a lake whose state is lost."""
 
     @abstractmethod
     def forget_load(self, load: Load) -> None:
-        """Remove what a load left that never was committed."""
+        """Delete what an uncommitted load left behind."""
 
     @abstractmethod
     def finish_load(self, load: Load) -> None:
-        """Do what follows a commit and may be done twice."""
+        """Do the work that follows a commit; it must be idempotent."""
 
     def stage_folder(self, job: WriteJob) -> LakePath:
-        """Where this run keeps the rows of this table."""
+        """Return the stage folder of this run and table."""
         return self.stage_of(job.run_id, job.shape.table.schema, job.shape.table.name)
 
     def stage_of(self, run_id: str, schema: str, table: str) -> LakePath:
-        """The stage folder of any run."""
+        """Return the stage folder of any run."""
         return self.place.stage(run_id, f"{schema}.{table}")
 
     def begin(self, job: WriteJob) -> Opening:
-        """Issue the token; settle the run before this one, if it died."""
+        """Issue the commit token; settle the previous run if it died."""
         state = self.state.read(job.writer) or WriterState(last=self.last_load(job))
         if job.rehearsal:
             return _opening(job, state, None)
@@ -116,11 +116,11 @@ class LakeSink(ABC):
         return opening
 
     def last_sequence(self, writer: str) -> int | None:
-        """The sequence of the last commit of a writer, None when it never published."""
+        """Return the highest sequence that a writer published or announced, None without one."""
         state = self.state.read(writer)
         if state is None:
             return None
-        # One that was announced may have been published by a process that could not say so any more.
+        # An announced load may have been published by a process that died before it recorded that.
         under_way = state.pending.sequence if state.pending is not None and state.pending.counts is not None else 0
         return max(state.sequence, under_way) or None
 
@@ -142,12 +142,12 @@ class LakeSink(ABC):
         return replace(state, pending=found).settled(), result
 
     def _finished(self, job: WriteJob, run_id: str, counts: Counts | None, error: str | None) -> None:
-        """A history line, except for micro-batches."""
+        """Append a history line, except for micro-batches."""
         if job.batch is None:
             self.state.finished(run_id, job.writer, counts=counts, error=error)
 
     def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
-        """Look at the staged files: here, in place, or in the engine where other machines wrote them."""
+        """Check the staged files: with DuckDB in this process, or in Spark, as when other machines wrote them."""
 
         def newest_there(column: str) -> Any:
             return self.newest_published(job, column)
@@ -159,7 +159,7 @@ class LakeSink(ABC):
             return in_spark(job, checks, self.staged(job), newest_there)
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
-        """One commit of the table; the same token twice changes nothing."""
+        """Publish by one commit of the table; raise `LeaseHeld` if the token is already published."""
         with self.place.locked(job.shape.declared.qualified) as self.hold:
             if job.fence is not None:
                 self.state.hold(job.fence)
@@ -177,7 +177,7 @@ class LakeSink(ABC):
     def announce(
         self, job: WriteJob, load: Load, counts: Counts, *, facts: Facts, after: Mapping[str, Any] | None
     ) -> Load:
-        """Say what is about to be committed, so that a later run can finish it; a lock that was lost ends it here."""
+        """Record the load before its commit, so that a later run can complete it; raise if the lock is lost."""
         if self.hold is not None:
             self.hold.check()
         announced = replace(load, counts=asdict(_complete(counts, facts)), after=after)
@@ -205,7 +205,7 @@ class LakeSink(ABC):
     def settle(
         self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
     ) -> WriteResult | None:
-        """Make what was published the last load and drop the stage; return what the lake has of it, as far as it answers."""
+        """Record the published load as the last one and drop the stage; return its result. FlowErrors are ignored."""
         with suppress(FlowError):
             if not job.rehearsal:
                 result = self._settle(job, result, error)
@@ -229,23 +229,23 @@ class LakeSink(ABC):
         return result
 
     def _published(self, writer: str, load: Load) -> Load | None:
-        """The load when the table has it: a commit may have succeeded although an error followed it."""
-        if load.published or load.counts is None:  # without counts it was never announced
+        """Return the load if the table has it: a commit may have succeeded although an error followed it."""
+        if load.published or load.counts is None:  # a load without counts was never announced
             return load if load.published else None
         found = self.find_load(writer, load)
         return replace(found, after=load.after) if found is not None else None
 
     def refused(self, job: WriteJob, error: str) -> None:
-        """Keep a history line of a run that failed before the target was opened; where there is no lake, none."""
+        """Append a history line of a run that failed before the target was opened, if the lake exists."""
         with suppress(FlowError):
-            if not self.state.has_history():  # a folder that no run has written to stays as it is
+            if not self.state.has_history():  # a folder without run history is left unchanged
                 return
             self.state.started(job)
             self.state.finished(job.run_id, job.writer, counts=None, error=error)
 
     def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip
-        """One history line for a post-load transform; a history that cannot be written does not undo it."""
+        """Append a history line for one post-load transform; a failure to write it is ignored."""
         with suppress(FlowError):
             self.state.transformed(
                 run_id, parent=parent, pipeline=pipeline, step=step, error=error, metrics=metrics, started_at=started_at
@@ -256,7 +256,7 @@ class LakeSink(ABC):
         remove(folder)
         if not isinstance(folder, Path):  # a bucket has no empty folders
             return
-        with suppress(OSError):  # the first folder that others still need ends this
+        with suppress(OSError):  # stops at the first folder that is still in use
             for above in folder.parents:
                 if above == self.place.root:
                     break
@@ -267,7 +267,7 @@ def _opening(job: WriteJob, state: WriterState, recovered: WriteResult | None) -
     last, watermark = state.last, None
     if job.incremental is not None and last is not None and last.column == job.incremental.column:
         watermark = last.watermark
-    if job.batch is not None:  # a micro-batch brings its token along
+    if job.batch is not None:  # the number of a micro-batch determines its token
         done = last.result(job.writer) if last is not None and last.sequence > job.batch else None
         return Opening(Commit(job.writer, job.batch + 1), watermark, done)
     return Opening(Commit(job.writer, state.sequence + 1), watermark, recovered)
@@ -278,5 +278,5 @@ def _complete(counts: Counts, facts: Facts) -> Counts:
 
 
 def taken(opening: Opening) -> LeaseHeld:
-    """Another run was quicker."""
+    """Return the error for a token that another run has already published."""
     return LeaseHeld(f"another run published {opening.commit} meanwhile; nothing was loaded twice", hint="run it again")

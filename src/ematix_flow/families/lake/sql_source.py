@@ -1,4 +1,4 @@
-"""Spark SQL over a lake: every table a query names is found below the connection's path and becomes a view."""
+"""Spark SQL over a lake: every table of a query is located below the connection's path and becomes a view."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _MOST_NAMES = 200
 
 
 class LakeSource(ABC):
-    """Reads queries of one lake; a backend says what counts as a table and how it is opened."""
+    """Queries of one lake; a backend implements how a table is recognised and opened."""
 
     what = "a table"
 
@@ -39,22 +39,22 @@ class LakeSource(ABC):
 
     @abstractmethod
     def find(self, path: LakePath) -> LakePath | None:
-        """The folder or file that is the table at this path, None when there is none."""
+        """Return the folder or file of the table at this path, None when there is none."""
 
     @abstractmethod
     def open(self, path: LakePath) -> DataFrame:
-        """What `find` found, as a frame."""
+        """Return a table that `find` located, as a frame."""
 
     def files(self, path: LakePath) -> TableFiles | None:
-        """The Parquet files that statistics of the table are found in, None where there are none on this machine."""
+        """Return the Parquet files with the table's statistics, None where there are none on this machine."""
         return None
 
     def rows(self, path: LakePath) -> int | None:
-        """How many rows the table has, None when only reading it would tell."""
+        """Return the number of rows of the table, None when that requires reading it."""
         return None
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
-        """Describe the result; Spark cuts files by itself."""
+        """Describe the result; the splits are left to Spark."""
         query = clean(query)
         spark = active()
         with ExitStack() as open_until, translating("planning the query"), exactly(spark):
@@ -70,35 +70,35 @@ class LakeSource(ABC):
         return ReadPlan(query, columns, parallelism, "Spark cuts the files", estimate, joins=joins)
 
     def since(self, query: str, column: SourceColumn, value: str) -> str | None:
-        """The query from a watermark on."""
+        """Return the query from a watermark on, None for a column without a known type."""
         return since(clean(query), column.name, watermark_literal(value, column.type)) if column.type else None
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
-        """The rows, lazily; views go when the read is over."""
+        """Return the rows as a lazy frame; its views are dropped when the read ends."""
         with translating("reading the lake"), exactly(spark):
             frame = self._run(plan.query, spark, open_until)
             return frame.selectExpr(*carried(frame.schema))
 
     def frame(self, query: str, open_until: ExitStack) -> DataFrame:
-        """A query's result with Spark's own types, for people's questions."""
+        """Return a query's result with Spark's own types, for queries of users."""
         spark = active()
         with translating("the query"), exactly(spark):
             return self._run(clean(query), spark, open_until)
 
     def tables(self) -> list[str]:
-        """Names of the tables that are there."""
+        """Return the names of the existing tables."""
         found = itertools.islice(self._listed(self._place.root, ()), _MOST_NAMES)
         return sorted(".".join(parts) for parts in found)
 
     def weighs_little(self, query: str) -> bool:
-        """Whether all tables of a query are small; no, where one of them is not found."""
+        """Return whether all tables of a query are small; False if one of them is not found."""
         try:
             return all(weighs_little(self.locate(names_of(table))) for table in _tables(parsed(clean(query))))
-        except FlowError:  # told when the query is planned
+        except FlowError:  # reported when the query is planned
             return False
 
     def locate(self, parts: tuple[str, ...]) -> LakePath:
-        """The table a dotted name means; the connection's own name may lead it."""
+        """Return the path of a table by its dotted name, which may start with the connection's own name."""
         tried = [parts, parts[1:]] if len(parts) > 1 and parts[0] == self._name else [parts]
         for names in tried:
             safe = all(name and name not in (".", "..") and "/" not in name for name in names)
@@ -118,7 +118,7 @@ class LakeSource(ABC):
     def _over(
         self, query: str, spark: SparkSession, open_until: ExitStack, open_table: Callable[[LakePath], DataFrame]
     ) -> DataFrame:
-        """The query over views of its tables."""
+        """Run the query over views of its tables."""
         views: dict[LakePath, str] = {}
 
         def view_of(parts: tuple[str, ...]) -> str:
@@ -132,17 +132,17 @@ class LakeSource(ABC):
         return spark.sql(rewritten(self._ordered(query, spark).query, view_of))
 
     def _ordered(self, query: str, spark: SparkSession) -> Reordered:
-        """The query with its joins in the cheapest order, where the tables' statistics tell one."""
+        """Return the query with its joins in the cheapest order that the tables' statistics allow to find."""
         if not reorders_joins(spark):
             return Reordered(query)
         return reordered(query, self.files_of, parse=parsed, broadcast=lambda: broadcast_bytes(spark))
 
     def files_of(self, table: Any) -> TableFiles | None:
-        """The files of a table of the tree."""
+        """Return the files of a table of the tree."""
         return self.files(self.locate(names_of(table)))
 
     def _estimate(self, query: str) -> int | None:
-        """Rows of a query of one whole table."""
+        """Return the number of rows of a query over one whole table, None for other queries."""
         found = linear(query, "spark")
         if found is None or found.tree.args.get("where"):
             return None
@@ -151,7 +151,7 @@ class LakeSource(ABC):
         return self.rows(self.locate(names_of(found.tree.find(exp.Table))))
 
     def _listed(self, folder: LakePath, names: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        """Tables at the root and one folder below it."""
+        """Yield the tables at the root and one folder below it."""
         try:
             inside: list[LakePath] = sorted(folder.iterdir(), key=lambda item: item.name)
         except OSError:
@@ -167,18 +167,18 @@ class LakeSource(ABC):
 
 
 def rewritten(query: str, name_of: Callable[[tuple[str, ...]], str]) -> str:
-    """The query with every table replaced by the view `name_of(parts)`; all other text stays as it was written."""
+    """Return the query with every table replaced by the view `name_of(parts)`; all other text is unchanged."""
     tree = parsed(query)
     return replaced(query, tree, [(table, quote(name_of(names_of(table)))) for table in _tables(tree)])
 
 
 def names_of(table: Any) -> tuple[str, ...]:
-    """The parts of a table's name."""
+    """Return the parts of a table's name."""
     return tuple(part.name for part in table.parts)
 
 
 def replaced(query: str, tree: Any, tables: Iterable[tuple[Any, str]], *, bare: Container[int] = ()) -> str:
-    """The text with other names for these tables, each under its old name as alias, except the `bare` ones."""
+    """Return the text with other names for these tables, each with its old name as alias except the `bare` ones."""
     from sqlglot import exp
 
     edits: list[tuple[int, int, str]] = []
@@ -196,7 +196,7 @@ def replaced(query: str, tree: Any, tables: Iterable[tuple[Any, str]], *, bare: 
 
 
 def parsed(query: str) -> Any:
-    """The tree of one query."""
+    """Return the tree of a query; raise `SqlError` for another statement."""
     from sqlglot import exp
 
     tree = statement(query)
@@ -206,7 +206,7 @@ def parsed(query: str) -> Any:
 
 
 def statement(query: str) -> Any:
-    """The tree of one statement of Spark SQL."""
+    """Return the tree of one statement of Spark SQL."""
     import sqlglot
     from sqlglot.errors import ParseError, SqlglotError
 
@@ -227,7 +227,7 @@ def statement(query: str) -> Any:
 
 
 def _tables(tree: Any) -> list[Any]:
-    """Tables that are no name of a WITH query in scope."""
+    """Return the tables that are not names of a WITH query in scope."""
     from sqlglot import exp
     from sqlglot.optimizer.scope import traverse_scope
 

@@ -1,4 +1,4 @@
-"""Rows of one run written once beside the tables of the lake, so that the source is read exactly once."""
+"""Rows of one run, written once beside the tables of the lake, so that the source is read exactly once."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 def watched(frame: DataFrame) -> DataFrame:
-    """The same rows; a test that kills a run in the middle of its stage finds its point here."""
+    """Return the same rows, with the fault point of tests that kill a run in the middle of its stage."""
     if not fault.is_armed("mid_stage"):
-        return frame  # rows need not pass through Python
+        return frame  # keeps the rows out of Python
     driver = os.getpid()
 
     def passing(batches: Iterable[Any]) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""What a lake remembers beside its data: the last load of every writer, the one under way, and the run history."""
+"""The state of a lake beside its data: each writer's last and pending load, and the run history."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HISTORY_COLUMNS = (
 
 @dataclass(frozen=True)
 class Load:
-    """One load of a writer: under way, published, or the last that is settled."""
+    """One load of a writer: pending, published, or the last settled one."""
 
     run_id: str
     sequence: int
@@ -32,30 +32,30 @@ class Load:
     column: str | None = None
     published: bool = False
     after: Mapping[str, Any] | None = None
-    """What is left to do once the load is published."""
+    """The work that remains after the load is published."""
 
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> Load:
-        """From plain data; what a newer version added is left out."""
+        """Return a load from plain data; ignore fields of newer versions."""
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in kept.items() if name in known})
 
     def result(self, writer: str) -> WriteResult:
-        """What the load did, told again."""
+        """Return the result of the load, marked as repeated."""
         counts = Counts(**(self.counts or {}))
         return WriteResult(self.run_id, Commit(writer, self.sequence), counts, self.watermark, repeated=True)
 
 
 @dataclass(frozen=True)
 class WriterState:
-    """The last settled load of a writer and the one that is not settled yet."""
+    """The last settled load of a writer and the pending one."""
 
     last: Load | None = None
     pending: Load | None = None
 
     @property
     def sequence(self) -> int:
-        """The highest sequence that is published for certain."""
+        """Return the highest sequence that is certainly published."""
         known = [
             load.sequence
             for load in (self.last, self.pending)
@@ -64,7 +64,7 @@ class WriterState:
         return max(known, default=0)
 
     def settled(self) -> WriterState:
-        """The pending load becomes the last one; a mark that it did not move stays."""
+        """Return the state with the pending load as the last; keep the last watermark if the load has none."""
         if self.pending is None:
             return self
         load = replace(self.pending, published=True, after=None)
@@ -75,12 +75,12 @@ class WriterState:
 
 @dataclass(frozen=True)
 class LakeState:
-    """Reads and writes the files of one lake's state."""
+    """The state files of one lake."""
 
     place: Place
 
     def read(self, writer: str) -> WriterState | None:
-        """The state of a writer, None when nothing was ever kept."""
+        """Return the state of a writer, None when none is stored."""
         found = read_if_there(self.place.state(f"{writer}.json"))
         if found is None:
             return None
@@ -88,12 +88,12 @@ class LakeState:
         return WriterState(*(Load.from_dict(kept[name]) if kept.get(name) else None for name in ("last", "pending")))
 
     def write(self, writer: str, state: WriterState) -> None:
-        """Keep the state, atomically."""
+        """Store the state atomically."""
         kept = {"last": _plain(state.last), "pending": _plain(state.pending)}
         write_atomically(self.place.state(f"{writer}.json"), json.dumps(kept, indent=1))
 
     def hold(self, fence: Fence) -> None:
-        """Refuse whoever comes behind the fence; asked under the lock of the table."""
+        """Record the fence; raise `LeaseLost` if a higher number is recorded. Call it with the table's lock held."""
         file = self.place.state(f"fence of {fence.name}.json")
         kept = int(read_if_there(file) or 0)
         if kept > fence.number:
@@ -102,7 +102,7 @@ class LakeState:
             write_atomically(file, str(fence.number))
 
     def started(self, job: WriteJob) -> None:
-        """A history line that says running."""
+        """Append a history line with status `running`."""
         table = job.shape.declared
         self._line(
             run_id=job.run_id, pipeline_name=job.writer, target_schema=table.schema, target_table=table.name,
@@ -110,7 +110,7 @@ class LakeState:
         )  # fmt: skip
 
     def finished(self, run_id: str, writer: str, *, counts: Counts | None, error: str | None) -> None:
-        """A history line that says how the run ended."""
+        """Append a history line with the end of the run."""
         numbers: dict[str, Any] = {}
         if counts is not None:
             numbers = {
@@ -131,7 +131,7 @@ class LakeState:
 
     def transformed(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                     metrics: str | None, started_at: datetime) -> None:  # fmt: skip
-        """A history line for a post-load transform."""
+        """Append a history line for a post-load transform."""
         self._line(
             run_id=run_id, pipeline_name=pipeline, mode="transform", path="post", started_at=started_at.isoformat(),
             finished_at=now().isoformat(), status="transform_failed" if error else "transform_success",
@@ -139,16 +139,16 @@ class LakeState:
         )  # fmt: skip
 
     def has_history(self) -> bool:
-        """Return whether a run has left a line here."""
+        """Return whether the run history has a line."""
         return any(lines_of(self.place.state("run_history.jsonl")))
 
     def history(self) -> list[dict[str, Any]]:
-        """Every run as one row with the columns of the run_history table, oldest first."""
+        """Return every run as one row with the columns of the run_history table, oldest first."""
         runs: dict[str, dict[str, Any]] = {}
         for line in lines_of(self.place.state("run_history.jsonl")):
             try:
                 event = json.loads(line)
-            except ValueError:  # a line that a power cut left half-written
+            except ValueError:  # a line truncated by a power failure
                 continue
             runs.setdefault(event["run_id"], dict.fromkeys(HISTORY_COLUMNS)).update(event)
         return list(runs.values())

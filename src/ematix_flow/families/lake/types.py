@@ -1,4 +1,4 @@
-"""Spark's types in the product's words."""
+"""Mapping of Spark's types to declared types."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _DOCUMENTS = ("struct", "array", "map", "variant")
 _SIZED = re.compile(r"^(decimal|varchar|char)\((\d+)(?:,(\d+))?\)$")
 _VARCHAR = "__CHAR_VARCHAR_TYPE_STRING"
 DECLARED = "flow_type"
-"""In the metadata of a field: the spec of its declared type, where Spark has no type for it."""
+"""The key, in the metadata of a field, of the declared type's spec where Spark has no such type."""
 _BY_KIND = {kind.kind: kind for kind in declared.PLAIN_TYPES}
 
 
 def type_of(data_type: DataType, metadata: dict[str, Any] | None = None) -> ColumnType | None:
-    """The declared type nearest to a Spark type, None when there is no word for it."""
+    """Return the declared type nearest to a Spark type, None when there is no equivalent."""
     native = str((metadata or {}).get(_VARCHAR) or data_type.simpleString())
     sized = _SIZED.match(native)
     if sized:
         name, first, second = sized.groups()
         return Numeric(int(first), int(second or 0)) if name == "decimal" else String(int(first))
-    if native.startswith("string "):  # a collation
+    if native.startswith("string "):  # a string with a collation
         return Text()
     if native.startswith(_DOCUMENTS):
         return JSON()
@@ -58,7 +58,7 @@ def type_of(data_type: DataType, metadata: dict[str, Any] | None = None) -> Colu
 
 
 def source_columns(schema: StructType) -> tuple[SourceColumn, ...]:
-    """The columns of a query's result."""
+    """Return the columns of a query's result."""
     return tuple(
         SourceColumn(field.name, field.dataType.simpleString(), type_of(field.dataType, field.metadata))
         for field in schema.fields
@@ -66,7 +66,7 @@ def source_columns(schema: StructType) -> tuple[SourceColumn, ...]:
 
 
 def carried(schema: StructType) -> list[str]:
-    """Expressions that bring every column into a type the product carries: documents as JSON, the rest as text."""
+    """Return expressions that convert every column to a supported type: nested types to JSON, other types to text."""
     made: list[str] = []
     for field in schema.fields:
         name, native = quote(field.name), field.dataType.simpleString()
@@ -87,7 +87,7 @@ def carried(schema: StructType) -> list[str]:
 
 
 def from_spec(spec: dict[str, Any]) -> ColumnType | None:
-    """The type behind `ColumnType.to_spec()`, None for a kind that is not known here."""
+    """Return the type of a `ColumnType.to_spec()`, None for an unknown kind."""
     kind = spec.get("kind")
     if kind == "string":
         return String(int(spec["length"]))

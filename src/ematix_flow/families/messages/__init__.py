@@ -1,1 +1,1 @@
-"""What messages carry: payloads become rows, rows become payloads, and registries know how they were written."""
+"""Message payloads decoded to rows, rows encoded as payloads, and the schema registries that hold their schemas."""

@@ -1,4 +1,4 @@
-"""Avro schemas of Kafka Connect's converters: what they say of a column beyond Avro's own types (`connect.name`)."""
+"""Avro schemas of Kafka Connect's converters: column types beyond Avro's own (`connect.name`)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TYPES = {
 
 
 def without_logical_types(schema: Any) -> Any:
-    """Return the schema without Avro's logical types where Connect has a name for what they mean."""
+    """Return the schema without Avro's logical types where Connect has its own name for the type."""
     if isinstance(schema, list):
         return [without_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):
@@ -29,8 +29,10 @@ def without_logical_types(schema: Any) -> Any:
 
 
 def kinds(schema: Any, known: Definitions) -> dict[str, str]:
-    """Return what the schema of a change says about the columns of its row, as `name|scale|precision|type|item|…` by name; a
-    column of which Avro's own logical types say more is left out."""
+    """Return Connect's types of the row columns in a change event's schema, by column name.
+
+    The format is `name|scale|precision|type|item|…`. A column with only Avro's own logical type is left out.
+    """
     for field in _record(schema, known).get("fields", ()):
         if field["name"] in ("after", "before"):
             row = _record(field["type"], known)
@@ -41,7 +43,7 @@ def kinds(schema: Any, known: Definitions) -> dict[str, str]:
 
 
 def _plain(schema: Any, known: Definitions) -> Any:
-    """The one branch of a union that is not null, and what a name stands for."""
+    """Return the one branch of a union that is not null, with type names resolved; None where there are several."""
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
         return _plain(branches[0], known) if len(branches) == 1 else None

@@ -20,12 +20,12 @@ _OPTIONS = {"mode": "PERMISSIVE", "recursiveFieldMaxDepth": "5", "datetimeRebase
 
 
 def read(frame: DataFrame, how: Decoding) -> Reading:
-    """The messages by the schemas that they name."""
+    """Decode each message by the schema that its prefix refers to."""
     return written.read(frame, how, kind=AVRO, codec=_ConnectAvro if how.of_connect else _Avro)
 
 
 def learn(unread: DataFrame, how: Decoding) -> bool:
-    """Fetch what was not known; False where nothing is new."""
+    """Fetch the schemas of unread messages; return False when there is no new one."""
     return written.learn(unread, how, kind=AVRO, codec=_ConnectAvro if how.of_connect else _Avro)
 
 
@@ -63,8 +63,7 @@ class _Avro:
 
 
 class _ConnectAvro(_Avro):
-    """Reads what Kafka Connect's Avro converter wrote as its JSON converter would have: bytes, days and numbers of moments,
-    beside what they mean."""
+    """A codec that reads Connect's Avro as its JSON converter writes it: logical types stay bytes, days and numbers."""
 
     def __init__(self, schema: Schema, meaning: framing.Prefix, wire: str) -> None:
         super().__init__(schema, meaning, wire)
@@ -76,7 +75,7 @@ class _ConnectAvro(_Avro):
 
 
 def _default(spark: SparkSession, path: Path, text: str) -> written.Default:
-    """The default as Avro itself resolves it: the record without a field, read by a schema that has just this one."""
+    """Return a function that makes a default: Avro itself resolves it by reading an empty record with `text`."""
 
     def made(wanted: DataType) -> Column | None:
         from pyspark.sql import functions as f
@@ -100,14 +99,14 @@ def _cast(value: Column, kind: DataType, wanted: DataType) -> Column | None:
 
 
 def from_avro(data: Column, schema: str, options: dict[str, str]) -> Column:
-    """Spark's function of this name; a sentence where the session lacks its jar."""
+    """Return Spark's `from_avro` column; raise RunFailed where the session lacks its jar."""
     from pyspark.sql.avro import functions as avro
 
     return _with_jar(lambda: avro.from_avro(data, schema, options))
 
 
 def to_avro(data: Column, schema: str) -> Column:
-    """Spark's function of this name; a sentence where the session lacks its jar."""
+    """Return Spark's `to_avro` column; raise RunFailed where the session lacks its jar."""
     from pyspark.sql.avro import functions as avro
 
     return _with_jar(lambda: avro.to_avro(data, schema))

@@ -1,4 +1,4 @@
-"""Avro schemas as JSON: made whole with what they refer to, framed, with their defaults, and made from Spark's types."""
+"""Avro schemas as JSON: with inlined references, framed, with their defaults, and generated from Spark's types."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 ROW, END = "row", "end"
 FRAME_END = bytes.fromhex("e7a1f05bd2c84396")
-"""Read behind every payload: a payload that is shorter or longer than its schema says does not end before it."""
+"""A marker appended to every payload: it is read back intact only when the payload is as long as its schema says."""
 _NAMED = ("record", "error", "enum", "fixed")
 _PRIMITIVE = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -25,7 +25,7 @@ Definitions = dict[str, Any]
 
 
 def whole(schema: Schema) -> tuple[Any, Definitions]:
-    """The schema with everything that it refers to inside it, and every named type by its full name."""
+    """Return the schema with its references inlined, and every named type by its full name."""
     known: Definitions = {}
     _collect_references(schema, known)
     parsed = json.loads(schema.text)
@@ -34,14 +34,14 @@ def whole(schema: Schema) -> tuple[Any, Definitions]:
 
 
 def framed(parsed: Any) -> str:
-    """A record of the payload and its end: NULL inside where Spark reads the bytes of something else."""
+    """Return a record schema of the payload and the end marker, by which bytes of another schema are detected."""
     end = {"type": "fixed", "name": "ematix_flow_end", "size": len(FRAME_END)}
     fields = [{"name": ROW, "type": parsed}, {"name": END, "type": end}]
     return json.dumps({"type": "record", "name": "ematix_flow_frame", "fields": fields})
 
 
 def defaults(parsed: Any, known: Definitions) -> Iterator[tuple[Path, str]]:
-    """Every field that has a default, by its path: a schema of a record with just this field."""
+    """Yield the path of every field with a default, and a schema of a record with just this field."""
     yield from _defaults(parsed, "", known, ())
 
 
@@ -79,7 +79,7 @@ def _full_name(schema: dict[str, Any], namespace: str) -> tuple[str, str]:
 
 
 def _placed(schema: Any, namespace: str, known: Definitions, placed: set[str]) -> Any:
-    """The same schema; a type that is defined elsewhere is defined where it is first used."""
+    """Return the schema with each type that is defined elsewhere defined at its first use."""
     if isinstance(schema, list):
         return [_placed(branch, namespace, known, placed) for branch in schema]
     if isinstance(schema, str):
@@ -113,7 +113,7 @@ def _defaults(schema: Any, namespace: str, known: Definitions, path: Path) -> It
         return
     if isinstance(schema, list):
         branches = [branch for branch in schema if branch != "null"]
-        if len(branches) == 1:  # Spark makes a struct of its own of any other union
+        if len(branches) == 1:  # Spark makes a struct of any other union
             yield from _defaults(branches[0], namespace, known, path)
         return
     if isinstance(schema, str):
@@ -139,11 +139,11 @@ def _defaults(schema: Any, namespace: str, known: Definitions, path: Path) -> It
 
 
 NOTHING = {"type": "record", "name": "ematix_flow_nothing", "fields": []}
-"""The record without a field: read from no bytes by another schema, it has that schema's defaults."""
+"""The record without fields: read from no bytes by another schema, it has that schema's defaults."""
 
 
 def made_of(columns: StructType, *, name: str) -> str:
-    """The schema of rows with these columns, each of which may be null."""
+    """Return the schema of rows with these columns, all nullable."""
     return json.dumps(_record(columns, _word(name)))
 
 

@@ -1,4 +1,4 @@
-"""A client of Confluent's schema registry, and of those that speak its protocol (Apicurio's ccompat address)."""
+"""A client of Confluent's schema registry, and of servers with the same protocol (Apicurio's ccompat address)."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ _PAUSE_SECONDS = 0.5
 _APICURIO_IDS = {GLOBAL_ID: "globalIds", CONTENT_ID: "contentIds"}
 _SHOWN = 300
 _DEEPEST = 20
-"""References of references; deeper than this they go in a circle."""
+"""The most levels of schema references; deeper ones count as circular."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A redirect would carry the login to another host."""
+    """A handler that follows no redirect, which would send the login to another host."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
 
 
 class _Refusal(Exception):
-    """The registry said no."""
+    """An error answer of the registry, with its HTTP status."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(said)
@@ -53,7 +53,7 @@ class _Refusal(Exception):
 
 
 class ConfluentRegistry:
-    """Schemas by number. What was once fetched is kept: a number never gets another schema."""
+    """A client that fetches schemas by number, and caches them: a number never gets another schema."""
 
     wire = CONFLUENT_WIRE
 
@@ -86,7 +86,7 @@ class ConfluentRegistry:
         return f"ConfluentRegistry({self.label!r})"
 
     def schema(self, schema_id: SchemaId) -> Schema:
-        """The schema of this number."""
+        """Return the schema with this number; raise UnknownSchema where there is none."""
         with self._lock:
             kept = self._schemas.get(schema_id)
         if kept is not None:
@@ -105,7 +105,7 @@ class ConfluentRegistry:
         return made
 
     def _fetched(self, schema_id: SchemaId) -> Schema:
-        """By the number of Confluent's protocol, or by one of Apicurio's own, which its own addresses know."""
+        """Fetch a schema by the id of Confluent's protocol, or by one of Apicurio's own ids from Apicurio's own API."""
         for name, path in _APICURIO_IDS.items():
             if str(schema_id).startswith(name):
                 number = int(str(schema_id).removeprefix(name))
@@ -114,7 +114,7 @@ class ConfluentRegistry:
         return self._made(self._asked("GET", f"/schemas/ids/{schema_id}"), order=int(schema_id))
 
     def _of_apicurio(self, path: str) -> dict[str, Any]:
-        """The content behind one of its numbers, with everything that it refers to; version 3 or the one before."""
+        """Return the schema text with one of Apicurio's ids, references resolved; try API version 3, then 2."""
         try:
             return self._asked("GET", f"/apis/registry/v3/ids{path}?references=DEREFERENCE", base=self._root)
         except _Refusal as refusal:
@@ -123,7 +123,7 @@ class ConfluentRegistry:
         return self._asked("GET", f"/apis/registry/v2/ids{path}?dereference=true", base=self._root)
 
     def latest(self, subject: str) -> tuple[SchemaId, Schema] | None:
-        """The newest schema of a subject and its number."""
+        """Return the newest schema of a subject and its number; None where there is none."""
         try:
             answer = self._asked("GET", f"/subjects/{quote(subject, safe='')}/versions/latest")
         except _Refusal as refusal:
@@ -134,7 +134,7 @@ class ConfluentRegistry:
         return number, self._made(answer, order=number)
 
     def register(self, subject: str, text: str, kind: str) -> SchemaId:
-        """The number of this schema; registering it again changes nothing."""
+        """Return the number of this schema; registering it again changes nothing."""
         with self._lock:
             kept = self._ids.get((subject, text, kind))
         if kept is not None:
@@ -175,7 +175,7 @@ class ConfluentRegistry:
     def _asked(
         self, method: str, path: str, body: dict[str, Any] | None = None, *, base: str | None = None
     ) -> dict[str, Any]:
-        """One answer; a fault that may pass is tried once more."""
+        """Return the answer to one request; retry once when the registry is unreachable."""
         address = (self._base if base is None else base) + path
         try:
             return self._once(method, address, body)
@@ -251,7 +251,7 @@ def _context(ca: str | None, certificate: str | None, key: str | None) -> ssl.SS
 
 
 def _said(body: bytes) -> str:
-    """The registry's own words; both JSON and plain text are met."""
+    """Return the registry's error text; answers are JSON or plain text."""
     text = body.decode(errors="replace").strip()
     try:
         told = json.loads(text)

@@ -1,15 +1,14 @@
-"""Messages as rows: the payload's columns, when the event happened, where the message came from, and what went wrong.
+"""Messages as rows: the payload's columns, the event time, the source position, and the decoding error.
 
-What a message needs and nobody knows yet (a new field, the schema behind a new id) is found row by row: such rows have an
-`_error` that begins with NOT_LEARNED. Without a `watch`, `decode` looks for them itself, which reads the messages once
-more. With one, it reads nothing now: the pass that writes the rows counts them, and before anything is published the
-caller asks:
+A field or schema id that is not known yet is found row by row: such rows have an `_error` that begins with NOT_LEARNED.
+Without a `watch`, `decode` looks for them itself, which reads the messages once more. With one, it reads nothing now:
+the pass that writes the rows counts them, and the caller checks the count before it publishes anything:
 
     watch = Observation()
     rows = decode(messages, how, watch=watch)
     …stage the rows…                       # the first action over them
     if watch.get["unlearned"] and learn(rows, how):
-        …give the stage up, and begin again with decode(messages, how, watch=Observation())
+        …drop the stage, and start again with decode(messages, how, watch=Observation())
 """
 
 from __future__ import annotations
@@ -50,15 +49,15 @@ _OF_SOURCE = ("topic", "partition", "offset", "key", "headers", "message_id", "t
 _PAYLOADS: dict[str, Any] = {"json": json_rows, "avro": avro_rows, "protobuf": protobuf_rows}
 _MOMENT = "_flow_moment"
 MOST_LESSONS = 5
-"""The first lesson teaches all that a batch holds; another one is needed where types meet that only text can hold."""
-# Milliseconds of the years 1 to 9999: beyond them Spark would end the batch over one message.
+"""The most inference passes over a batch; a second one is needed only where types meet that only text can hold."""
+# Milliseconds of the years 1 to 9999: beyond them Spark would fail the batch because of one message.
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
 
 
 def decode(frame: DataFrame, how: Decoding, *, watch: Observation | None = None) -> DataFrame:
-    """A batch of envelopes as rows; a row that cannot be decoded has NULL columns and says why in `_error`.
+    """Return a batch of envelopes as rows; a row that cannot be decoded has NULL columns and the reason in `_error`.
 
-    `watch` hears in the first action over the rows: `rows`, `bad` and, among those, `unlearned`.
+    The first action over the rows fills `watch` with `rows`, `bad` and, among those, `unlearned`.
     """
     rows = _rows(frame, how, watch)
     for _ in range(MOST_LESSONS if watch is None else 0):
@@ -69,7 +68,7 @@ def decode(frame: DataFrame, how: Decoding, *, watch: Observation | None = None)
 
 
 def learn(decoded: DataFrame, how: Decoding) -> bool:
-    """Look at the rows that were not learned yet; True where the same messages are to be decoded again."""
+    """Learn from the rows with unknown fields or schemas; return True when the messages must be decoded again."""
     from pyspark.sql import functions as f
 
     if how.payload not in _PAYLOADS or (how.payload == "json" and how.fields):
@@ -80,7 +79,7 @@ def learn(decoded: DataFrame, how: Decoding) -> bool:
 
 @dataclass(frozen=True)
 class _Made:
-    """The expressions of a micro-batch: what is read, what is heard of it, and what is kept."""
+    """The expressions of a micro-batch: the columns read, the counts observed, and the output columns."""
 
     read: tuple[Column, ...]
     counts: tuple[Column, ...]
@@ -88,11 +87,11 @@ class _Made:
 
 
 def _rows(frame: DataFrame, how: Decoding, watch: Observation | None) -> DataFrame:
-    """One projection reads the payloads, and the next one empties the rows that are bad.
+    """Return the rows: one projection reads the payloads, the next one empties the bad rows.
 
-    Spark evaluates an expression once in a projection, however often it stands there; a step more would be a row more.
-    The count between them also keeps Spark from reading every payload twice: a filter on `_error` would otherwise be moved
-    below the reading, and bring a reading of its own.
+    Spark evaluates an expression once in a projection, however often it occurs there; a further projection would build
+    each row once more. The `observe` between them also keeps Spark from reading every payload twice: it would otherwise
+    push a filter on `_error` below the reading, which would then be evaluated there once more.
     """
     reading = _read(frame.select(*(name for name, _ in ENVELOPE)), how)
     known, key = how.learned.made, ("rows", reading.key)
@@ -159,7 +158,7 @@ def _counts() -> tuple[Column, ...]:
 
 
 def moment_of(column: Column, kind: DataType) -> Column:
-    """A moment as people write it: a timestamp, an ISO 8601 text, or milliseconds since 1970."""
+    """Return the time in a timestamp, an ISO 8601 text, or milliseconds since 1970; NULL for other types."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

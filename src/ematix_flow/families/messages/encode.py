@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 HEADERS = "_headers"
-"""A column of this name, ARRAY<STRUCT<key STRING, value BINARY>>, becomes the headers of a message."""
+"""The column that becomes the headers of a message, ARRAY<STRUCT<key STRING, value BINARY>>."""
 _OWN = ("_source", "_raw", "_error", HEADERS)
 _HEADER_TYPE = "array<struct<key:string,value:binary>>"
 _PAYLOADS = ("json", "raw_bytes", "avro", "protobuf")
@@ -35,10 +35,10 @@ def encode(
     subject: str | None = None,
     registry: Registry | None = None,
 ) -> DataFrame:
-    """Rows as key, value and headers, with the carried columns beside them as they are.
+    """Return the rows as key, value and headers, with the `carried` columns unchanged beside them.
 
-    The value is made of `columns`, or of all but the messages' own ones (`_source`, `_raw`, `_error`, `_headers`) and the
-    carried. `subject` is where avro and protobuf register their schema.
+    The value contains `columns`, or by default all except the messages' own ones (`_source`, `_raw`, `_error`,
+    `_headers`) and the carried ones. avro and protobuf register their schema under `subject`.
     """
     from pyspark.sql import functions as f
 
@@ -53,7 +53,7 @@ def encode(
 
 
 def subject_of(place: str, registry: Registry | None) -> str:
-    """The name under which the schema of a topic's values is registered, as the registries' own serializers choose it."""
+    """Return the subject of a topic's value schema, as the registries' own serializers choose it."""
     return place if registry is not None and registry.wire == GLUE_WIRE else f"{place}-value"
 
 
@@ -68,7 +68,7 @@ def _key(frame: DataFrame, name: str | None) -> Column:
 
 
 def _as_bytes(column: Column, kind: DataType) -> Column:
-    """Text as UTF-8, bytes as they are, anything else as JSON writes it."""
+    """Return text as UTF-8, bytes unchanged, anything else as JSON writes it."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -138,7 +138,7 @@ def _protobuf(columns: StructType, subject: str, registry: Registry) -> Column:
 
 
 def _for_protobuf(column: Column, kind: DataType) -> Column:
-    """What Protobuf has no type for, as text."""
+    """Return the column with the types that Protobuf lacks converted to text."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

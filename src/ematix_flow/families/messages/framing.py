@@ -1,7 +1,7 @@
-"""Where a message names its schema: before the payload, in Confluent's and in Glue's way, or in Apicurio's headers.
+"""The schema id of a message: in the bytes before the payload (Confluent, Glue) or in headers (Apicurio).
 
-The bytes before the payload are a row's *prefix*. Prefixes are compared as bytes, never computed with: a stream has few
-of them, and what one means is worked out once, here, and not in every row. A header's bytes behind a letter are a prefix, too.
+The bytes before the payload are a row's *prefix*. A stream has few distinct prefixes, so rows compare them as bytes and
+each is parsed once, here. An Apicurio header becomes a prefix as well: a letter for the header, then its bytes.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ if TYPE_CHECKING:
 _CONFLUENT_LENGTH, _GLUE_LENGTH = 5, 18
 _GLUE_VERSION, _PLAIN, _ZLIB = 3, 0, 5
 _HEADERS = {b"G": ("apicurio.value.globalId", GLOBAL_ID), b"C": ("apicurio.value.contentId", CONTENT_ID)}
-"""Apicurio's headers, each a number of eight bytes, by the letter that stands before it in a prefix."""
+"""Apicurio's headers, each a number of eight bytes, by the letter that begins their prefix."""
 
 
 @dataclass(frozen=True)
 class Prefix:
-    """What the bytes before a payload say."""
+    """The parsed bytes before a payload."""
 
     schema_id: SchemaId
     indexes: tuple[int, ...] = ()
-    """Which message of a Protobuf schema: Confluent's path of positions, Glue's single number; empty for Avro."""
+    """The message within a Protobuf schema: Confluent's path of positions, Glue's single number; empty for Avro."""
     is_compressed: bool = False
     is_header: bool = False
-    """Whether a header says it, and the whole value is the payload."""
+    """Whether the id comes from a header, and the whole value is the payload."""
 
     @property
     def label(self) -> str:
-        """As people say it."""
+        """Return the schema id, and the message's path, for error messages."""
         where = f", message {'.'.join(map(str, self.indexes))}" if self.indexes and any(self.indexes) else ""
         return f"schema {self.schema_id}{where}"
 
 
 def prefix_of(value: Column, headers: Column, *, wire: str, kind: str) -> Column:
-    """The bytes that name the schema of each payload; NULL where a message has none."""
+    """Return the prefix of each message as a column; NULL where a message has none."""
     from pyspark.sql import functions as f
 
     before = _before(value, wire=wire, kind=kind)
     if wire == GLUE_WIRE or kind == PROTOBUF:
         return before
     said = [f.concat(f.lit(letter), _header(headers, name)) for letter, (name, _) in _HEADERS.items()]
-    # A tombstone has no schema, and may have the header.
+    # A tombstone has no schema, but may have the header.
     return f.when(value.isNotNull(), f.coalesce(*(f.when(f.length(one) == 9, one) for one in said), before))
 
 
@@ -83,7 +83,7 @@ def _before(value: Column, *, wire: str, kind: str) -> Column:
     after = f.lit(length + 1)
     one = f.when(found.isNotNull(), f.substr(value, f.lit(1), f.lit(length) + _varint_length(value, after)))
     if wire == GLUE_WIRE:
-        # Inside a compressed payload the number is compressed, too.
+        # Inside a compressed payload the message number is compressed, too.
         return f.when(f.substring(value, 2, 1) == f.lit(b"\x05"), found).otherwise(one)
     first = f.substring(value, length + 1, 1)
     return f.when(first == f.lit(b"\x00"), one).otherwise(
@@ -92,7 +92,7 @@ def _before(value: Column, *, wire: str, kind: str) -> Column:
 
 
 def _path_end(value: Column, length: int) -> Column:
-    """The last byte of Confluent's path: its length and then each position, as variable-length numbers."""
+    """Return the position of the last byte of Confluent's path: its length, then each position, as varints."""
     from pyspark.sql import functions as f
 
     written = f.conv(f.hex(f.substring(value, length + 1, 1)), 16, 10).cast("int")
@@ -112,7 +112,7 @@ def _varint_length(value: Column, at: Column) -> Column:
 
 
 def body_of(value: Column, prefix: bytes, meaning: Prefix, *, kind: str) -> Column:
-    """The payload behind a known prefix."""
+    """Return the payload behind a known prefix."""
     from pyspark.sql import functions as f
 
     if meaning.is_header:
@@ -121,11 +121,11 @@ def body_of(value: Column, prefix: bytes, meaning: Prefix, *, kind: str) -> Colu
     if not meaning.is_compressed:
         return rest
     inflated = _inflated()(rest)
-    return f.substr(inflated, f.lit(2)) if kind == PROTOBUF else inflated  # the message's number is inside
+    return f.substr(inflated, f.lit(2)) if kind == PROTOBUF else inflated  # without the message number inside
 
 
 def meaning_of(prefix: bytes, *, wire: str, kind: str) -> Prefix:
-    """What such bytes say.
+    """Return the parsed prefix.
 
     >>> meaning_of(bytes([0, 0, 0, 0, 7]), wire="confluent", kind="AVRO").label
     'schema 7'
@@ -144,7 +144,7 @@ def meaning_of(prefix: bytes, *, wire: str, kind: str) -> Prefix:
 
 
 def prefix_for(schema_id: SchemaId, *, wire: str, kind: str) -> bytes:
-    """The bytes before a payload of this schema, whose first message it is."""
+    """Return the prefix of payloads of this schema; for Protobuf, of its first message."""
     if wire == CONFLUENT_WIRE:
         return b"\x00" + int(schema_id).to_bytes(4, "big") + (b"\x00" if kind == PROTOBUF else b"")
     head = bytes([_GLUE_VERSION, _PLAIN]) + uuid.UUID(str(schema_id)).bytes
@@ -162,7 +162,7 @@ def _varints(data: bytes) -> Iterator[int]:
 
 
 def _inflated() -> Callable[[Column], Column]:
-    """Spark has no function for zlib; Glue's serializers compress only where they are told to."""
+    """Return a column function that inflates zlib data, NULL for invalid data: Spark has no such function."""
 
     def one(data: bytes | None) -> bytes | None:
         try:

@@ -1,4 +1,4 @@
-"""The schema registry of AWS Glue, through boto3."""
+"""A client of the AWS Glue schema registry, through boto3."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _CREDENTIALS = "give credentials: the connection's keys or profile, AWS_ACCESS_K
 
 
 class GlueRegistry:
-    """Schemas by the UUID of their version. What was once fetched is kept: a version never changes."""
+    """A client that fetches schemas by the UUID of their version, and caches them: a version never changes."""
 
     wire = GLUE_WIRE
 
@@ -39,7 +39,7 @@ class GlueRegistry:
 
     @classmethod
     def of(cls, connection: GlueSchemaRegistryConnection, *, endpoint: str | None = None) -> GlueRegistry:
-        """The registry of a connection; an endpoint is only said where it is not Amazon's."""
+        """Return the registry of a connection; `endpoint` is given only where it is not Amazon's."""
         try:
             import boto3
             from botocore.config import Config
@@ -66,7 +66,7 @@ class GlueRegistry:
 
     @classmethod
     def shared(cls, connection: GlueSchemaRegistryConnection) -> GlueRegistry:
-        """The one that is open for this connection, else a new one."""
+        """Return the registry that is open for this connection, else a new one."""
         known, opened = OPENED.get(connection.registry_name, (None, None))
         return opened if opened is not None and known == connection else cls.of(connection.resolved())
 
@@ -74,7 +74,7 @@ class GlueRegistry:
         return f"GlueRegistry({self.label!r})"
 
     def schema(self, schema_id: SchemaId) -> Schema:
-        """The schema of this version."""
+        """Return the schema of this version; raise UnknownSchema where there is none."""
         with self._lock:
             kept = self._schemas.get(schema_id)
         if kept is not None:
@@ -91,12 +91,12 @@ class GlueRegistry:
         return made
 
     def latest(self, subject: str) -> tuple[SchemaId, Schema] | None:
-        """The newest version of a schema of this name."""
+        """Return the newest version of the schema with this name, and its UUID; None where there is none."""
         found = self.version(SchemaId=self.place(subject), SchemaVersionNumber={"LatestVersion": True})
         return None if found is None else (str(found["SchemaVersionId"]), _made(found))
 
     def register(self, subject: str, text: str, kind: str) -> SchemaId:
-        """The version of this schema; registering it again changes nothing."""
+        """Return the UUID of this schema's version; registering it again changes nothing."""
         with self._lock:
             kept = self._ids.get((subject, text, kind))
         if kept is not None:
@@ -107,11 +107,11 @@ class GlueRegistry:
         return version
 
     def place(self, subject: str) -> dict[str, str]:
-        """How Glue is told which schema of which registry."""
+        """Return Glue's identifier of the schema with this name."""
         return {"SchemaName": subject, "RegistryName": self._name}
 
     def version(self, **which: Any) -> dict[str, Any] | None:
-        """What Glue knows about one version; None where there is none."""
+        """Return Glue's description of one version; None where there is none."""
         with self._translated():
             try:
                 return dict(self._client.get_schema_version(**which))
@@ -119,7 +119,7 @@ class GlueRegistry:
                 return None
 
     def added(self, subject: str, text: str, kind: str, **told: str) -> str:
-        """The UUID of a version with this text, of a schema that is made where it is not there; it may be used now."""
+        """Return the UUID of the version with this text, once Glue accepts it; create version and schema as needed."""
         with self._translated(subject):
             try:
                 answer = self._client.register_schema_version(SchemaId=self.place(subject), SchemaDefinition=text)
@@ -130,7 +130,7 @@ class GlueRegistry:
         version = str(answer["SchemaVersionId"])
         status = answer.get("Status") or answer.get("SchemaVersionStatus")
         deadline = time.monotonic() + _CHECK_SECONDS
-        while status == "PENDING" and time.monotonic() < deadline:  # Glue compares it with the former ones
+        while status == "PENDING" and time.monotonic() < deadline:  # Glue checks the compatibility with former versions
             time.sleep(_PAUSE_SECONDS)
             status = (self.version(SchemaVersionId=version) or {}).get("Status")
         if status not in (None, "AVAILABLE"):
@@ -175,4 +175,4 @@ def _made(answer: dict[str, Any]) -> Schema:
 
 
 OPENED: dict[str, tuple[GlueSchemaRegistryConnection, GlueRegistry]] = {}
-"""Registries that all streams of this process share, by their names."""
+"""Registries that all streams of this process share, by registry name."""

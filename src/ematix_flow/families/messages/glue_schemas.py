@@ -1,4 +1,4 @@
-"""Schemas of Glue for people who ask by hand, and registries that stay open for all streams of this process."""
+"""Direct access to schemas in Glue for users, and registries that all streams of this process share."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GlueSchema:
 def fetch_schema_by_uuid(
     conn: GlueSchemaRegistryConnection, schema_uuid: str, *, _client: Any | None = None
 ) -> GlueSchema:
-    """The version that messages name by this UUID; UnknownSchema where there is none."""
+    """Return the schema version with this UUID; raise UnknownSchema where there is none."""
     registry = _registry(conn, _client)
     return _made(registry, f"version {schema_uuid}", SchemaVersionId=schema_uuid)
 
@@ -39,7 +39,7 @@ def fetch_schema_by_uuid(
 def fetch_schema_by_name(
     conn: GlueSchemaRegistryConnection, schema_name: str, *, version: int | str = _LATEST, _client: Any | None = None
 ) -> GlueSchema:
-    """A schema by its name: the newest version, or the one of this number."""
+    """Return the newest version of the schema with this name, or the one with this number."""
     registry = _registry(conn, _client)
     if str(version).upper() == _LATEST:
         number: dict[str, Any] = {"LatestVersion": True}
@@ -61,9 +61,9 @@ def register_schema(
     description: str | None = None,
     _client: Any | None = None,
 ) -> GlueSchema:
-    """The schema with this text as its newest version; the same text again is the same version.
+    """Register this text as the schema's newest version, and return it; the same text again is the same version.
 
-    `compatibility` and `description` are those of a schema that is not there yet.
+    `compatibility` and `description` apply only when the schema is created.
     """
     kind = data_format.upper()
     if kind not in _FORMATS:
@@ -75,12 +75,12 @@ def register_schema(
 
 
 def register_glue_schema_lookup_callback(conn: GlueSchemaRegistryConnection) -> None:
-    """Open a registry now: the streams of this process that name it share the client, and what it has fetched."""
+    """Open a registry now: the streams of this process that refer to it share its client and its cache."""
     OPENED[conn.registry_name] = (conn, GlueRegistry.of(conn.resolved()))
 
 
 def unregister_glue_schema_lookup_callback(registry_name: str | None = None) -> None:
-    """Forget one such registry, or all of them; streams that have it keep it."""
+    """Remove one shared registry, or all of them; streams that already use it keep it."""
     if registry_name is None:
         OPENED.clear()
     else:

@@ -1,8 +1,8 @@
-"""The type of JSON texts: what Spark's variants say about all of them together, in this product's types.
+"""Schema inference for JSON texts: the merged type of Spark's variants, mapped to this product's types.
 
-Whole numbers are BIGINT, others DOUBLE; whole numbers beyond BIGINT stay text, because DOUBLE would change them. Text is
-TIMESTAMP where every value is an ISO 8601 instant. A field that was never anything but null, `{}` or `[]` has a type
-that holds nothing (VOID, an empty struct); it becomes a column when it gets its first value.
+Whole numbers are BIGINT, others DOUBLE; whole numbers beyond BIGINT stay text, because DOUBLE would change them. Text
+is TIMESTAMP where every value is an ISO 8601 instant. A field that was never anything but null, `{}` or `[]` has a type
+without values (VOID, an empty struct); it becomes a column when it gets its first value.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ Leaves = dict[Path, "DataType"]
 
 
 def learned_type(texts: DataFrame, text: Column, *, read: Callable[[Column, StructType], Column]) -> StructType | None:
-    """The type of all objects among these texts; None where there is none. `read` parses a text by a type."""
+    """Return the type of all objects among these texts; None where there is none. `read` parses a text by a type."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
-    # Python writes NaN where JSON has no word for it; here it only has to count as a number that is not whole.
+    # Python writes NaN and Infinity, which JSON lacks; for inference, any fraction can stand in for them.
     plain = f.regexp_replace(text, _NOT_A_NUMBER, "0.5")
     parsed = f.when(f.substring(f.ltrim(text), 1, 1) == "{", f.try_parse_json(plain))
     facts = texts.select(
@@ -50,9 +50,9 @@ def learned_type(texts: DataFrame, text: Column, *, read: Callable[[Column, Stru
 
 
 def instant(text: Column) -> Column:
-    """The instant that a text such as `2026-01-31T12:00:00Z` names, in UTC without a zone; NULL for any other text.
+    """Return the instant in a text such as `2026-01-31T12:00:00Z`, UTC unless it names a zone; NULL for any other text.
 
-    Spark would also take `2026`, `12:30` (of the day it is read on) and more; a full date has its marks in two places.
+    The dashes of a full date are checked because Spark also accepts `2026`, `12:30` (of the current day) and more.
     """
     from pyspark.sql import functions as f
 
@@ -61,7 +61,7 @@ def instant(text: Column) -> Column:
 
 
 def leaves(kind: DataType, path: Path = ()) -> Iterator[tuple[Path, DataType]]:
-    """Every part of a type that has no parts, with its path."""
+    """Yield each leaf of a nested type, with its path."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
@@ -89,7 +89,7 @@ def _counterexamples(
     *,
     read: Callable[[Column, StructType], Column],
 ) -> set[Path]:
-    """The texts that are no instants, and the whole numbers that are too large."""
+    """Return the paths with a text that is no instant, or with a whole number beyond BIGINT."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -138,12 +138,12 @@ def _settled(kind: DataType, verdicts: Leaves, path: Path = ()) -> DataType:
 
 
 def parsed_type(text: str) -> DataType:
-    """The type that `schema_of_variant_agg` writes as `OBJECT<a: BIGINT, b: ARRAY<STRING>>`."""
+    """Return the type in the text of `schema_of_variant_agg`, such as `OBJECT<a: BIGINT, b: ARRAY<STRING>>`."""
     return _Words(text).one(level=0)
 
 
 class _Words:
-    """Reads such a text from left to right."""
+    """A parser of such a text, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -162,7 +162,7 @@ class _Words:
             return t.StringType() if level >= MOST_LEVELS else t.ArrayType(element)
         decimal = re.fullmatch(r"DECIMAL\((\d+),\s*(-?\d+)\)", word)
         if decimal is not None:
-            # Fewer digits than BIGINT has: such a number was written with a point. The others are looked at again.
+            # Up to 18 digits a whole number is BIGINT, so such a decimal has a fraction. Longer ones are checked again.
             precision, scale = int(decimal[1]), int(decimal[2])
             return t.DecimalType(38, 0) if scale == 0 and precision > 18 else t.DoubleType()
         kinds = {"VOID": t.NullType, "BOOLEAN": t.BooleanType, "BIGINT": t.LongType, "DOUBLE": t.DoubleType}

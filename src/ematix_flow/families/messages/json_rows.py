@@ -1,7 +1,7 @@
-"""JSON messages as rows: by declared columns, or by columns that are learned and grow with the messages.
+"""JSON messages as rows: by declared columns, or by learned columns that grow with the messages.
 
-Spark reads a text up to the end of its first object, and drops unseen whatever follows. A text whose only `}` is its last
-character has nothing that follows; any other one is read once more, quickly, inside `{"value": …, "end": 1}`.
+Spark reads a text up to the end of its first object, and silently drops the rest. A text whose only `}` is its last
+character has no rest; any other one is parsed once more, quickly, inside `{"value": …, "end": 1}`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _AS_TEXT = {"columnNameOfCorruptRecord": _BROKEN}
 
 
 def read(frame: DataFrame, how: Decoding) -> Reading:
-    """The messages by declared columns, or by those that are known; the first messages tell them where none is."""
+    """Decode the messages by the declared or the learned columns; infer columns from the first messages."""
     from pyspark.sql import types as t
 
     framed = how.registry is not None
@@ -62,7 +62,7 @@ def read(frame: DataFrame, how: Decoding) -> Reading:
 
 
 def _remembered(frame: DataFrame, how: Decoding, columns: StructType, *, is_learning: bool, framed: bool) -> Reading:
-    """The same expressions serve every micro-batch, as long as the columns stay the same."""
+    """Return cached expressions, which serve every micro-batch as long as the columns stay the same."""
     key = ("json", columns.json(), is_learning, framed)
     known = how.learned.made.get(key)
     if known is None:
@@ -73,7 +73,7 @@ def _remembered(frame: DataFrame, how: Decoding, columns: StructType, *, is_lear
 
 
 def learn(unread: DataFrame, how: Decoding) -> bool:
-    """Widen the columns by what rows that did not fit them hold; False where that changes nothing."""
+    """Widen the columns by the rows that did not fit them; return False when that changes nothing."""
     from pyspark.sql import types as t
 
     found = learned_type(unread, text_of("_raw", framed=how.registry is not None), read=parts_read)
@@ -82,14 +82,14 @@ def learn(unread: DataFrame, how: Decoding) -> bool:
 
 
 def text_of(column: str, *, framed: bool) -> Column:
-    """The text of a message, NULL where its bytes are none."""
+    """Return the text of a message; NULL where its bytes are not valid UTF-8."""
     from pyspark.sql import functions as f
 
     return f.try_validate_utf8(_body(column, framed=framed).cast("string"))
 
 
 def _body(column: str, *, framed: bool) -> Column:
-    """The bytes of a text; what a JSON Schema serializer puts before them is cut off."""
+    """Return the bytes of the text, without the prefix that a JSON Schema serializer writes before it."""
     from pyspark.sql import functions as f
 
     body = f.col(column)
@@ -99,7 +99,7 @@ def _body(column: str, *, framed: bool) -> Column:
 
 
 def _is_flat(body: Column) -> Column:
-    """Whether the only `}` of a text is its last character; searching bytes is much cheaper than a regular expression."""
+    """Return whether the only `}` of a text is its last character; searching bytes is much cheaper than a regex."""
     from pyspark.sql import functions as f
 
     text, inner = body.cast("string"), f.substr(body, f.lit(1), f.octet_length(body) - 1)
@@ -118,7 +118,7 @@ def _by_columns(frame: DataFrame, columns: StructType, *, is_learning: bool, fra
     is_whole = value.getField(_BROKEN).isNull() & (_is_flat(body) | (_begins(text) == "{") & _ends(text))
     fits = is_whole & ~_misfits(value, wide)
     is_known = f.is_valid_utf8(text) & ~_has_new_names(text, columns) if is_learning else f.is_valid_utf8(text)
-    # What holds for nearly every row is asked first, and nothing else is asked of it.
+    # The condition that holds for nearly every row comes first, so that the others are rarely evaluated.
     why = f.when(fits & is_known, f.lit(None).cast("string")).otherwise(
         f.when(f.col("value").isNull(), TOMBSTONE)
         .when(f.length("value") == 0, EMPTY)
@@ -137,7 +137,7 @@ def _begins(text: Column) -> Column:
 
 
 def _value_read(text: Column, columns: StructType) -> Column:
-    """The object by these columns, and beside them the text again where it is no such object."""
+    """Return the object parsed by these columns; the corrupt-record field holds the text where it does not match."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -152,7 +152,7 @@ def _broken_field() -> StructField:
 
 
 def _ends(text: Column) -> Column:
-    """Whether the text is one JSON value, behind which nothing follows."""
+    """Return whether the text is exactly one JSON value."""
     from pyspark.sql import functions as f
 
     inside = f.concat(f.lit('{"value":'), text, f.lit(',"end":1}'))
@@ -160,12 +160,12 @@ def _ends(text: Column) -> Column:
 
 
 def parts_read(text: Column, columns: StructType) -> Column:
-    """A text by these columns, whatever it is."""
+    """Return the object parsed by these columns, without the corrupt-record field."""
     return _value_read(text, columns).dropFields(_BROKEN)
 
 
 def _shaped(value: Column, kind: DataType) -> Column:
-    """What was read, as the column's type."""
+    """Return a read value as the column's output type."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -181,7 +181,7 @@ def _shaped(value: Column, kind: DataType) -> Column:
 
 
 def _misfits(value: Column, kind: DataType) -> Column:
-    """Whether something was read as text and is not what its column holds."""
+    """Return whether a value that was read as text does not fit its column."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -201,7 +201,7 @@ def _misfits(value: Column, kind: DataType) -> Column:
 
 
 def _has_new_names(text: Column, kind: StructType) -> Column:
-    """Whether an object, or an object inside it, has a name that its type lacks."""
+    """Return whether an object, or an object inside it, has a name that its type lacks."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -239,7 +239,7 @@ def _has_names(kind: DataType) -> bool:
 
 
 def _reason(text: Column, value: Column, columns: StructType, *, is_learning: bool) -> Column:
-    """Why a text could not be read by these columns."""
+    """Return why a text could not be read by these columns."""
     from pyspark.sql import functions as f
 
     begins = _begins(text)
@@ -254,7 +254,7 @@ def _reason(text: Column, value: Column, columns: StructType, *, is_learning: bo
 
 
 def _misfit_names(text: Column, value: Column, columns: StructType) -> Column:
-    """Says which columns are NULL although the message has a value for them."""
+    """Return an error text with the columns that are NULL although the message has a value for them."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 

@@ -1,4 +1,4 @@
-"""Types of JSON values: as they are known, as Spark is told to read them, and as columns are given."""
+"""Types of JSON values: as learned, as Spark reads them, and as output columns have them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def read_type(kind: DataType) -> DataType:
-    """What Spark is told to read: text where it would take more than it should, or where nothing is known yet."""
+    """Return the type that Spark reads: text where Spark would accept too much, or where no value is known yet."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType) and kind.fields:
@@ -26,7 +26,7 @@ def read_type(kind: DataType) -> DataType:
 
 
 def holds_something(kind: DataType) -> bool:
-    """Whether values of this type were ever seen."""
+    """Return whether the type has values, that is, contains more than nulls and empty structs."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
@@ -37,7 +37,7 @@ def holds_something(kind: DataType) -> bool:
 
 
 def given_type(kind: DataType) -> DataType:
-    """The type without the parts that hold nothing, every name in it once."""
+    """Return the type without the parts that have no values, and with unique names."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
@@ -47,18 +47,18 @@ def given_type(kind: DataType) -> DataType:
 
 
 def named(kind: StructType) -> list[tuple[str, StructField]]:
-    """The fields that hold something, each with a name of its own."""
+    """Return the fields that have values, each with a unique name."""
     held = [field for field in kind.fields if holds_something(field.dataType)]
     return list(zip(distinct_names([field.name for field in held]), held, strict=True))
 
 
 def is_read_as_it_is(kind: DataType) -> bool:
-    """Whether what Spark reads is what is given."""
+    """Return whether the output type is the type that Spark reads."""
     return kind == read_type(kind) == given_type(kind)
 
 
 def part(value: Column, kind: StructType, name: str) -> Column:
-    """A field of what was read; where two names differ only in their case, Spark finds neither of them."""
+    """Return a field of a read value; where two names differ only in case, Spark finds neither, so they are renamed."""
     from pyspark.sql import types as t
 
     names = [field.name for field in kind.fields]

@@ -1,4 +1,4 @@
-"""Protobuf payloads and Arrow columns, inside Spark's tasks: one column at a time, parsed by protobuf's own C code."""
+"""Conversion of Protobuf payloads from and to Arrow columns in Spark's tasks; protobuf's C code parses them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
 _DEEPEST = 4
-"""How often a message may stand inside itself; what is deeper is left out."""
+"""The most levels at which a message type may contain itself; deeper ones are left out."""
 TIMESTAMP = "google.protobuf.Timestamp"
 _WRAPPED = {
     f"google.protobuf.{name}Value"
@@ -25,7 +25,7 @@ _AS_JSON = {f"google.protobuf.{name}" for name in ("Duration", "Struct", "Value"
 
 @lru_cache(maxsize=256)
 def message_class(descriptors: bytes, name: str) -> Any:
-    """The class of a message, from a pool of its own: two schemas may describe messages of one name."""
+    """Return the class of a message, from a pool of its own: two schemas may describe messages of the same name."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     pool = descriptor_pool.DescriptorPool()
@@ -35,7 +35,7 @@ def message_class(descriptors: bytes, name: str) -> Any:
 
 
 def spark_type(descriptor: Any, above: tuple[str, ...] = ()) -> DataType | None:
-    """What a message becomes; None for one that holds nothing, or stands too often inside itself."""
+    """Return the Spark type of a message; None for one without fields, or at too deep a recursion."""
     from pyspark.sql import types as t
 
     name = descriptor.full_name
@@ -84,7 +84,7 @@ def _is_map(field: Any) -> bool:
 
 
 def reader(descriptors: bytes, name: str, arrow_type: pa.DataType) -> Callable[[pa.Array], pa.Array]:
-    """Reads payloads; what is no such message becomes NULL."""
+    """Return a function that parses payloads; invalid ones become NULL."""
 
     def read(column: pa.Array) -> pa.Array:
         from google.protobuf.message import DecodeError
@@ -185,13 +185,13 @@ def _offsets(groups: Sequence[Any]) -> pa.Array:
     begins: list[int | None] = []
     at = 0
     for group in groups:
-        begins.append(None if group is None else at)  # NULL here is NULL there
+        begins.append(None if group is None else at)  # a NULL offset is a NULL list
         at += 0 if group is None else len(group)
     return pa.array([*begins, at], type=pa.int32())
 
 
 def writer(descriptors: bytes, name: str) -> Callable[[pa.Array], pa.Array]:
-    """Writes rows as messages of this name; a NULL row stays NULL."""
+    """Return a function that serializes rows as messages of this name; a NULL row stays NULL."""
 
     def write(column: pa.Array) -> pa.Array:
         import pyarrow as pa
@@ -199,7 +199,7 @@ def writer(descriptors: bytes, name: str) -> Callable[[pa.Array], pa.Array]:
         made = message_class(descriptors, name)
         try:
             written = [None if row is None else _written(made(), row) for row in column.to_pylist()]
-        except (ValueError, TypeError, OverflowError) as exc:  # text that is none, a moment that no calendar has
+        except (ValueError, TypeError, OverflowError) as exc:  # invalid text, or a timestamp out of range
             raise carried_error(exc, _unwritable) from exc
         return pa.array(written, type=pa.binary())
 
@@ -243,7 +243,7 @@ def _fill_one(message: Any, value: Any) -> None:
 
 def _fill_list(target: Any, values: list[Any], field: Any) -> None:
     for value in values:
-        if value is None:  # a repeated field has no place for it
+        if value is None:  # a repeated field cannot hold NULL
             continue
         if field.message_type is None:
             target.append(value)

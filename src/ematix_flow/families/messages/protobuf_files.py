@@ -1,4 +1,4 @@
-"""`.proto` texts: compiled to descriptors by the protoc inside grpcio-tools, and written for Spark's types."""
+"""`.proto` texts: compiled to descriptors by the protoc inside grpcio-tools, and generated from Spark's types."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
 class NotCompiled(Exception):
-    """A text that is no valid .proto file; the text says why."""
+    """The error of a text that is no valid .proto file, with the reason."""
 
 
 @lru_cache(maxsize=256)
 def compiled(schema: Schema) -> bytes:
-    """The text and everything that it imports, as a FileDescriptorSet."""
+    """Return the text and all its imports as a serialized FileDescriptorSet; raise NotCompiled for an invalid text."""
     if importlib.util.find_spec("grpc_tools") is None:
         raise MissingDriver(
             "Protobuf messages need grpcio-tools, which is not installed",
@@ -45,7 +45,7 @@ def compiled(schema: Schema) -> bytes:
             sys.executable, "-m", "grpc_tools.protoc", f"-I{folder}", f"-I{known}", "--include_imports",
             f"--descriptor_set_out={folder / 'out.bin'}", MAIN,
         ]  # fmt: skip
-        done = subprocess.run(  # noqa: S603 - a fixed program; the texts are its input, not its words
+        done = subprocess.run(  # noqa: S603 - a fixed program; the texts are input files, not arguments
             command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
         )
         if done.returncode != 0:
@@ -68,7 +68,7 @@ def _write(folder: Path, file: str, text: str) -> None:
 
 
 def main_file(descriptors: bytes) -> Any:
-    """The FileDescriptorProto of the schema itself."""
+    """Return the FileDescriptorProto of the schema itself."""
     from google.protobuf import descriptor_pb2
 
     files = descriptor_pb2.FileDescriptorSet.FromString(descriptors).file
@@ -76,7 +76,7 @@ def main_file(descriptors: bytes) -> Any:
 
 
 def message_name(descriptors: bytes, indexes: tuple[int, ...], *, wire: str) -> str:
-    """The full name of the message that a prefix means: by its path, or by Glue's number."""
+    """Return the full name of the message that a prefix refers to: by Confluent's path, or by Glue's number."""
     file = main_file(descriptors)
     package = f"{file.package}." if file.package else ""
     if wire == GLUE_WIRE and indexes:
@@ -100,7 +100,7 @@ def _all_names(messages: Any, before: str) -> Iterator[str]:
 
 
 def made_of(columns: StructType, *, name: str, former: bytes | None) -> str:
-    """The text of a message with these columns; fields that a former schema had keep their numbers."""
+    """Return the .proto text of a message with these columns; fields of the former schema keep their numbers."""
     old = main_file(former) if former is not None else None
     kept = next((one for one in old.message_type), None) if old is not None else None
     word = kept.name if kept is not None else _word(name)
@@ -142,7 +142,7 @@ def _reserved_ends(former: Any) -> list[int]:
 
 
 def _kind(kind: DataType, inner: str) -> tuple[str, str, StructType | None]:
-    """Label and type of a field, and the record that it needs."""
+    """Return a field's label and type, and the nested record that it needs."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.ArrayType) and not isinstance(kind.elementType, (t.ArrayType, t.MapType)):
@@ -160,7 +160,7 @@ def _kind(kind: DataType, inner: str) -> tuple[str, str, StructType | None]:
         "boolean": "bool", "byte": "int32", "short": "int32", "integer": "int32", "long": "int64", "float": "float",
         "double": "double", "string": "string", "binary": "bytes", "void": "string",
         "timestamp": "google.protobuf.Timestamp",
-        # Protobuf has no such types of its own: their text says exactly what they are.
+        # Protobuf lacks these types; text represents their values exactly.
         "date": "string", "decimal": "string", "timestamp_ntz": "string",
     }  # fmt: skip
     found = simple.get(kind.typeName())

@@ -19,12 +19,12 @@ JARS: tuple[str, ...] = ()
 
 
 def read(frame: DataFrame, how: Decoding) -> Reading:
-    """The messages by the schemas that they name."""
+    """Decode each message by the schema that its prefix refers to."""
     return written.read(frame, how, kind=PROTOBUF, codec=_Protobuf)
 
 
 def learn(unread: DataFrame, how: Decoding) -> bool:
-    """Fetch what was not known; False where nothing is new."""
+    """Fetch the schemas of unread messages; return False when there is no new one."""
     return written.learn(unread, how, kind=PROTOBUF, codec=_Protobuf)
 
 
@@ -48,7 +48,7 @@ class _Protobuf:
     def opened(self, body: Column) -> Column:
         from pyspark.sql.pandas.types import to_arrow_type
 
-        assert self._kind is not None  # noqa: S101 - asked by row_type before
+        assert self._kind is not None  # noqa: S101 - checked by row_type before
         read = protobuf_arrow.reader(self._descriptors, self._name, to_arrow_type(self._kind))
         return on_arrow(read, self._kind)(body)
 

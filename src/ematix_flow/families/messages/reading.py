@@ -1,4 +1,4 @@
-"""What every kind of payload is read into, before the message's own columns are put beside it."""
+"""The decoding state of a stream, and the decoded messages of any kind of payload."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NOT_LEARNED = "not learned yet: "
-"""How `_error` begins where `learn` may teach what the row needs; everything after it is an ordinary sentence."""
+"""The beginning of `_error` where `learn` may find the missing column or schema; an ordinary sentence follows."""
 TOMBSTONE = "the message has no value (a tombstone)"
 EMPTY = "the message is empty"
 FIRST_LOOK = 10_000
-"""Messages that are looked at before anything is known; what they do not show is found row by row later."""
+"""The number of messages inspected before any column is known; columns that they lack are found row by row later."""
 MISSING_SECONDS = 60.0
-"""How long a schema that the registry does not know is not asked for again."""
+"""The time before the registry is queried again for a missing schema."""
 MOST_MISSING = 20
-"""Unknown schemas of a stream that are asked for meanwhile: more of them are bytes of payloads that begin with no id."""
+"""The missing schemas of a stream at which lookups stop: so many are bytes of payloads that begin with no id."""
 KINDS = "_flow_kinds"
-"""What a schema of Kafka Connect's says about the columns of a row (`connect.name`), where it is asked for."""
+"""The column with the types of a row's columns in Kafka Connect's schema (`connect.name`), where requested."""
 
 
 class SchemaMemory(Protocol):
-    """Keeps what was learned about a stream's messages beside its checkpoint, as a Spark type in JSON."""
+    """A store beside the checkpoint for the columns learned from a stream's messages, as a Spark type in JSON."""
 
     def load(self) -> str | None:
-        """What was kept last; None for a new stream."""
+        """Return the text saved last; None for a new stream."""
 
     def save(self, text: str) -> None:
-        """Keep this from now on."""
+        """Save this text in place of the former one."""
 
 
 class Forgetful:
-    """A memory that ends with this process."""
+    """A schema memory that saves nothing."""
 
     def load(self) -> str | None:
         return None
@@ -51,48 +51,49 @@ class Forgetful:
 
 @dataclass
 class Learned:
-    """What this process knows about a stream's messages."""
+    """The schemas that this process has learned from a stream's messages."""
 
     columns: StructType | None = None
     writers: dict[bytes, Any] = field(default_factory=dict)
     missing: dict[bytes, tuple[str, float]] = field(default_factory=dict)
-    """Schemas that the registry does not know, or that cannot be used: why, and since when."""
+    """Schemas that the registry lacks or that cannot be used: the reason, and the monotonic time of the lookup."""
     is_loaded: bool = False
     made: dict[Any, Any] = field(default_factory=dict)
-    """Expressions of the last micro-batch, by what they depend on: making them anew takes longer than a small batch."""
+    """Expressions of the last micro-batch by cache key: building them takes longer than a small batch."""
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """How the messages of one stream are read; one of these lives as long as the stream."""
+    """The decoding options of one stream, and the schemas learned so far; it exists as long as the stream."""
 
     payload: str
     fields: Mapping[str, str] = field(default_factory=dict)
-    """Columns and their Spark types, exactly these. Without a registry, avro and protobuf take the writer's schema here:
-    `{"schema": text}`, and for protobuf `"message"` where it is not the first one."""
+    """The exact columns and their Spark types. Without a registry, avro and protobuf take the writer's schema here:
+    `{"schema": text}`, and for protobuf `"message"` where it is not the first one.
+    """
     registry: Registry | None = None
     known: SchemaMemory = field(default_factory=Forgetful)
     of_connect: bool = False
-    """Whether values are read as Connect's JSON has them, with what its schema says of them in KINDS: Avro only."""
+    """Whether values take the form of Connect's JSON, with the types of its schema in KINDS: Avro only."""
     learned: Learned = field(default_factory=Learned, init=False, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """Messages with what their payloads say."""
+    """The messages of a micro-batch, with the expressions that decode their payloads."""
 
     frame: DataFrame
     columns: tuple[tuple[str, Column], ...]
-    """The payload's columns, by the names that they have in the payload."""
+    """The payload's columns, by their names in the payload."""
     types: StructType
     why: Column
-    """Why a row could not be read; NULL where it could."""
+    """The reason why a row could not be read; NULL where it could."""
     key: Any = None
-    """What all of this depends on; None where it is not the same for the next micro-batch."""
+    """The cache key of the expressions; None where the next micro-batch cannot reuse them."""
 
 
 def columns_known(how: Decoding) -> StructType | None:
-    """The columns that were learned, now or before this process."""
+    """Return the learned columns, loaded from the schema memory at the first call; None without any."""
     from pyspark.sql import types as t
 
     state = how.learned
@@ -104,7 +105,7 @@ def columns_known(how: Decoding) -> StructType | None:
 
 
 def remember(how: Decoding, columns: StructType) -> bool:
-    """Keep wider columns; False where nothing is new about them."""
+    """Save the columns; return False when they have not changed."""
     if columns == columns_known(how):
         return False
     how.known.save(columns.json())
@@ -113,7 +114,7 @@ def remember(how: Decoding, columns: StructType) -> bool:
 
 
 def forget_old_absences(how: Decoding) -> None:
-    """A schema that was missing a while ago may have been registered since."""
+    """Drop missing schemas after MISSING_SECONDS, because they may have been registered since."""
     now = time.monotonic()
     missing = how.learned.missing
     for prefix in [prefix for prefix, (_, since) in missing.items() if now - since > MISSING_SECONDS]:
@@ -121,7 +122,7 @@ def forget_old_absences(how: Decoding) -> None:
 
 
 def declared(fields: Mapping[str, str]) -> StructType:
-    """The columns that the user named."""
+    """Return the columns that the user declared; raise DeclarationError for an invalid type."""
     from pyspark.errors import PySparkException
     from pyspark.sql import types as t
 

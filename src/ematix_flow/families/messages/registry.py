@@ -1,4 +1,4 @@
-"""Schema registries: what every one of them answers, and opening the one that a connection names."""
+"""Schema registries: their common interface, and opening the one that a connection refers to."""
 
 from __future__ import annotations
 
@@ -15,15 +15,14 @@ AVRO, PROTOBUF, JSON = "AVRO", "PROTOBUF", "JSON"
 CONFLUENT_WIRE, GLUE_WIRE = "confluent", "glue"
 
 SchemaId = int | str
-"""A number at Confluent's and Apicurio's, the UUID of a schema version at Glue's; or one of Apicurio's other numbers, behind
-its name."""
+"""A number (Confluent, Apicurio), the UUID of a schema version (Glue), or another Apicurio number after its name."""
 GLOBAL_ID, CONTENT_ID = "globalId ", "contentId "
-"""What Apicurio's headers number: every version of a schema, or every content, however many versions have it."""
+"""Apicurio's other numbers: `globalId` counts schema versions, `contentId` contents, which versions may share."""
 
 
 @dataclass(frozen=True)
 class Reference:
-    """Another schema that a schema uses, by the name under which it does."""
+    """Another schema that a schema uses, and the name by which it refers to it."""
 
     name: str
     schema: Schema
@@ -31,46 +30,46 @@ class Reference:
 
 @dataclass(frozen=True)
 class Schema:
-    """How a message was written."""
+    """A schema with which messages were written."""
 
     kind: str
     """AVRO, PROTOBUF or JSON."""
     text: str
     references: tuple[Reference, ...] = ()
     order: int = 0
-    """Grows with every schema that is registered: tells the newest of several."""
+    """A number that grows with every registered schema, to find the newest of several."""
 
 
 class UnknownSchema(UnknownName):
-    """The registry answered, and knows no such schema."""
+    """The error when the registry answers that it has no such schema."""
 
 
 class SchemaRefused(FlowError, ValueError):
-    """The registry does not take a schema: it breaks the promise that its subject makes to readers."""
+    """The error when the registry rejects a schema, because it breaks its subject's compatibility rule."""
 
     exit_code = 3
 
 
 class Registry(Protocol):
-    """Keeps the schemas of messages. Unreachable (which may pass) where it does not answer."""
+    """A schema registry; its methods raise Unreachable, which may be temporary, when it does not answer."""
 
     wire: str
-    """How messages name their schema: `confluent` or `glue`."""
+    """The way in which messages refer to their schema: `confluent` or `glue`."""
     label: str
-    """The registry as people may see it."""
+    """The registry in messages to users, without secrets."""
 
     def schema(self, schema_id: SchemaId) -> Schema:
-        """The schema of this id; UnknownSchema where there is none."""
+        """Return the schema with this id; raise UnknownSchema where there is none."""
 
     def latest(self, subject: str) -> tuple[SchemaId, Schema] | None:
-        """The newest schema of a subject; None where there is none."""
+        """Return the newest schema of a subject and its id; None where there is none."""
 
     def register(self, subject: str, text: str, kind: str) -> SchemaId:
-        """The id of this schema under this subject, which has it from now on; SchemaRefused where it may not."""
+        """Register the schema under this subject, and return its id; raise SchemaRefused where it is not accepted."""
 
 
 def registry_of(broker: Connection, *, find: Callable[[str], Connection] | None = None) -> Registry | None:
-    """The registry that a broker's connection names, None where it names none; `find` knows connections by name."""
+    """Return the registry of a broker's connection, None where it has none; `find` looks connections up by name."""
     from ematix_flow.declare.connections import get_connection
 
     if getattr(broker, "schema_registry_url", None):
@@ -82,7 +81,7 @@ def registry_of(broker: Connection, *, find: Callable[[str], Connection] | None 
 
 
 def open_registry(named: Connection | str) -> Registry:
-    """The registry of a connection whose references are filled in, or at a URL."""
+    """Return the registry of a connection, or at a URL."""
     from ematix_flow.declare.connections import GlueSchemaRegistryConnection, SchemaRegistryConnection
 
     if isinstance(named, str):

@@ -1,4 +1,4 @@
-"""Functions of whole Arrow columns, run inside Spark's tasks, for what Spark has no function of its own."""
+"""Functions of whole Arrow columns, run inside Spark's tasks, where Spark has no function of its own."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 def on_arrow(function: Callable[[pa.Array], pa.Array], returns: Any) -> Callable[[Column], Column]:
-    """A function of one Arrow column as a function of Spark columns."""
+    """Return a function of one Arrow column as a function of Spark columns."""
     import pyarrow as pa
-    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # its stubs forgot it
+    from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing from its stubs
 
     def applied(column: pa.Array) -> pa.Array:
         return function(column)
 
-    # Spark reads what kind of function this is from the types themselves, and annotations here are only text.
+    # Spark derives the kind of the function from annotations that are types; in this module they are only text.
     applied.__annotations__ = {"column": pa.Array, "return": pa.Array}
     made: Callable[[Column], Column] = arrow_udf(applied, returns)
     return made

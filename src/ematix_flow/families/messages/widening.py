@@ -1,4 +1,4 @@
-"""Types that grow: the narrowest type that holds two others, and rows of one type as rows of a wider one."""
+"""Type widening: the narrowest type that holds two others, and rows of one type as rows of a wider one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 ITEM, VALUE = "[]", "{}"
-"""How a path names the elements of an array and the values of a map."""
+"""The path steps into the elements of an array and the values of a map."""
 MOST_FIELDS = 256
-"""An object with more names than this is no record but a dictionary; it is kept as JSON text."""
+"""An object with more names than this counts as a dictionary, and is kept as JSON text."""
 MOST_LEVELS = 16
 
 Path = tuple[str, ...]
@@ -21,7 +21,7 @@ _DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 20}
 
 
 def widen(known: DataType, other: DataType) -> DataType:
-    """The narrowest type that holds the values of both; text where nothing else does."""
+    """Return the narrowest type that holds the values of both; text where no other type does."""
     from pyspark.sql import types as t
 
     if known == other or isinstance(other, t.NullType):
@@ -44,7 +44,7 @@ def widen(known: DataType, other: DataType) -> DataType:
 
 
 def widen_structs(known: StructType, other: StructType) -> StructType:
-    """The fields of both, those of the first one first."""
+    """Return a struct with the fields of both, those of the first one first."""
     from pyspark.sql import types as t
 
     fields = {field.name: field.dataType for field in known.fields}
@@ -81,7 +81,7 @@ def projected(
     defaults: Mapping[Path, Callable[[DataType], Column | None]] | None = None,
     path: Path = (),
 ) -> Column:
-    """A value of one type as a value of a wider one; a field that it lacks has its default, or is NULL."""
+    """Return a value of one type as a value of a wider one; a missing field gets its default, or NULL."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -110,17 +110,17 @@ def projected(
         return f.transform_values(column, lambda _, item: inner(item, *values, VALUE))
     if isinstance(target, t.StringType) and isinstance(source, (t.StructType, t.ArrayType, t.MapType)):
         return f.to_json(column)
-    # What does not fit a declared type is NULL here, and found out by whoever declared it: nothing may raise in a row.
+    # A value that does not fit a declared type becomes NULL, which `written` detects: a row must not raise.
     return column.try_cast(target)
 
 
 def same_shape(one: DataType, other: DataType) -> bool:
-    """Whether two types differ in nothing but what may be NULL."""
+    """Return whether two types are equal apart from nullability and metadata."""
     return loose(one) == loose(other)
 
 
 def loose(kind: DataType) -> DataType:
-    """The same type where everything may be NULL, without comments."""
+    """Return the type with everything nullable, and without metadata."""
     from pyspark.sql import types as t
 
     if isinstance(kind, t.StructType):
@@ -133,7 +133,7 @@ def loose(kind: DataType) -> DataType:
 
 
 def distinct_names(names: list[str], taken: tuple[str, ...] = ()) -> list[str]:
-    """Each name once, however it is written: Spark's SQL does not tell `id` from `ID`.
+    """Return the names made unique regardless of case: Spark's SQL does not distinguish `id` from `ID`.
 
     >>> distinct_names(["id", "ID", "_raw"], ("_raw",))
     ['id', 'ID_2', '_raw_2']
@@ -151,5 +151,5 @@ def distinct_names(names: list[str], taken: tuple[str, ...] = ()) -> list[str]:
 
 
 def quoted(name: str) -> str:
-    """A name as Spark's SQL finds a column by it, whatever it holds."""
+    """Return the name quoted for Spark's SQL, with any characters."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,4 +1,4 @@
-"""Messages that name the schema they were written with: each is read with its own, as rows of one shape."""
+"""Messages that refer to their writer's schema: each is decoded by its own, to rows of one common shape."""
 
 from __future__ import annotations
 
@@ -40,40 +40,40 @@ _NO_IDS = (
     "written without an id before the payload (a serializer's setting, such as Apicurio's apicurio.registry.headers.enabled)"
 )
 PLAIN = "plain"
-"""The wire of payloads with nothing before them."""
+"""The wire of payloads without a prefix."""
 Default = Callable[["DataType"], "Column | None"]
 
 
 class Unusable(Exception):
-    """A schema that is there and cannot be read with; the text says why."""
+    """The error of a schema that exists but cannot be used for decoding, with the reason."""
 
 
 class Codec(Protocol):
-    """Reads payloads of one schema."""
+    """A decoder of the payloads of one schema."""
 
     def row_type(self, spark: SparkSession) -> DataType:
-        """What one payload becomes; Unusable where that cannot be told."""
+        """Return the Spark type of a payload; raise Unusable where there is none."""
 
     def opened(self, body: Column) -> Column:
-        """A payload, read; asked once for each row."""
+        """Return the parsed payload as a column, which is evaluated once per row."""
 
     def row(self, opened: Column) -> Column:
-        """The row inside; NULL where the bytes are not of this schema."""
+        """Return the row inside a parsed payload; NULL where the bytes do not follow this schema."""
 
     def defaults(self, spark: SparkSession) -> Mapping[Path, Default]:
-        """The values of fields that older payloads do not have."""
+        """Return the defaults of fields that older payloads lack."""
 
     def kinds(self) -> Mapping[str, str]:
-        """What Kafka Connect's schema says about the columns of a changed row; empty where it is none."""
+        """Return the types of a changed row's columns in Kafka Connect's schema; empty for another schema."""
 
 
 CodecMaker = Callable[[Schema, framing.Prefix, str], Codec]
-"""Made of a schema, of what the message says about it, and of the wire."""
+"""A factory of codecs from a schema, a message's prefix and the wire."""
 
 
 @dataclass(frozen=True)
 class Writer:
-    """A schema that messages were written with."""
+    """A schema that messages were written with, and its decoder."""
 
     meaning: framing.Prefix
     codec: Codec
@@ -84,7 +84,7 @@ class Writer:
 
 
 def read(frame: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> Reading:
-    """The messages, each by its own schema; those whose schema is not known yet say so."""
+    """Decode each message by its own schema; `why` marks those whose schema is not known yet."""
     from pyspark.sql import functions as f
     from pyspark.sql import types as t
 
@@ -110,7 +110,7 @@ def read(frame: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> Re
 
 
 def _kinds(how: Decoding) -> Column:
-    """What the schema of each message says about the columns of a row."""
+    """Return a column with the types that each message's schema has for the columns of a row."""
     from pyspark.sql import functions as f
 
     said = [
@@ -121,7 +121,7 @@ def _kinds(how: Decoding) -> Column:
 
 
 def learn(unread: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> bool:
-    """Ask the registry for schemas that were not known; False where it has nothing to say that is new."""
+    """Query the registry for schemas that were not known; return False when no unread message has a new prefix."""
     from pyspark.sql import functions as f
 
     if how.registry is None:
@@ -136,7 +136,7 @@ def learn(unread: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> 
 
 
 def _prefixes(frame: DataFrame, prefix: Column) -> list[bytes]:
-    """The prefixes that messages have, the most frequent first: what only looks like one is a number of few messages."""
+    """Return the prefixes of messages, the most frequent first: an accidental prefix occurs in few messages."""
     from pyspark.sql import functions as f
 
     counted = frame.select(prefix.alias("it")).where("it IS NOT NULL").groupBy("it").count()
@@ -145,9 +145,9 @@ def _prefixes(frame: DataFrame, prefix: Column) -> list[bytes]:
 
 
 def _meet(prefixes: Iterable[bytes], spark: SparkSession, how: Decoding, *, kind: str, codec: CodecMaker) -> None:
-    """Fetch the schemas behind these prefixes and widen the columns by theirs."""
+    """Fetch the schemas of these prefixes, and widen the columns by theirs."""
     registry = how.registry
-    assert registry is not None  # noqa: S101 - asked by the callers
+    assert registry is not None  # noqa: S101 - checked by the callers
     for prefix in prefixes:
         if len(how.learned.missing) >= MOST_MISSING:
             break
@@ -208,7 +208,7 @@ def _target(how: Decoding) -> StructType:
 
 
 def _opened(plan: DataFrame, how: Decoding, *, kind: str) -> DataFrame:
-    """One column for each writer: what its codec makes of the rows that it wrote."""
+    """Add one column for each writer, with its decoded rows."""
     from pyspark.sql import functions as f
 
     made = {}
@@ -236,7 +236,7 @@ def _row(how: Decoding, target: StructType) -> Column:
 
 
 def _rows(how: Decoding) -> list[tuple[Column, Writer]]:
-    """The row of each writer; NULL where a message is of another one, or not as its schema says."""
+    """Return the row of each writer; NULL for messages of another one, or where the bytes do not follow its schema."""
     from pyspark.sql import functions as f
 
     found = []
@@ -274,7 +274,7 @@ def _why(how: Decoding, target: StructType) -> Column:
 
 
 def _loses(row: Column, columns: StructType, target: StructType) -> Column:
-    """Whether a declared column is NULL although the message has a value for it."""
+    """Return whether a declared column is NULL although the message has a value for it."""
     from pyspark.sql import functions as f
 
     kept = f.col(_ROW)
@@ -288,7 +288,7 @@ def _loses(row: Column, columns: StructType, target: StructType) -> Column:
 
 
 def type_of(spark: SparkSession, column: Column) -> Any:
-    """The type that Spark gives a column of no rows; Unusable with Spark's own words where it refuses it."""
+    """Return the type that Spark derives for a column; raise Unusable with Spark's message where it refuses it."""
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.errors import PySparkException
 

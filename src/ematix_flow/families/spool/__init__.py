@@ -1,1 +1,1 @@
-"""A durable spool between a broker without offsets and Spark: kept before it is handed on, acknowledged once committed."""
+"""A durable spool between a broker without offsets and Spark: messages are stored first, acknowledged after commit."""

@@ -1,4 +1,4 @@
-"""Messages of a receiver as Arrow batches, for people who read a queue by hand."""
+"""Messages of a receiver as Arrow batches, for reading a queue manually."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_ONCE = 100
 
 @dataclass(frozen=True)
 class Pace:
-    """How large a batch may get, and how long a silence means that there is nothing more."""
+    """The size limits of a batch, and the idle time after which the queue counts as empty."""
 
     rows: int = 10_000
     size: int = 16 * 1024**2
@@ -26,7 +26,7 @@ class Pace:
 
     @classmethod
     def of(cls, batch_size: int | None, batch_bytes: int | None, idle_timeout_ms: int | None) -> Pace:
-        """As the user says it."""
+        """Return the limits that the user gave, defaults for the rest; raise DeclarationError for an invalid value."""
         given = {"batch_size": batch_size, "batch_bytes": batch_bytes, "idle_timeout_ms": idle_timeout_ms}
         for name, value in given.items():
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value <= 0):
@@ -37,7 +37,7 @@ class Pace:
 
 @dataclass
 class Gathering:
-    """Messages of one queue, as many at a time as make a batch."""
+    """The messages of one queue, grouped into batches."""
 
     receiver: Receiver
     pace: Pace
@@ -49,13 +49,13 @@ class Gathering:
             yield messages
 
     def decoded(self, messages: list[Message]) -> Any:
-        """One batch of JSON messages."""
+        """Return one batch of JSON messages, decoded."""
         first, self._number = self._number, self._number + len(messages)
         places = [message.message_id or f"{self.place}#{first + row}" for row, message in enumerate(messages)]
         return of_json([message.value for message in messages], places)
 
     def _gathered(self) -> list[Message]:
-        """As many as a batch may have, or as came within a second of the first; none when it stays quiet."""
+        """Return a full batch, or the messages of one second; an empty list after `idle_seconds` without a message."""
         found: list[Message] = []
         size, quiet_since, began = 0, time.monotonic(), 0.0
         while len(found) < self.pace.rows and size < self.pace.size:

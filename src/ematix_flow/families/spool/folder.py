@@ -1,4 +1,4 @@
-"""The spool's folder: what is written there is there after a power cut, whole, and one process at a time has it."""
+"""The spool's folder: files are written atomically and durably, and one process at a time holds its lock."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PART = ".part"
 
 
 def spool_folder(checkpoint: str, source: str) -> LakePath:
-    """Below the stream's own folder, which is on a disk that tasks can see, or in a bucket."""
+    """Return the spool's folder below the stream's checkpoint, on a disk that the tasks can read or in a bucket."""
     return home_of(checkpoint) / "spool" / safe_name(source)
 
 
 def folder_at(root: LakePath) -> Folder:
-    """The spool at a place."""
+    """Return the spool folder at a local path or in a bucket."""
     return Folder(root) if isinstance(root, Path) else BucketFolder(root)
 
 
@@ -31,7 +31,7 @@ class Folder:
 
     root: Path
     look_seconds = 0.1
-    """How often somebody may look whether a note was left."""
+    """The shortest interval, in seconds, between two checks for a new commit note."""
 
     def __init__(self, root: LakePath) -> None:
         self.root = root  # type: ignore[assignment]
@@ -41,7 +41,7 @@ class Folder:
         return {"root": self.root, "_lock": None}
 
     def take(self, seconds: float = LOCK_SECONDS) -> None:
-        """Have it alone."""
+        """Take the exclusive lock; raise LeaseHeld when another process holds it for longer than `seconds`."""
         if self._lock is None:
             self._lock = locks.take(self.root / "lock", self._in_use, seconds=seconds)
 
@@ -52,17 +52,17 @@ class Folder:
         )
 
     def leave(self) -> None:
-        """Let others have it."""
+        """Release the lock."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     def path(self, name: str) -> str | S3Path:
-        """Where a file is, for those who read it."""
+        """Return the full path of a file, for its readers."""
         return str(self.root / name)
 
     def stamp(self, name: str) -> tuple[object, ...] | None:
-        """Something that is another one whenever a file was written anew; None when it is not there."""
+        """Return a value that changes whenever the file is rewritten; None when the file does not exist."""
         try:
             found = os.stat(self.root / name)
         except FileNotFoundError:
@@ -70,22 +70,22 @@ class Folder:
         return found.st_mtime_ns, found.st_ino
 
     def written_at(self, name: str) -> float:
-        """When a file was written, as the seconds of a clock."""
+        """Return when the file was written, in seconds since the epoch."""
         return os.stat(self.root / name).st_mtime
 
     def names(self) -> list[str]:
-        """What is there, in order."""
+        """Return the sorted names of the files, without unfinished drafts."""
         with explained(self.root):
             found = sorted(os.listdir(self.root)) if self.root.exists() else []
         return [name for name in found if not name.endswith(_PART)]
 
     def sweep(self, suffix: str) -> None:
-        """Take drafts of such files away, which a process that died has left."""
+        """Delete drafts of files with this suffix that a dead process left."""
         for path in self.root.glob(f".*{suffix}{_PART}"):
             self.remove(path.name)
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
-        """Draft, sync, rename, sync the folder: nobody ever sees half a file, and a name that was seen stays."""
+        """Write atomically: no reader sees half a file; with `durable`, content and name survive a crash."""
         path, part = self.root / name, self.root / f".{name}{_PART}"
         with explained(path):
             self.root.mkdir(parents=True, exist_ok=True)
@@ -104,7 +104,7 @@ class Folder:
                 self.sync()
 
     def text(self, name: str) -> str | None:
-        """A small file, None when it is not there."""
+        """Return the text of a small file; None when it does not exist."""
         with explained(self.root / name):
             try:
                 return (self.root / name).read_text(encoding="utf-8")
@@ -112,12 +112,12 @@ class Folder:
                 return None
 
     def remove(self, name: str) -> None:
-        """Take a file away."""
+        """Delete a file; a missing one is no error."""
         with explained(self.root / name):
             (self.root / name).unlink(missing_ok=True)
 
     def sync(self) -> None:
-        """Names that were given or taken stay so."""
+        """Sync the folder, so that renames and deletions survive a crash."""
         handle = os.open(self.root, os.O_RDONLY)
         try:
             with suppress(OSError):  # some file systems cannot sync a folder; the rename itself is done all the same
@@ -127,13 +127,13 @@ class Folder:
 
 
 class BucketFolder(Folder):
-    """One spool in a bucket, where an object is whole as soon as it is there; the stream's own lease keeps others away."""
+    """One spool in a bucket: a put object is complete at once, and the stream's own lease excludes other processes."""
 
     root: S3Path  # type: ignore[assignment]
     look_seconds = 1.0
 
     def take(self, seconds: float = LOCK_SECONDS) -> None:
-        """Nobody else is there."""
+        """Do nothing: the stream's own lease excludes other processes."""
 
     def path(self, name: str) -> str | S3Path:
         return self.root / name
@@ -153,7 +153,7 @@ class BucketFolder(Folder):
         return sorted(item.name for item in self.root.iterdir())
 
     def sweep(self, suffix: str) -> None:
-        """There are no drafts."""
+        """Do nothing: a bucket has no drafts."""
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
         self.root.bucket.put((self.root / name).key, content)
@@ -165,4 +165,4 @@ class BucketFolder(Folder):
         (self.root / name).unlink()
 
     def sync(self) -> None:
-        """Every write is there for good."""
+        """Do nothing: every write is durable."""

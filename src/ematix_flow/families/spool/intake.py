@@ -1,4 +1,4 @@
-"""The thread that talks to the broker: receives, writes, acknowledges what is committed, and comes back when it is cut off."""
+"""The thread that talks to the broker: receives, writes, acknowledges committed messages, reconnects after a loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _AT_ONCE = 1_000
 
 
 class Intake(threading.Thread):
-    """One for each spool; the only one who touches the receiver."""
+    """The receiver thread of one spool; no other thread uses the receiver."""
 
     def __init__(self, spool: Spool, make: MakeReceiver, limits: Limits) -> None:
         super().__init__(name="flow-spool", daemon=True)
@@ -46,7 +46,7 @@ class Intake(threading.Thread):
             self._leave()
 
     def finish(self, seconds: float) -> None:
-        """End in good order: what is committed within so many seconds is still acknowledged."""
+        """Stop the thread; messages that are committed within `seconds` are still acknowledged."""
         deadline = time.monotonic() + seconds
         while self.is_alive() and time.monotonic() < deadline and not self._spool.is_settled:
             time.sleep(0.02)
@@ -54,7 +54,7 @@ class Intake(threading.Thread):
         self.join(5.0)
 
     def _live(self) -> None:
-        """One life of the connection; whatever ends it, the next one begins after a pause."""
+        """Run one connection until it fails or the thread ends; after a failure, wait for the backoff pause."""
         try:
             if self._receiver is None:
                 self._connect()
@@ -79,7 +79,7 @@ class Intake(threading.Thread):
         self._spool.disconnected()
         now = time.monotonic()
         self._lost_at = now if self._lost_at is None else self._lost_at
-        # A broker that starts may not know its users or queues yet; one that never knew us is another matter.
+        # A restarting broker may not have its users and queues yet; before the first connection a refusal is final.
         is_patient = self._was_connected and now - self._lost_at <= self._limits.patience_seconds
         if not isinstance(error, Unreachable) and not is_patient:
             raise error
@@ -123,7 +123,7 @@ class Intake(threading.Thread):
             receiver.extend(self._spool.tags())
 
     def _room(self) -> int:
-        """How many messages may come now: no more than a segment takes, no more than the window has left."""
+        """Return how many messages may be received now, bounded by the rest of the segment and of the window."""
         if self._spool.is_drained:
             return 0
         held, _ = self._spool.held
@@ -137,14 +137,14 @@ class Intake(threading.Thread):
             self._spool.store()
 
     def _look_whether_drained(self, now: float) -> None:
-        """When everything came that waited at first, or nothing comes any more."""
+        """Mark the spool as drained once all messages counted at the start arrived, or none for `quiet_seconds`."""
         quiet = now - self._last_message
         enough = self._expected is not None and self._received >= self._expected and quiet >= TURN_SECONDS
         if not self._spool.held[0] and (enough or quiet >= self._limits.quiet_seconds):
             self._spool.drained()
 
     def _leave(self) -> None:
-        """Tell the broker what can still be told, and give the rest back at once."""
+        """Acknowledge what is committed, requeue the rest at once, and close the connection."""
         receiver = self._receiver
         if receiver is not None:
             try:

@@ -1,4 +1,4 @@
-"""Which message is where: waiting, written, offered, committed; and what the broker may be told. No file, no thread."""
+"""The state of every message (waiting, written, offered, committed) and the due answers to the broker; no I/O."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ _TO_REFUSE = "!"
 
 
 class Offset(NamedTuple):
-    """Where a stream stands in the spool: behind this segment, and behind so many messages."""
+    """A stream's position in the spool: the last segment read, and the number of messages up to its end."""
 
     segment: int = 0
     rows: int = 0
 
     def told(self) -> dict[str, int]:
-        """As the checkpoint keeps it."""
+        """Return the offset in the checkpoint's form."""
         return {"segment": self.segment, "rows": self.rows}
 
     def behind(self, segments: Sequence[Segment]) -> Offset:
-        """The same number, with a position that no message of these segments has."""
+        """Return this segment number with a position that is not below the end of any of these segments."""
         return Offset(self.segment, max([self.rows, *(segment.end for segment in segments)]))
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Offset:
-        """As the checkpoint kept it."""
+        """Return the offset that the checkpoint holds."""
         return cls(int(told["segment"]), int(told["rows"]))
 
 
 @dataclass
 class Held:
-    """A message that is not in a segment yet, with every delivery of it."""
+    """A message that is not in a segment yet, with the tags of all its deliveries."""
 
     message: Message
     known: str | None
@@ -43,16 +43,16 @@ class Held:
 
 @dataclass
 class Due:
-    """Deliveries that the broker can be told about."""
+    """Deliveries that may be answered to the broker now."""
 
     acks: list[Any] = field(default_factory=list)
     refusals: list[tuple[Any, str | None]] = field(default_factory=list)
-    """Tag and identity of messages that somebody refused for good."""
+    """Tag and identity of each message that was refused for good."""
 
 
 @dataclass
 class Ledger:
-    """One spool's knowledge; whoever uses it from two threads locks it."""
+    """The state of one spool; not thread-safe, callers lock it."""
 
     offered: Offset = field(default_factory=Offset)
     committed: int = 0
@@ -65,21 +65,21 @@ class Ledger:
     """Positions of messages that the broker shall dead-letter."""
     due: Due = field(default_factory=Due)
     outstanding: int = 0
-    """Deliveries that the broker waits to hear about."""
+    """The number of deliveries that are not answered yet."""
     _known: dict[int, Sequence[str | None]] = field(default_factory=dict)
     _places: dict[str, tuple[int, int]] = field(default_factory=dict)
     _held_at: dict[str, int] = field(default_factory=dict)
     _remembered: dict[str, bool] = field(default_factory=dict)
-    """And whether the broker still has to hear that the message is refused."""
+    """Identities that outlived their segments; True where further deliveries are refused instead of acknowledged."""
     _tags: dict[int, dict[int, list[Any]]] = field(default_factory=dict)
 
     def restore(self, segment: Segment, known: Sequence[str | None]) -> None:
-        """A segment that an earlier process wrote and Spark planned."""
+        """Add a segment that is on disk, with the identities of its messages."""
         self.segments[segment.number], self._known[segment.number] = segment, known
         self._places.update({one: (segment.number, row) for row, one in enumerate(known) if one is not None})
 
     def admit(self, message: Message) -> None:
-        """Take one delivery: a message that is new is held, another delivery of one that is known settles with it."""
+        """Add one delivery: a new message is held, a redelivery of a known one is settled together with it."""
         known = identity(message.message_id, message.value)
         self.outstanding += 1
         if known is not None:
@@ -115,7 +115,7 @@ class Ledger:
             self.due.acks.extend(tags)
 
     def stored(self, segment: Segment) -> None:
-        """What was held is durable now."""
+        """Record that the held messages are durable in this segment."""
         self.restore(segment, [item.known for item in self.held])
         self._tags[segment.number] = {row: item.tags for row, item in enumerate(self.held)}
         self.end = segment.end
@@ -125,11 +125,11 @@ class Ledger:
         self.held, self.held_bytes, self._held_at = [], 0, {}
 
     def fresh(self) -> list[Segment]:
-        """Segments that Spark has not heard of."""
+        """Return the segments that have not been offered to Spark."""
         return [segment for number, segment in self.segments.items() if number > self.offered.segment]
 
     def offer(self, max_rows: int | None) -> bool:
-        """Move the offer over what is fresh, as far as a micro-batch may go; False when nothing is."""
+        """Extend the offered range over new segments, up to `max_rows`; return False when there is no new segment."""
         fresh = self.fresh()
         if not fresh:
             return False
@@ -142,13 +142,14 @@ class Ledger:
         return True
 
     def awaits_commit(self) -> bool:
-        """Whether deliveries are kept from the broker only because Spark has not said yet that their batch is done."""
+        """Return whether offered deliveries stay unacknowledged because Spark has not yet reported their commit."""
         return any(number <= self.offered.segment for number in self._tags)
 
     def commit(self, segment: int) -> list[Segment]:
-        """Everything up to here is in the targets; the segments that nobody needs any more.
+        """Mark everything up to this segment as committed, and return the segments that are no longer needed.
 
-        The last generation stays: the broker may deliver it again when an acknowledgement got lost on its way.
+        The segments of the latest commit stay: the broker may deliver their messages again when an acknowledgement was
+        lost on its way.
         """
         if segment <= self.committed:
             return []
@@ -160,7 +161,7 @@ class Ledger:
         return [found for number, found in self.segments.items() if number <= before] if moved else []
 
     def forget(self, segment: Segment) -> list[str]:
-        """The segment goes; the identities that outlive it."""
+        """Remove the segment, and return the identities to retain beyond it, marked where the message is refused."""
         known = self._known.pop(segment.number)
         del self.segments[segment.number]
         kept = []
@@ -174,21 +175,21 @@ class Ledger:
         return kept
 
     def remember(self, known: Iterable[str]) -> None:
-        """Identities of messages that are done: another delivery of one is only acknowledged."""
+        """Retain identities of finished messages: another delivery of one is only answered, not stored again."""
         self._remembered.update({one.removeprefix(_TO_REFUSE): one.startswith(_TO_REFUSE) for one in known})
 
     def unremember(self, known: Iterable[str]) -> None:
-        """Identities that were kept long enough."""
+        """Drop identities whose retention is over."""
         for one in known:
             self._remembered.pop(one.removeprefix(_TO_REFUSE), None)
 
     def take_due(self) -> Due:
-        """What is to be told to the broker now."""
+        """Return the answers that are due to the broker, and clear them."""
         due, self.due = self.due, Due()
         return due
 
     def told(self, due: Due, *, are_gone: bool = True) -> None:
-        """The broker heard it. A message that is dead-lettered now may come back one day, as a new one."""
+        """Record that the broker got these answers; with `are_gone`, a refused message that returns is a new one."""
         self.outstanding -= len(due.acks) + len(due.refusals)
         for _, known in due.refusals:
             if known is not None and are_gone:
@@ -196,12 +197,11 @@ class Ledger:
                 self._remembered.pop(known, None)
 
     def tags(self) -> list[Any]:
-        """Deliveries that nobody can tell the broker about yet."""
+        """Return the tags of deliveries that cannot be answered yet."""
         written = [tag for rows in self._tags.values() for tags in rows.values() for tag in tags]
         return written + [tag for item in self.held for tag in item.tags]
 
     def disconnected(self) -> None:
-        """Tags died with the connection. The broker delivers again what it was not told about; what is not written yet
-        is then received once more."""
+        """Drop all tags and unwritten messages: the broker delivers again what was not acknowledged."""
         self._tags, self.due, self.outstanding = {}, Due(), 0
         self._forget_held()

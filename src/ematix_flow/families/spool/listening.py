@@ -1,4 +1,4 @@
-"""Listening to a queue whose broker waits for an answer to every delivery."""
+"""A listener on a queue whose broker expects an acknowledgement of every delivery."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _WINDOW = 100
 
 
 class QueueListener:
-    """Messages of one receiver; what is not confirmed is delivered again when the connection ends.
+    """The messages of one receiver; unconfirmed ones are delivered again when the connection ends.
 
-    A queue has no places. A second delivery is recognised by the message's id and content; a message without an id fires
-    again when it is delivered again.
+    A queue has no offsets. A second delivery is recognised by the message's id and content; a message without an id
+    fires again when it is delivered again.
     """
 
     def __init__(self, receiver: Receiver, queue: str) -> None:

@@ -1,8 +1,8 @@
-"""The spool as Spark sees it: a streaming data source whose offsets are segments.
+"""The spool as a streaming data source of Spark, with segments as offsets.
 
-One Python process of Spark's own holds the reader for the whole life of a query, and with it connection and delivery
-tags; a second one only plans. So nothing begins before the first question about offsets, and what tasks get of the reader
-is empty: their part says which files to read.
+One Python process of Spark holds the reader, with its connection and delivery tags, until the query ends; a second
+process only plans. So nothing is opened before Spark first requests an offset, and the reader's copy in a task is
+empty: the task's partition lists the files to read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FAREWELL_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Settings:
-    """What the process that holds the reader needs to know."""
+    """The settings of the process that holds the reader."""
 
     folder: LakePath
     topic: str
@@ -53,7 +53,7 @@ class Part(InputPartition):
 
 
 class SpoolReader(DataSourceStreamReader):
-    """Answers Spark's questions; every answer but the first comes from what is already on disk."""
+    """The reader that Spark calls; every answer but the first comes from files that are already on disk."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings: Settings | None = settings
@@ -61,7 +61,7 @@ class SpoolReader(DataSourceStreamReader):
         self._intake: Intake | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Tasks only read files: neither the connection nor its secrets go to them."""
+        """Return an empty state: tasks only read files, and get neither the connection nor its secrets."""
         return {"_settings": None, "_spool": None, "_intake": None}
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802  Spark's own name
@@ -107,12 +107,12 @@ class SpoolReader(DataSourceStreamReader):
             raise _carried(exc) from exc
 
     def stop(self) -> None:
-        """Spark has gone, so nobody will tell of another commit."""
+        """Stop the receiver thread at once: Spark has ended the query and reports no further commit."""
         if self._intake is not None:
             self._intake.finish(0.0)
 
     def _farewell(self) -> None:
-        """Spark asks this process to end: the last commit is being told to us just now."""
+        """Stop the receiver thread after a short wait: at SIGTERM, Spark is just reporting the last commit."""
         if self._intake is not None:
             self._intake.finish(_FAREWELL_SECONDS)
 
@@ -125,7 +125,7 @@ class SpoolReader(DataSourceStreamReader):
 
 
 def shared_out(chosen: Sequence[Segment]) -> list[list[Segment]]:
-    """Neighbours together, until a task has enough to do."""
+    """Group neighbouring segments, up to the row limit of one task."""
     groups: list[list[Segment]] = []
     for segment in chosen:
         if groups and segment.end - groups[-1][0].first <= _ROWS_OF_A_TASK:
@@ -136,7 +136,7 @@ def shared_out(chosen: Sequence[Segment]) -> list[list[Segment]]:
 
 
 def data_source(name: str, settings: Settings) -> type[DataSource]:
-    """A class for this one spool: Spark takes classes, and options would show secrets in its plans."""
+    """Return a data source class for this spool: Spark takes classes, and options would show secrets in its plans."""
 
     class SpoolDataSource(DataSource):
         @classmethod
@@ -153,7 +153,7 @@ def data_source(name: str, settings: Settings) -> type[DataSource]:
 
 
 def _at_the_end(work: Any) -> None:
-    """Spark ends its Python processes with SIGTERM; only their main thread may listen to it."""
+    """Call `work` at SIGTERM, with which Spark ends its Python processes; only a main thread can install that."""
     if threading.current_thread() is not threading.main_thread():
         return
 

@@ -1,4 +1,4 @@
-"""What the spool asks of a broker: messages with delivery tags, and a way to say which of them are done."""
+"""The interface between the spool and a broker: messages with delivery tags that are acknowledged or refused."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Message:
 
     value: bytes
     tag: Any
-    """By which the broker knows this delivery; it means something only on the connection it came on."""
+    """The broker's identifier of this delivery, valid only on the connection it came on."""
     key: bytes | None = None
     headers: Headers | None = None
     message_id: str | None = None
@@ -25,10 +25,10 @@ class Message:
 
 
 def identity(message_id: str | None, value: bytes | None) -> str | None:
-    """By which a second delivery is recognised; None for a message without an id, which cannot be.
+    """Return the key by which a second delivery is recognised; None for a message without an id.
 
-    The content belongs to it: publishers exist that give all their messages one id. Without an id nothing is safe: two
-    messages may well have the same content, and a flag that says "delivered before" does not say which one it was.
+    The key covers the content, because some publishers give all their messages one id. Without an id nothing is safe:
+    two messages may have the same content, and a "redelivered" flag does not identify the earlier delivery.
 
     >>> identity("m-1", b"{}") == identity("m-1", b"{}"), identity("m-1", b"{}") == identity("m-1", b"[]")
     (True, False)
@@ -40,36 +40,36 @@ def identity(message_id: str | None, value: bytes | None) -> str | None:
 
 
 class Receiver(Protocol):
-    """A consumer of one queue or subscription; used by one thread.
+    """A consumer of one queue or subscription, used by one thread.
 
-    Whatever goes wrong is raised as a FlowError; after `Unreachable` the spool closes the receiver and connects again.
+    Every failure is raised as a FlowError; after `Unreachable` the spool closes the receiver and connects again.
     """
 
     renew_seconds: float | None
-    """How often deliveries must be renewed lest the broker gives them to somebody else; None where it waits."""
+    """The interval of deadline extensions that stop the broker from redelivering; None where it needs none."""
     rejects_at_once: bool
-    """Whether a message that is refused is gone at once; some brokers deliver it a few times more before they believe it."""
+    """Whether a refused message is gone at once; some brokers redeliver it a few times before dead-lettering it."""
 
     def connect(self, window: int) -> None:
-        """Begin to consume; the broker may have `window` messages under way to us, any number when it is 0."""
+        """Start to consume; at most `window` messages may be unacknowledged, any number when it is 0."""
 
     def waiting(self) -> int | None:
-        """How many messages wait at the broker, where it tells."""
+        """Return how many messages wait at the broker; None where it does not report that."""
 
     def receive(self, limit: int, timeout: float) -> Sequence[Message]:
-        """Up to `limit` messages, as soon as there is one; a limit of 0 only keeps the connection alive meanwhile."""
+        """Return up to `limit` messages as soon as there is one; a limit of 0 only keeps the connection alive."""
 
     def ack(self, tags: Sequence[Any]) -> None:
-        """These deliveries are done."""
+        """Acknowledge these deliveries."""
 
     def nack(self, tags: Sequence[Any], *, requeue: bool) -> None:
-        """Give deliveries back, or refuse them for good, so that the broker dead-letters them where it is told to."""
+        """Requeue deliveries, or refuse them for good, so that the broker dead-letters them where configured."""
 
     def extend(self, tags: Sequence[Any]) -> None:
-        """We still work on these deliveries."""
+        """Extend the acknowledgement deadline of these deliveries."""
 
     def close(self) -> None:
-        """Leave; what was not acknowledged is delivered again. Never raises."""
+        """Close the connection; unacknowledged messages are delivered again. Never raises."""
 
 
 MakeReceiver = Callable[[], Receiver]
@@ -77,7 +77,7 @@ MakeReceiver = Callable[[], Receiver]
 
 @dataclass(frozen=True)
 class Limits:
-    """How much, how long."""
+    """The size and time limits of a spool."""
 
     max_rows: int | None = None
     """The most rows of one micro-batch."""
@@ -86,20 +86,20 @@ class Limits:
     segment_rows: int = 5_000
     segment_bytes: int = 8 * 1024 * 1024
     linger_seconds: float = 0.05
-    """How long a segment waits for more messages."""
+    """The longest time that a segment waits for more messages."""
     heartbeat_seconds: float = 1.0
-    """How long committed work may wait for its acknowledgement before an empty batch fetches it."""
+    """The longest time that committed messages wait for their acknowledgement before an empty batch triggers it."""
     remember: int = 100_000
-    """Identities that are kept beyond their segments, for acknowledgements that a broker lost."""
+    """The number of identities that are kept beyond their segments, for acknowledgements that a broker lost."""
     patience_seconds: float = 60.0
-    """How long a broker that comes back may refuse us, as brokers do while they start."""
+    """The longest time that a returning broker may refuse the connection, as brokers do while they start."""
     drain: bool = False
     """Whether the first batch takes everything that is there, and is the only one."""
     quiet_seconds: float = 2.0
-    """A broker that gives nothing for so long has no more, when the spool drains."""
+    """The time without a message after which a draining spool treats the broker as empty."""
 
     @property
     def rows_of_a_segment(self) -> int:
-        """No segment may be larger than a micro-batch, nor fill the window alone."""
+        """Return the row limit of a segment: not larger than a micro-batch, and not larger than the window."""
         wanted = [self.segment_rows, *([self.max_rows] if self.max_rows else [])]
         return max(1, min([*wanted, self.window] if self.window else wanted))

@@ -1,4 +1,4 @@
-"""Segments: files of messages in the form in which every broker's messages travel."""
+"""Segments: Arrow files of messages, with the envelope columns that all brokers share."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ DDL = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
 
 @dataclass(frozen=True, order=True)
 class Segment:
-    """Messages that were written together; its file's name says everything about it."""
+    """Messages that were written together; the file's name contains all its fields."""
 
     number: int
     first: int
-    """The position of its first message among all that the spool ever took."""
+    """The position of its first message among all that the spool ever received."""
     rows: int
 
     @property
     def end(self) -> int:
-        """The position behind its last message."""
+        """Return the position behind its last message."""
         return self.first + self.rows
 
     @property
     def name(self) -> str:
-        """The file."""
+        """Return the file's name."""
         return f"{self.number:012d}-{self.first:015d}-{self.rows:07d}.arrow"
 
     @classmethod
     def of(cls, name: str) -> Segment | None:
-        """The segment that a file holds, None for another file.
+        """Return the segment that a file holds; None for another file.
 
         >>> Segment.of(Segment(7, 1200, 30).name)
         Segment(number=7, first=1200, rows=30)
@@ -49,7 +49,7 @@ class Segment:
 
 
 def schema() -> pa.Schema:
-    """The columns of every message, as Spark takes them."""
+    """Return the Arrow schema of the envelope columns."""
     import pyarrow as pa
 
     header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
@@ -66,7 +66,7 @@ def schema() -> pa.Schema:
 
 
 def encode(segment: Segment, messages: Sequence[Message], topic: str) -> bytes:
-    """The file of a segment; positions stand where other brokers have offsets."""
+    """Return the file content of a segment; the spool's positions fill the `offset` column."""
     import pyarrow as pa
 
     columns: dict[str, list[Any]] = {
@@ -95,7 +95,7 @@ def _headers(message: Message) -> list[dict[str, Any]] | None:
 
 
 def read(path: str | S3Path) -> Iterator[pa.RecordBatch]:
-    """The messages of a file."""
+    """Yield the record batches of a file."""
     import pyarrow as pa
 
     with pa.OSFile(path) if isinstance(path, str) else pa.BufferReader(path.read_bytes()) as source:
@@ -105,7 +105,7 @@ def read(path: str | S3Path) -> Iterator[pa.RecordBatch]:
 
 
 def identities(path: str | S3Path) -> list[str | None]:
-    """By which each message of a file is recognised."""
+    """Return the identity of each message of a file."""
     found: list[str | None] = []
     for batch in read(path):
         ids, values = (batch.column(batch.schema.get_field_index(name)) for name in ("message_id", "value"))
@@ -114,7 +114,7 @@ def identities(path: str | S3Path) -> list[str | None]:
 
 
 def oldest(path: str | S3Path) -> float | None:
-    """When the first message of a file was sent, as the seconds of a clock; None where none of them says."""
+    """Return when the first message of a file was sent, in seconds since the epoch; None without any timestamp."""
     import pyarrow.compute as pc
 
     sent = [pc.min(batch.column(batch.schema.get_field_index("timestamp"))).as_py() for batch in read(path)]

@@ -1,4 +1,4 @@
-"""A broker without offsets as the source of a stream: everything but what the broker itself must say."""
+"""A broker without offsets as the source of a stream; subclasses add the calls to their broker."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ _OPTIONS = ("drain", "window")
 
 @dataclass
 class SpoolSource(ABC):
-    """Messages of one connection, through a spool below the stream's checkpoint."""
+    """The messages of one connection, through a spool below the stream's checkpoint."""
 
     connection: Any
     envelopes: bool = field(default=True, init=False)
 
     @abstractmethod
     def receiver(self, read: StreamRead) -> MakeReceiver:
-        """What makes the consumer, in another process."""
+        """Return the factory of the consumer, which is called in another process."""
 
     @abstractmethod
     def check(self, read: StreamRead) -> None:
-        """Refuse, with a sentence, what cannot be reached or is not there."""
+        """Raise a FlowError when the broker cannot be reached or the queue does not exist."""
 
     @abstractmethod
     def waiting(self, read: StreamRead) -> int | None:
-        """How many messages wait at the broker, where it tells."""
+        """Return how many messages wait at the broker; None where it does not report that."""
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
-        """A streaming frame of envelopes."""
+        """Return a streaming frame of envelopes."""
         from ematix_flow.families.spool.reader import data_source
 
         settings = self.settings(read)
@@ -61,14 +61,14 @@ class SpoolSource(ABC):
         return spark.readStream.format(name).load()
 
     def settings(self, read: StreamRead) -> Settings:
-        """What the process that holds the connection needs to know."""
+        """Return the settings of the process that holds the connection."""
         from ematix_flow.families.spool.reader import Settings
 
         self.refuse_odd(read)
         return Settings(self.folder(read).root, read.query, self.receiver(read), self.limits(read))
 
     def refuse_odd(self, read: StreamRead) -> None:
-        """What no queue can do."""
+        """Raise for a start position or an option that queues do not support."""
         if read.start != "earliest":
             raise Unsupported(
                 f"{read.stream}: a {self.connection.kind} source cannot start at {read.start!r}",
@@ -82,30 +82,32 @@ class SpoolSource(ABC):
                 )
 
     def limits(self, read: StreamRead) -> Limits:
-        """With `options["drain"]` one batch takes everything that is there; `options["window"]` bounds what is under way."""
+        """Return the limits: with "drain" one batch takes everything; "window" bounds the unacknowledged messages."""
         limits = Limits(max_rows=read.max_rows, drain=bool(read.options.get("drain", False)))
         wanted = read.options.get("window") or max(limits.window, 2 * (read.max_rows or 0))
         return replace(limits, window=int(wanted))
 
     def folder(self, read: StreamRead) -> Folder:
-        """The spool's own."""
+        """Return the spool's folder."""
         return folder_at(spool_folder(read.checkpoint, f"{self.connection.name}.{read.query}"))
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
-        """A note for the process that holds the connection: it acknowledges what lies before."""
+        """Write the commit note, by which the process with the connection acknowledges everything before `end`."""
         leave_note(self.folder(read), Offset.of(end))
 
     def refuse(self, read: StreamRead, positions: Sequence[int], *, batch: str = "") -> None:
-        """These messages of the batch at work (their `offset`) shall not be acknowledged when it is committed, but
-        rejected, so that the broker dead-letters them where it is told to; said again of a batch, the last word counts."""
+        """Mark messages of the current batch, by their `offset`, to be rejected instead of acknowledged at its commit.
+
+        The broker then dead-letters them where it is configured to. A second call for the same batch replaces the
+        first.
+        """
         leave_refusals(self.folder(read), positions, batch)
 
-    def check_refused_are_kept(self, read: StreamRead) -> None:  # noqa: B027  a broker that always keeps them has nothing to say
-        """Refuse, with a sentence, a queue whose rejected messages nobody would keep."""
+    def check_refused_are_kept(self, read: StreamRead) -> None:  # noqa: B027  some brokers always keep them
+        """Raise a FlowError for a queue whose rejected messages the broker would discard."""
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
-        """What waits at the broker and what lies in the spool behind these offsets; of a broker that does not count, the
-        spool alone."""
+        """Return what waits at the broker, where it reports that, and in the spool behind these offsets."""
         there, folder = self.waiting(read), self.folder(read)
         reached = Offset.of(end).segment if end else 0
         listed = (Segment.of(name) for name in folder.names())
@@ -117,24 +119,25 @@ class SpoolSource(ABC):
         return [PartitionLag(read.query, None if there is None else there + spooled, seconds)]
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
-        """A queue keeps what was not acknowledged."""
+        """Return nothing: a queue keeps every message that was not acknowledged."""
         return ()
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
-        """A queue has no past."""
+        """Raise Unsupported: a queue keeps no acknowledged messages."""
         raise Unsupported(
             f"{read.stream}: a {self.connection.kind} source cannot be rewound to a moment",
             hint="messages that were acknowledged are gone from it; publish them again",
         )
 
-    def close(self) -> None:  # noqa: B027  nothing to do is right for all of them
-        """The connection is held by another process, which ends with the query."""
+    def close(self) -> None:  # noqa: B027  correct for every subclass
+        """Do nothing: the connection is held by another process, which ends with the query."""
 
 
 def _age_of_oldest(folder: Folder, segment: Segment) -> float | None:
-    """Since the first of its messages was sent; where none says when, since they came; None when they are done by now.
+    """Return the age in seconds of a segment's oldest message; None when the segment is already deleted.
 
-    What still waits at the broker is younger, and how old it is only a delivery would tell.
+    Without send times, the age counts from the arrival in the spool. Messages that still wait at the broker are
+    younger; their age is unknown before delivery.
     """
     try:
         sent = segments.oldest(folder.path(segment.name))
@@ -145,11 +148,11 @@ def _age_of_oldest(folder: Folder, segment: Segment) -> float | None:
 
 
 def checkpoint_roots(_: Any) -> tuple[Path, ...]:
-    """Where spools are unless `checkpoint=` names another folder: tasks read the segments there."""
+    """Return where spools are unless `checkpoint=` names another folder; tasks read the segments there."""
     own = os.environ.get(_CHECKPOINTS)
     return (Path(own) if own else Path.home() / ".ematix-flow" / "checkpoints",)
 
 
 def plain_name(text: str) -> str:
-    """A name for clients that show who is connected."""
+    """Return the text as a name that broker tools accept and show for a connected client."""
     return re.sub(r"[^\w.@:-]", "_", text)[:100]

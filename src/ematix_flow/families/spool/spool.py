@@ -1,4 +1,4 @@
-"""The spool: a ledger with files beneath it, between Spark on one side and the intake on the other."""
+"""The spool: a ledger and its files, between Spark on one side and the receiver thread on the other."""
 
 from __future__ import annotations
 
@@ -24,8 +24,11 @@ _NUMBERS_AT_ONCE = 1_000
 
 
 class Spool:
-    """Nothing is lost: it is on disk before Spark hears of it, and the broker is told only after Spark committed it.
-    Nothing with an id is doubled: a second delivery is recognised."""
+    """One durable queue of messages between a broker and Spark, safe to use from several threads.
+
+    No message is lost: it is on disk before Spark reads it, and is acknowledged only after Spark committed it. No
+    message with an id is duplicated: a second delivery is recognised.
+    """
 
     def __init__(self, folder: Folder, limits: Limits, topic: str) -> None:
         self._folder, self._limits, self._topic = folder, limits, topic
@@ -47,12 +50,12 @@ class Spool:
     # Spark's side
 
     def planned(self, end: Offset) -> None:
-        """Spark's checkpoint knows of everything up to here: told before the spool begins."""
+        """Record that Spark's checkpoint contains everything up to `end`; without effect after `begin`."""
         if not self._began:
             self._planned = max(self._planned or end, end)
 
     def plan(self, start: Offset, end: Offset) -> list[Segment]:
-        """The segments of a batch: the same whenever it is asked for."""
+        """Return the segments of a batch, the same on every call; raise RunFailed when messages are missing."""
         self.planned(end)
         self._folder.take()
         with self._changed:
@@ -67,8 +70,10 @@ class Spool:
         return chosen
 
     def begin(self) -> None:
-        """Take over what an earlier process left: what Spark planned stays, what it never heard of is dropped, because
-        the broker delivers it again. A query that drains asks for offsets before it tells of plans: all stays then.
+        """Restore the state that an earlier process left on disk.
+
+        Segments that Spark planned stay; unplanned ones are deleted, because the broker delivers their messages again.
+        A draining query requests offsets before it reports a plan: then all segments stay.
         """
         if self._began:
             return
@@ -95,7 +100,7 @@ class Spool:
         self.hear(at_once=True)
 
     def initial(self) -> Offset:
-        """Where a new checkpoint begins: behind what is noted as committed, because the targets have that."""
+        """Return the start of a new checkpoint: behind the commit note, as the targets have everything before it."""
         self._folder.take()
         with self._changed:
             known = list(self._ledger.segments.values()) if self._began else self._listed()
@@ -112,7 +117,7 @@ class Spool:
         return [segment for segment in found if segment is not None]
 
     def latest(self, wait: float = 0.0) -> Offset:
-        """How far the next batch may go; waits a little for something new."""
+        """Return the end of the next batch after at most `wait` seconds; raise the receiver thread's failure."""
         deadline = time.monotonic() + wait
         with self._changed:
             while True:
@@ -124,13 +129,13 @@ class Spool:
                 self._changed.wait(min(left, 1.0))
 
     def _offered(self) -> bool:
-        """Whether there is something new to say."""
+        """Move the offered offset forward where possible; return whether `latest` can answer now."""
         if self._limits.drain and not self.is_drained:
             return False
         if self._starts_over_all:
             if self._is_writing:
                 return False
-            # Spark knows where it stands, and we do not: a number above all that were ever given is never behind it.
+            # Spark's offset is unknown here: a number above all that were ever used is never behind it.
             self._starts_over_all = False
             self._ledger.offered = Offset(self._next_number(), self._ledger.end)
             return True
@@ -140,8 +145,11 @@ class Spool:
         return self._limits.drain or self._beat()
 
     def _beat(self) -> bool:
-        """Spark says that a batch is done only when it plans the next one, and the broker, which waits for that, sends
-        nothing that could be planned: an empty batch breaks the circle."""
+        """Offer an empty batch when unacknowledged messages have waited too long; return whether it did.
+
+        Spark reports a commit only when it plans the next batch, and a broker that waits for acknowledgements sends
+        nothing that could be planned; the empty batch breaks this deadlock.
+        """
         now = time.monotonic()
         if self._is_writing or not self._ledger.awaits_commit():
             self._idle_since = None
@@ -154,40 +162,40 @@ class Spool:
         return True
 
     def commit(self, end: Offset) -> None:
-        """A batch that ends here is in the targets and in the checkpoint."""
+        """Record that the batch that ends here is in the targets and in the checkpoint."""
         with self._changed:
-            if end.segment <= self._ledger.offered.segment:  # a note of another life would be beyond
+            if end.segment <= self._ledger.offered.segment:  # a commit note of an earlier checkpoint may lie beyond
                 self._read_refusals()
-                self._useless.update(self._ledger.commit(end.segment))  # one that waits to be dropped is told again
+                self._useless.update(self._ledger.commit(end.segment))  # may return again a segment not yet deleted
                 self._changed.notify_all()
 
     @property
     def is_settled(self) -> bool:
-        """Whether everything that was offered is committed."""
+        """Return whether every offered message is committed."""
         with self._changed:
             return self._ledger.committed >= self._ledger.offered.segment or not self._ledger.awaits_commit()
 
-    # the intake's side
+    # the receiver thread's side
 
     def admit(self, messages: Sequence[Message]) -> None:
-        """Take what was received."""
+        """Enqueue received messages."""
         with self._changed:
             for message in messages:
                 self._ledger.admit(message)
 
     @property
     def held(self) -> tuple[int, int]:
-        """Messages, and their bytes, that are not written yet."""
+        """Return the number of messages, and of their bytes, that are not written yet."""
         return len(self._ledger.held), self._ledger.held_bytes
 
     def store(self) -> None:
-        """Write what is held, so that it lasts, and let Spark have it."""
+        """Write the held messages durably as one segment, and make it available to Spark."""
         with self._changed:
             if not self._ledger.held:
                 return
             segment = Segment(self._next_number(), self._ledger.end, len(self._ledger.held))
             messages = [item.message for item in self._ledger.held]
-            # No number may be given to an empty batch now: this segment would lie behind it, and nobody would read it.
+            # An empty batch must not take the next number now: Spark would then skip this segment's lower one.
             self._is_writing = True
         try:
             self._folder.write(segment.name, segments.encode(segment, messages, self._topic))
@@ -198,7 +206,7 @@ class Spool:
             self._is_writing = False
 
     def _next_number(self) -> int:
-        """Never the same twice, whatever dies."""
+        """Return a number that is never used twice, even across crashes."""
         self._number += 1
         if self._number > self._reserved:
             self._reserved = self._number + _NUMBERS_AT_ONCE
@@ -206,44 +214,44 @@ class Spool:
         return self._number
 
     def take_due(self) -> Due:
-        """What the broker can be told now."""
+        """Return the answers that are due to the broker, and clear them."""
         with self._changed:
             return self._ledger.take_due()
 
     def told(self, due: Due, *, are_gone: bool = True) -> None:
-        """The broker heard it, and what was refused is gone, or comes a few times more."""
+        """Record that the broker got these answers; with `are_gone`, it will not redeliver the refused messages."""
         with self._changed:
             self._ledger.told(due, are_gone=are_gone)
 
     @property
     def outstanding(self) -> int:
-        """Deliveries that the broker waits to hear about."""
+        """Return the number of deliveries that are not answered yet."""
         return self._ledger.outstanding
 
     def tags(self) -> list[Any]:
-        """Deliveries that nobody can tell the broker about yet."""
+        """Return the tags of deliveries that cannot be answered yet."""
         with self._changed:
             return self._ledger.tags()
 
     def disconnected(self) -> None:
-        """The connection is gone, and every tag with it."""
+        """Drop all delivery tags: they end with the connection."""
         with self._changed:
             self._ledger.disconnected()
 
     def drained(self) -> None:
-        """The broker has nothing more."""
+        """Record that the broker has no more messages."""
         with self._changed:
             self.is_drained = True
             self._changed.notify_all()
 
     def fail(self, error: FlowError) -> None:
-        """The intake cannot go on; Spark hears why."""
+        """Record the failure of the receiver thread; `latest` raises it."""
         with self._changed:
             self._failure = error
             self._changed.notify_all()
 
     def hear(self, *, at_once: bool = False) -> None:
-        """Read the note that the stream's own process leaves after every commit, sooner than Spark tells it."""
+        """Read the commit note, which the stream's process writes after every commit, earlier than Spark reports it."""
         now = time.monotonic()
         if not at_once and now - self._note_asked < self._folder.look_seconds:
             return
@@ -254,7 +262,7 @@ class Spool:
             self.commit(self._noted())
 
     def tidy(self) -> None:
-        """Drop segments that nobody needs, their identities last a while longer."""
+        """Delete segments that are no longer needed; their identities are retained for a while."""
         with self._changed:
             useless, self._useless = sorted(self._useless), set()
             dropped = [(segment, self._ledger.forget(segment)) for segment in useless]
@@ -287,7 +295,7 @@ class Spool:
                 self._folder.remove(name)
 
     def _read_refusals(self) -> None:
-        """Anew each time: a batch that is done again may have taken some of its refusals back."""
+        """Read all refusals again: a repeated batch may have withdrawn some of them."""
         named = [name for name in self._folder.names() if name.endswith(_REFUSED)]
         self._ledger.refused = {position for name in named for position in self._positions(name)}
 
@@ -295,21 +303,21 @@ class Spool:
         return [int(position) for position in json.loads(self._folder.text(name) or "[]")]
 
     def path(self, segment: Segment) -> str | S3Path:
-        """Where a segment is."""
+        """Return the full path of a segment."""
         return self._folder.path(segment.name)
 
     def leave(self) -> None:
-        """Let go of the folder."""
+        """Release the folder's lock."""
         self._folder.leave()
 
 
 def leave_note(folder: Folder, end: Offset) -> None:
-    """Told by the stream's own process: everything up to here is committed."""
+    """Write the commit note: everything up to `end` is committed. Called in the stream's own process."""
     folder.write(NOTE, json.dumps(end.told()).encode(), durable=False)
 
 
 def leave_refusals(folder: Folder, positions: Sequence[int], batch: str = "") -> None:
-    """Told before the commit: these messages shall be dead-lettered by the broker instead of being acknowledged."""
+    """Record, before the commit, the messages that the broker shall dead-letter instead of being acknowledged."""
     name = f"{batch or f'{min(positions, default=0):015d}-{time.time_ns()}'}{_REFUSED}"
     if positions or (batch and name in folder.names()):
         folder.write(name, json.dumps(sorted(positions)).encode())

@@ -9,7 +9,7 @@ from ematix_flow.families.sql.statements import Writing, keep
 
 
 def append(session: SqlSession, writing: Writing, *, staged: int, watermark: str | None) -> Counts:
-    """Insert the stage, or what of it is new."""
+    """Insert the stage; with a watermark, only its new rows."""
     values = writing.from_stage(writing.declared) | writing.metadata()
     incremental = writing.job.incremental
     if incremental is None or watermark is None:
@@ -43,7 +43,7 @@ def _exists_by_key(writing: Writing) -> str:
 
 
 def _insert_new_copies(session: SqlSession, writing: Writing, seen: str) -> int:
-    """Without a key, equal rows are counted: as many copies are inserted as the target lacks."""
+    """Insert as many copies of each row as the target lacks: without a key, equal rows are counted."""
     hashed = writing.row_hash(writing.declared)
     names = ", ".join(writing.s(name) for name in writing.declared)
     keep(

@@ -1,4 +1,4 @@
-"""Changes of rows, applied by key: written, deleted or marked as deleted, unless the target knows newer ones."""
+"""CDC: row changes applied by key (write, delete, mark as deleted) unless the target has applied newer ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ematix_flow.foundation.clock import now
 
 
 def changes(session: SqlSession, writing: Writing, strategy: Changes, *, gate: str, staged: int) -> Counts:
-    """Apply the last change of each key, and remember it in the same transaction; `gate` is the table of what was."""
+    """Apply the last change of each key and record it in the CDC watermark table `gate`, in the same transaction."""
     check_keys(session, writing, strategy.keys)
     work = _Applying(session, writing, strategy, gate)
     rows, stale, late, contradicted = work.counted()
@@ -50,7 +50,7 @@ class _Applying:
     strategy: Changes
     gate: str
     kept: tuple[str, ...] = ()
-    """The sets of columns that staged rows leave as they are."""
+    """The sets of columns that staged rows leave unchanged."""
 
     @property
     def _match(self) -> str:
@@ -63,17 +63,17 @@ class _Applying:
         return f"{self.writing.s(OPERATION)} <> '{operation}'"
 
     def _same_key(self, gate: str) -> str:
-        """A row of the gate is about the key of a staged row."""
+        """Return the condition that a row of the CDC watermark table has the key of a staged row."""
         own = self.writing.dialect.text_literal(self.strategy.gate)
         return f"{gate}.pipeline_name = {own} AND {gate}.pk_json = {self.writing.s(KEY)}"
 
     def _stale(self, gate: str) -> str:
-        """The gate knows something newer."""
+        """Return the condition that the CDC watermark table holds a newer change."""
         known = (f"{gate}.last_seen_ts_ms", f"{gate}.source_position")
         return stale_sql(*known, self.writing.s(EVENT_MS), self.writing.s(POSITION))
 
     def counted(self) -> tuple[int, int, int, int]:
-        """Return the staged rows that are stale, their changes, those that are too late, and those with a later clock."""
+        """Return the numbers of stale staged rows, of their changes, of late changes, of changes with a later clock."""
         w, most = self.writing, self.strategy.tolerance_ms
         late = f"CASE WHEN g.last_seen_ts_ms - {w.s(EVENT_MS)} > {most} THEN {w.s(EVENTS)} ELSE 0 END"
         later = f"CASE WHEN {w.s(EVENT_MS)} - g.last_seen_ts_ms > {most} THEN {w.s(EVENTS)} ELSE 0 END"
@@ -85,7 +85,7 @@ class _Applying:
         return rows, stale, older, contradicted
 
     def kinds(self) -> tuple[int, tuple[str, ...]]:
-        """Return how many staged rows are to go, and which sets of columns others leave as they are."""
+        """Return the number of staged deletes and the sets of columns that other staged rows leave unchanged."""
         w = self.writing
         gone, kept = self.session.rows(
             f"SELECT COUNT(CASE WHEN {self._is(DELETE)} THEN 1 END), COUNT({w.s(KEPT)}) FROM {w.stage} AS s"
@@ -96,7 +96,7 @@ class _Applying:
         return int(gone), tuple(str(one) for (one,) in found)
 
     def _keeps(self, name: str) -> str | None:
-        """A staged row leaves the column as it is; None where no row does."""
+        """Return the condition that a staged row leaves the column unchanged; None where no row does."""
         sets = keeping(self.kept, name)
         said = ", ".join(map(self.writing.dialect.text_literal, sets))
         return f"coalesce({self.writing.s(KEPT)}, '') IN ({said})" if sets else None
@@ -118,12 +118,12 @@ class _Applying:
         return " OR ".join([self.writing.differ(plain), *(f"({test})" for test in tests)])
 
     def fresh(self) -> str:
-        """A staged row is news."""
+        """Return the condition that a staged row is not stale."""
         stale = f"{self._same_key('g')} AND {self._stale('g')}"
         return f"NOT EXISTS (SELECT 1 FROM {self.gate} AS g WHERE {stale})"
 
     def delete(self, fresh: str) -> int:
-        """Remove rows, or say when they were deleted."""
+        """Delete the rows, or set their deletion time; return their number."""
         w, soft = self.writing, self.strategy.soft
         where = f"{self._is(DELETE)} AND {fresh}"
         if soft is None:
@@ -133,10 +133,10 @@ class _Applying:
         return self.session.execute(w.dialect.update_from(w.target, w.stage, on=self._match, sets=sets, where=where))
 
     def update(self, fresh: str) -> int:
-        """Rows that are there and differ; one that was marked as deleted lives again."""
+        """Update existing rows that differ, which also undeletes rows marked as deleted; return their number."""
         w, soft = self.writing, [self.strategy.soft] if self.strategy.soft else []
         sets = self._new_values([*self.strategy.update, *soft])
-        if not sets:  # a table of keys
+        if not sets:  # all columns are keys
             return 0
         differ = self._differ([*self.strategy.compare, *soft])
         where = f"{self._not(DELETE)} AND {fresh} AND ({differ})"
@@ -144,15 +144,14 @@ class _Applying:
         return self.session.execute(statement)
 
     def insert(self, fresh: str) -> int:
-        """Rows that are not there yet, also those of which the source tells an update."""
+        """Insert the missing rows, also those that the source sent as updates; return their number."""
         w = self.writing
         values = w.from_stage(written_columns(w.job.shape)) | w.metadata()
         absent = f"NOT EXISTS (SELECT 1 FROM {w.target} WHERE {self._match})"
         return self.session.execute(w.insert(values, where=f"{self._not(DELETE)} AND {fresh} AND {absent}"))
 
     def remember(self) -> None:
-        """The newest change of each key. A snapshot tells when it looked and not when a row became so: what it says is
-        applied, and keeps out nothing that comes after it."""
+        """Record the newest change of each key, except snapshot rows, whose time is not that of a change."""
         w, d = self.writing, self.writing.dialect
         told = f"({w.s(EVENT_MS)} IS NOT NULL OR {w.s(POSITION)} IS NOT NULL) AND {self._not(READ)}"
         values = {

@@ -1,4 +1,4 @@
-"""What must hold for a stage before it is published: NOT NULL, text lengths, keys, the delete brake."""
+"""Integrity checks of a stage before it is published: NOT NULL, text lengths, keys, the delete limit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE = ("small_int", "integer", "big_int")
 
 
 def check_rows(session: SqlSession, writing: Writing) -> int:
-    """Count the stage and refuse rows that break the table's promise; one pass."""
+    """Count the staged rows in one pass; raise a `DataError` for rows that violate NOT NULL or a text length."""
     tests: list[tuple[str, Column, str]] = []
     for column in writing.job.shape.declared.columns:
         name = writing.s(column.name)
@@ -36,7 +36,7 @@ def check_rows(session: SqlSession, writing: Writing) -> int:
 
 
 def _unless_deleted(writing: Writing, column: Column) -> str:
-    """Of a row that goes, nothing but its key is known; columns that keep their value are checked by the table itself."""
+    """Return a condition that skips deleted rows, which have only their key, and rows that leave columns unchanged."""
     strategy = writing.job.strategy
     if not isinstance(strategy, Changes) or column.name in (*strategy.keys, OPERATION):
         return ""
@@ -76,7 +76,7 @@ def _sample_keys(session: SqlSession, writing: Writing, test: str) -> str:
 
 
 def check_keys(session: SqlSession, writing: Writing, keys: Sequence[str]) -> None:
-    """Refuse two rows of one batch with the same key."""
+    """Raise `DuplicateKeys` if two rows of the batch have the same key."""
     if _are_all_distinct(session, writing, keys):
         return
     names = ", ".join(writing.s(key) for key in keys)
@@ -96,7 +96,7 @@ def check_keys(session: SqlSession, writing: Writing, keys: Sequence[str]) -> No
 
 
 def _are_all_distinct(session: SqlSession, writing: Writing, keys: Sequence[str]) -> bool:
-    """Return whether a sort shows it, where that is quicker than groups: for one key that is a number."""
+    """Return whether a COUNT(DISTINCT) proves the keys distinct; tried only for one integer key, where it is faster."""
     if not writing.dialect.sorts_numbers_faster or len(keys) > 1 or writing.column(keys[0]).type.kind not in _WHOLE:
         return False
     total, apart = session.rows(f"SELECT COUNT(*), COUNT(DISTINCT {writing.s(keys[0])}) FROM {writing.stage} AS s")[0]
@@ -104,7 +104,7 @@ def _are_all_distinct(session: SqlSession, writing: Writing, keys: Sequence[str]
 
 
 def check_deletes(job: WriteJob, *, staged: int, existing: int, missing: int) -> None:
-    """The brake: an empty source, or a large share of the target gone."""
+    """Raise `Brake` when the source is empty or too large a share of the target would be deleted."""
     if missing == 0 or job.accept_deletes == missing:
         return
     table = job.shape.declared.qualified

@@ -1,4 +1,4 @@
-"""DDL of a database: inspect a table, turn steps into statements, carry them out."""
+"""DDL of a database: inspect a table, translate steps into statements and execute them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ematix_flow.foundation.errors import Unsupported
 
 
 class SqlDdl(ABC):
-    """Inspects and changes tables of one database."""
+    """Inspection and changes of the tables of one database."""
 
     dialect: SqlDialect
 
     @abstractmethod
     def connect(self) -> SqlSession:
-        """A new session."""
+        """Return a new session."""
 
     @abstractmethod
     def inspect(self, shape: TargetShape) -> TableState | None:
-        """The table as it is, None when it is not there."""
+        """Return the current state of the table, None when it does not exist."""
 
     def unique_groups(self, shape: TargetShape) -> list[tuple[str, ...]]:
-        """The columns of every UNIQUE constraint of a table that is there, beside its primary key."""
+        """Return the columns of every UNIQUE constraint of an existing table, without its primary key."""
         d, table = self.dialect, shape.table
         schema = d.text_literal(table.schema) if table.schema else d.current_schema
         with self.connect() as session:
@@ -44,12 +44,12 @@ class SqlDdl(ABC):
         return [tuple(columns) for columns in groups.values()]
 
     def stored_type(self, shape: TargetShape, column: Column) -> ColumnType | None:
-        """What `inspect` reports for a column created from this declaration."""
+        """Return the type that `inspect` reports for a column created from this declaration."""
         keyed = {name for group in (shape.table.primary_key, *shape.table.unique) for name in group}
         return self.dialect.parse_type(self.dialect.type_sql(column, key=column.name in keyed))
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
-        """The steps as SQL."""
+        """Return the steps as SQL."""
         relation = self.dialect.relation(shape.table.schema, shape.table.name)
         made: list[str] = []
         for step in steps:
@@ -77,7 +77,7 @@ class SqlDdl(ABC):
         return statements
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
-        """Carry the steps out."""
+        """Execute the steps."""
         if not steps:
             return
         creates = any(isinstance(step, CreateTable) for step in steps)

@@ -1,4 +1,4 @@
-"""What a stage changes in a table: asked twice of the table, or found by one join and kept."""
+"""The differences of a stage and its table: two conditions on the table, or the kept result of one join."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ _NAME, _PRESENT = "flow_differences", "flow_present"
 
 @dataclass(frozen=True)
 class Differences:
-    """Rows `s` of `writing.stage`: which of them the table holds otherwise, and which it lacks."""
+    """Conditions on the rows `s` of `writing.stage`: differs from its table row (`changed`), has none (`absent`)."""
 
     writing: Writing
     changed: str
     absent: str
     is_exact: bool = False
-    """Whether the stage holds no other rows than these."""
+    """Whether the stage holds only changed and absent rows."""
 
 
 def find_differences(session: SqlSession, writing: Writing, *, on: str, changed: str) -> Differences:
     """Return the differences of stage and table.
 
-    The joins of an update and of an insert cost more than their writes when little has changed. Where a row's address tells
-    that an outer join has met it, one join does for both, and a database may do a query, unlike an update, in parallel.
+    The joins of an update and of an insert cost more than their writes when little has changed. Where a row address
+    shows the matches of an outer join, one join serves both; a database may run a query in parallel, unlike an update.
     """
     asked = writing.dialect.row_address(writing.target)
     address = session.scalar(asked) if asked else None

@@ -1,4 +1,4 @@
-"""One session for the life of a stream, lent out step by step: a new one for every step costs more than most of them."""
+"""One session kept open for a stream and reused by its steps: opening one costs more than most steps."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import FlowError
 
 IDLE_SECONDS = 30.0
-"""After such a pause a session is asked whether it is still there: servers and firewalls end those that are silent."""
+"""Idle seconds after which a session is tested before reuse: servers and firewalls close idle connections."""
 
 
 class HeldSession:
-    """Lends its session to one step at a time; a second one meanwhile gets a session of its own."""
+    """A session lent to one step at a time; a concurrent step gets a new session."""
 
     def __init__(self, make: Callable[[], SqlSession], *, reset: str) -> None:
         self._make, self._reset = make, reset
@@ -23,7 +23,7 @@ class HeldSession:
         self._is_lent = False
 
     def lent(self) -> SqlSession:
-        """Return a session that goes back when it is closed."""
+        """Return a session that is given back when it is closed."""
         if self._is_lent:
             return self._make()
         session = self._still_there() or self._make()
@@ -31,7 +31,7 @@ class HeldSession:
         return _Lent(session, self)
 
     def give_back(self, session: SqlSession, *, has_failed: bool) -> None:
-        """Keep it as if it were new; one that has failed is ended."""
+        """Reset the session and keep it for reuse; close it if its step or the reset has failed."""
         self._is_lent = False
         if not has_failed:
             with suppress(FlowError):
@@ -41,7 +41,7 @@ class HeldSession:
         session.close()
 
     def close(self) -> None:
-        """End what is held."""
+        """Close the kept session."""
         if self._session is not None:
             self._session.close()
             self._session = None
@@ -59,7 +59,7 @@ class HeldSession:
 
 
 class _Lent(SqlSession):
-    """A session that another part of the process owns and closes."""
+    """A lent session; `close` gives it back to its holder."""
 
     def __init__(self, session: SqlSession, holder: HeldSession) -> None:
         super().__init__(session.raw, translate=session._translate, begin=session._begin)

@@ -1,4 +1,4 @@
-"""Databases that live as long as this process: `:memory:`, which a pipeline opens more than once."""
+"""`:memory:` databases: files that exist until the process ends, because a pipeline opens one several times."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ MEMORY = ":memory:"
 
 
 def is_in_memory(path: str) -> bool:
-    """Whether the path means a database without a file."""
+    """Return whether the path names a database without a file."""
     return path.startswith(MEMORY)
 
 
 @cache
 def file_of(kind: str, name: str) -> Path:
-    """The file that stands for the database of a connection in this process; it goes with the process.
+    """Return the file that holds this connection's `:memory:` database; it is deleted when the process exits.
 
-    Every session of the connection finds the same tables, which a database of the driver's own memory could not give.
+    Every session of the connection sees the same tables, which the driver's own in-memory database cannot offer.
     """
     return Path(_folder()) / f"{kind}_{''.join(sign if sign.isalnum() else '_' for sign in name)}.db"
 

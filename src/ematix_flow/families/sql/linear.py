@@ -1,4 +1,4 @@
-"""Queries that read one table row by row: only these can be cut into parts without changing their result."""
+"""Queries that read one table row by row: only these can be split without changing their result."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class LinearQuery:
-    """A parsed query of one table: projection and filter, nothing that looks across rows."""
+    """A parsed query of one table: projection and filter, no operation across rows."""
 
     tree: Any
     schema: str
@@ -17,17 +17,17 @@ class LinearQuery:
     dialect: str
 
     def where(self, condition: str) -> str:
-        """The query with one more condition."""
+        """Return the query with one more condition."""
         return str(self.tree.copy().where(condition, dialect=self.dialect).sql(dialect=self.dialect))
 
 
 def clean(query: str) -> str:
-    """The query without the semicolon a person may have left."""
+    """Return the query without a trailing semicolon."""
     return query.strip().rstrip(";").strip()
 
 
 def linear(query: str, dialect: str) -> LinearQuery | None:
-    """The query taken apart, None when it is not linear or cannot be parsed."""
+    """Return the parsed query, None when it is not linear or cannot be parsed."""
     import sqlglot
     from sqlglot import exp
     from sqlglot.errors import SqlglotError

@@ -1,4 +1,4 @@
-"""merge: insert new keys, update rows whose compared columns changed, and deal with keys that are gone."""
+"""merge: insert new keys, update rows whose compared columns changed, delete or mark keys that are missing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ematix_flow.families.sql.statements import Writing
 
 
 def merge(session: SqlSession, writing: Writing, strategy: Merge, *, staged: int) -> Counts:
-    """Bring the target to the stage; counts are exact."""
+    """Bring the target to the state of the stage; return exact counts."""
     check_keys(session, writing, strategy.keys)
     match = writing.match(strategy.keys)
     deleted = _retire_missing(session, writing, strategy, match, staged=staged)
@@ -35,7 +35,7 @@ def _update_changed(session: SqlSession, found: Differences, strategy: Merge, ma
     sets = writing.from_stage(strategy.update) | writing.metadata()
     if strategy.deletes is Deletes.SOFT:
         sets[DELETED_AT] = "NULL"
-    if not sets:  # a table of keys
+    if not sets:  # all columns are keys
         return 0
     statement = writing.dialect.update_from(writing.target, writing.stage, on=match, sets=sets, where=found.changed)
     return session.execute(statement)

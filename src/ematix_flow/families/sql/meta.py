@@ -1,4 +1,4 @@
-"""The product's own tables in the target: run history, watermarks, commits."""
+"""The metadata tables in the target: run history, watermarks, commits."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ COMMITS = _table(
 
 
 class Meta:
-    """Reads and writes the product's own tables through one session."""
+    """The metadata tables of one target, read and written through one session."""
 
     def __init__(self, session: SqlSession, dialect: SqlDialect) -> None:
         self.session = session
         self.d = dialect
 
     def ensure(self) -> None:
-        """Create schema and tables when they are not there; the check is one cheap query."""
+        """Create the missing schema and tables; the check costs one cheap query."""
         if self._present():
             return
         schema = self.d.create_schema(self.d.meta_schema)
@@ -77,7 +77,7 @@ class Meta:
                 self.session.execute(self._creation(table))
 
     def ensure_gate(self) -> None:
-        """Create what remembers the newest change of each key, when it is not there; outside of transactions."""
+        """Create the CDC watermark table (newest change of each key) if missing; call it outside of transactions."""
         if not self._present(GATE):
             with self.session.creating(self.d.creation_lock):
                 self.session.execute(self._creation(GATE))
@@ -86,7 +86,7 @@ class Meta:
         return self.d.create_table(self.name(table), table.columns, primary_key=table.primary_key)
 
     def _present(self, table: TableSpec = COMMITS) -> bool:
-        """Return whether the table is there; any other error, a missing right among them, is the caller's to hear."""
+        """Return whether the table exists; raise any other error, such as a missing privilege."""
         try:
             self.session.rows(f"SELECT {self.d.quote(table.columns[0].name)} FROM {self.name(table)} WHERE 1 = 0")
         except MissingTable:
@@ -94,22 +94,22 @@ class Meta:
         return True
 
     def name(self, table: TableSpec) -> str:
-        """The full name of one of the product's tables."""
+        """Return the full name of a metadata table."""
         return self.d.relation(self.d.meta_schema, table.name)
 
     def next_commit(self, writer: str) -> Commit:
-        """The token after the last one this writer published."""
+        """Return the commit token that follows the last one this writer published."""
         last = self.session.scalar(
             f"SELECT MAX({self.d.quote('sequence')}) FROM {self.name(COMMITS)} WHERE writer = {self.d.text_literal(writer)}"
         )
         return Commit(writer, int(last or 0) + 1)
 
     def published(self, run_id: str) -> WriteResult | None:
-        """What a run published, None when it did not."""
+        """Return the result that a run published, None when it published none."""
         return self._commit_where("run_id", run_id)
 
     def published_by(self, writer: str) -> WriteResult | None:
-        """What a writer published last, None when it never did."""
+        """Return the last result that a writer published, None when it never published."""
         return self._commit_where("writer", writer)
 
     def _commit_where(self, column: str, value: str) -> WriteResult | None:
@@ -131,7 +131,7 @@ class Meta:
         )
 
     def is_published(self, commit: Commit) -> bool:
-        """Whether the token is already in the target."""
+        """Return whether the commit token is already in the target."""
         return bool(
             self.session.scalar(
                 f"SELECT COUNT(*) FROM {self.name(COMMITS)} WHERE writer = {self.d.text_literal(commit.writer)} "
@@ -140,7 +140,7 @@ class Meta:
         )
 
     def record_commit(self, result: WriteResult) -> None:
-        """The token, in the transaction of the rows."""
+        """Insert the commit token; call it in the transaction that writes the rows."""
         outcome = json.dumps({"counts": asdict(result.counts), "watermark": result.watermark})
         self._insert(
             COMMITS,
@@ -152,16 +152,16 @@ class Meta:
         )
 
     def forget_before(self, commit: Commit) -> None:
-        """Drop a writer's earlier tokens: a stream is asked for its last one only."""
+        """Delete a writer's earlier commit tokens: only the last one of a stream is ever queried."""
         self.session.execute(
             f"DELETE FROM {self.name(COMMITS)} WHERE writer = {self.d.text_literal(commit.writer)} "
             f"AND {self.d.quote('sequence')} < {commit.sequence}"
         )
 
     def hold(self, fence: Fence) -> None:
-        """Refuse whoever comes behind the fence; first in the transaction of the rows.
+        """Record the fence; raise `LeaseLost` if a higher number is recorded. Call it first in the publish transaction.
 
-        The row is changed before it is read: two processes that want to publish at once wait for each other here.
+        The row is updated before it is read, so that two processes that publish at once wait for each other here.
         """
         own = f"writer = {self.d.text_literal(f'fence of {fence.name}')}"
         self.session.execute(f"UPDATE {self.name(COMMITS)} SET committed_at = {self.d.instant(now())} WHERE {own}")
@@ -181,7 +181,7 @@ class Meta:
             self.session.execute(f"UPDATE {self.name(COMMITS)} SET run_id = {number} WHERE {own}")
 
     def watermark(self, writer: str, column: str) -> str | None:
-        """The last watermark of this writer on this column."""
+        """Return the last watermark of this writer on this column."""
         value = self.session.scalar(
             f"SELECT {self.d.quote('last_value')} FROM {self.name(WATERMARKS)} WHERE pipeline_name = {self.d.text_literal(writer)} "
             f"AND column_name = {self.d.text_literal(column)}"
@@ -189,7 +189,7 @@ class Meta:
         return None if value is None else str(value)
 
     def advance_watermark(self, writer: str, column: str, value: str) -> None:
-        """Move the watermark, in the transaction of the rows."""
+        """Replace the watermark; call it in the transaction that writes the rows."""
         who = self.d.text_literal(writer)
         self.session.execute(f"DELETE FROM {self.name(WATERMARKS)} WHERE pipeline_name = {who}")
         self._insert(
@@ -201,7 +201,7 @@ class Meta:
         )
 
     def unfinished(self, job: WriteJob) -> list[str]:
-        """Runs of this load that began and never said how they ended."""
+        """Return the ids of this writer's runs whose status is still `running`, oldest first."""
         found = self.session.rows(
             f"SELECT run_id FROM {self.name(RUN_HISTORY)} WHERE status = 'running' "
             f"AND pipeline_name = {self.d.text_literal(job.writer)} ORDER BY started_at"
@@ -209,7 +209,7 @@ class Meta:
         return [str(row[0]) for row in found]
 
     def start(self, job: WriteJob) -> None:
-        """A history row that says running."""
+        """Insert a run history row with status `running`."""
         table = job.shape.declared
         self._insert(
             RUN_HISTORY,
@@ -224,7 +224,7 @@ class Meta:
         )
 
     def finish(self, run_id: str, *, counts: Counts | None, error: str | None, at: datetime | None = None) -> None:
-        """How the run ended."""
+        """Record the end of a run: status, time, error and counts."""
         sets = {
             "finished_at": self.d.instant(at or datetime.now(timezone.utc)),
             "status": "'failed'" if error else "'success'",
@@ -242,7 +242,7 @@ class Meta:
 
     def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip
-        """One row for a post-load transform."""
+        """Insert a run history row for one post-load transform."""
         self._insert(
             RUN_HISTORY,
             run_id=self.d.uuid(run_id),

@@ -1,4 +1,4 @@
-"""A part of a stage, as a stage."""
+"""A subset of a stage, usable as a stage."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ematix_flow.families.sql.dialect import SqlDialect
 
 
 def narrowed(stage: Stage, dialect: SqlDialect, columns: Sequence[str], where: str) -> Stage:
-    """These columns of the rows that meet a condition; strategies read a stage as `FROM … AS s`, which a query can be."""
+    """Return a stage of these columns and matching rows; its relation is a query, which `FROM … AS s` accepts."""
     is_query = stage.relation.lstrip().upper().startswith("SELECT")
     whole = f"({stage.relation})" if is_query else stage.relation
     return replace(stage, relation=f"(SELECT {dialect.names(tuple(columns))} FROM {whole} AS whole WHERE {where})")

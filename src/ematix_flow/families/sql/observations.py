@@ -1,4 +1,4 @@
-"""The table of observations beside an scd2 target: made with it, and changed as it changes."""
+"""The observations table beside an scd2 target: created with it and altered when its columns change."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ematix_flow.families.sql.statements import Writing
 
 
 def ensure_observations(ddl: SqlDdl, job: WriteJob) -> None:
-    """Create the table, or bring it to the columns its target has by now."""
+    """Create the observations table, or add and change the columns in which it differs from its target."""
     table = observations_of(job.shape)
     shape = TargetShape(table, table)
     relation = ddl.dialect.relation(table.schema, table.name)
@@ -27,12 +27,13 @@ def ensure_observations(ddl: SqlDdl, job: WriteJob) -> None:
             session.execute(ddl.dialect.create_table(relation, table.columns, primary_key=(), looked_up_by=keys))
         if steps:
             session.execute(_hash_anew(ddl, job, relation))
-        if session.scalar(f"SELECT 1 FROM {relation} LIMIT 1") is None:  # a history kept by processing time goes on
+        # An scd2 history that was written by processing time is continued.
+        if session.scalar(f"SELECT 1 FROM {relation} LIMIT 1") is None:
             session.execute(seed_observations(Writing(ddl.dialect, job, "")))
 
 
 def missing_steps(ddl: DdlPlanner, target: TargetShape, shape: TargetShape, state: TableState) -> list[DdlStep]:
-    """What the target has and this table lacks; a target column that is not as declared is none to follow."""
+    """Return the steps to the target's columns; one whose type in the target is not as declared is not changed here."""
     there = {column.name: column for column in state.columns}
     main = ddl.inspect(target)
     as_declared = {
@@ -53,7 +54,7 @@ def missing_steps(ddl: DdlPlanner, target: TargetShape, shape: TargetShape, stat
 
 
 def _hash_anew(ddl: SqlDdl, job: WriteJob, relation: str) -> str:
-    """An observation is the same one when it comes again with the new columns empty."""
+    """Return SQL that rehashes all observations, so that a repeated one with NULL in new columns is recognised."""
     d, writing = ddl.dialect, Writing(ddl.dialect, job, "")
     hashed = writing.row_hash(writing.declared, alias=relation)
     return f"UPDATE {relation} SET {d.quote(HASH)} = {hashed} WHERE {d.quote(GONE)} = {d.boolean(False)}"

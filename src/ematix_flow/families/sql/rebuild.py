@@ -1,4 +1,4 @@
-"""DDL for databases that cannot change a column in place: the table is written anew, all in one transaction."""
+"""DDL for databases that cannot change a column in place: the table is copied in one transaction."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ematix_flow.foundation.errors import Unsupported
 
 @dataclass(frozen=True)
 class Layout:
-    """A table as it must come out again: columns, keys, what hangs on it, and what could not be kept."""
+    """A table to copy: columns, keys, statements for dependent objects, and names of what a copy would lose."""
 
     columns: tuple[ColumnState, ...]
     primary_key: tuple[str, ...] = ()
@@ -26,31 +26,31 @@ class Layout:
 
 
 class RebuildingDdl(SqlDdl):
-    """Steps that the database cannot do become one copy of the table."""
+    """DDL that copies the table for the steps the database cannot execute."""
 
     @abstractmethod
     def layout(self, session: SqlSession, shape: TargetShape) -> Layout:
-        """The table as it is."""
+        """Return the current layout of the table."""
 
     @abstractmethod
     def can_alter(self, step: ChangeType | DropNotNull, layout: Layout) -> bool:
-        """Whether the database has a statement for it."""
+        """Return whether the database has a statement for the step."""
 
     @abstractmethod
     def converted(self, name: str, column: Column, before: ColumnState) -> str:
-        """The column's old value as one of its new type."""
+        """Return the column's old value, converted to its new type."""
 
     @abstractmethod
     def rename(self, shape: TargetShape, temporary: str) -> str:
-        """The statement that gives the copy the table's name."""
+        """Return the statement that renames the copy to the table's name."""
 
     def unique_groups(self, shape: TargetShape) -> list[tuple[str, ...]]:
-        """The columns of every UNIQUE constraint of a table that is there."""
+        """Return the columns of every UNIQUE constraint of an existing table."""
         with self.connect() as session:
             return list(self.layout(session, shape).unique)
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
-        """The steps as SQL; a copy when one of them asks for it."""
+        """Return the steps as SQL, as a copy of the table where a step needs one."""
         changes = [step for step in steps if isinstance(step, (ChangeType, DropNotNull))]
         if not changes or any(isinstance(step, CreateTable) for step in steps):
             return super().statements(shape, steps)
@@ -67,7 +67,7 @@ class RebuildingDdl(SqlDdl):
         return self._copy(shape, steps, layout)
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
-        """Carry the steps out, all or none."""
+        """Execute all steps in one transaction."""
         statements = self.statements(shape, steps) if steps else []
         if statements:
             with self.connect() as session:
@@ -75,7 +75,7 @@ class RebuildingDdl(SqlDdl):
                 session.execute_all(statements)
 
     def before_copy(self, session: SqlSession) -> None:
-        """Settings the session needs."""
+        """Set the session's options before a copy."""
 
     def _copy(self, shape: TargetShape, steps: Sequence[DdlStep], layout: Layout) -> list[str]:
         d = self.dialect

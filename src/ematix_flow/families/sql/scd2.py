@@ -1,4 +1,4 @@
-"""scd2 by processing time: a version starts when the load sees the change."""
+"""scd2 by processing time: a version starts when the load detects the change."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ematix_flow.families.sql.statements import Writing
 
 
 def scd2(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> Counts:
-    """Close changed versions, open new ones, refresh what is not compared."""
+    """Close changed versions, insert new ones and update the columns that are not compared."""
     check_keys(session, writing, strategy.keys)
     match = writing.match(strategy.keys)
     current = f"{match} AND {_is_current(writing)}"
@@ -35,7 +35,7 @@ def scd2(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) 
 
 
 def expire(session: SqlSession, writing: Writing, strategy: Scd2) -> int:
-    """Close versions that outlived their ttl, at the moment they did."""
+    """Close the versions that are older than their TTL, each at the moment its TTL ended; return their number."""
     if strategy.ttl is None:
         return 0
     ends = writing.dialect.plus(writing.t(VALID_FROM), strategy.ttl)
@@ -69,7 +69,7 @@ def _needs_version(writing: Writing, strategy: Scd2, current: str) -> str:
     absent = f"NOT EXISTS (SELECT 1 FROM {writing.target} WHERE {current})"
     if strategy.ttl is None:
         return absent
-    # A version that only its ttl closed comes back when its values change, not because the source still has it.
+    # A version closed only by its TTL is opened again when its values change, not because the source still has the row.
     ended = writing.dialect.plus(f"l.{writing.dialect.quote(VALID_FROM)}", strategy.ttl)
     quote = writing.dialect.quote
     expired = (

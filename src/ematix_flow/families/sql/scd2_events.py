@@ -1,8 +1,8 @@
-"""scd2 by event time: the table is a pure function of the set of observations, which are remembered beside it.
+"""scd2 by event time: the table is a pure function of the set of observations, which are stored beside it.
 
-Every distinct observation (all declared columns) is kept in `<table>__observations`. For the keys of a batch the
-versions are computed anew from all of theirs: one observation per instant (the largest hash wins a tie), equal
-neighbours collapse, a version ends where the next begins. So order, repetition and batching of events do not matter.
+Every distinct observation (all declared columns) is kept in `<table>__observations`. For the keys of a batch all
+versions are recomputed: one observation per instant (the largest hash wins a tie), equal neighbours are merged, a
+version ends where the next begins. So order, repetition and batching of events do not affect the result.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TOUCHED = "flow_touched"
 
 
 def observations_of(shape: TargetShape) -> TableSpec:
-    """The table of remembered observations."""
+    """Return the table that stores the observations."""
     columns = tuple(replace(column, nullable=True, primary_key=False) for column in shape.declared.columns)
     extra = (
         Column(TimestampTZ(), nullable=False, name=OBSERVED),
@@ -38,7 +38,7 @@ def observations_of(shape: TargetShape) -> TableSpec:
 
 
 def seed_observations(writing: Writing) -> str:
-    """Versions that are already there were observed when they began."""
+    """Return SQL that inserts the versions of an existing target as observations at their valid_from."""
     d, spec = writing.dialect, observations_of(writing.job.shape)
     names = (*writing.declared, OBSERVED, GONE, HASH)
     kept = writing.job.shape.kept
@@ -52,7 +52,7 @@ def seed_observations(writing: Writing) -> str:
 
 
 def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> Counts:
-    """Remember new observations, recompute the versions of their keys, write what differs."""
+    """Store new observations, recompute the versions of their keys and write the versions that differ."""
     observed = _Observed(writing, strategy)
     keys = writing.columns(strategy.keys)
     keep(session, writing.dialect, _TOUCHED, observed.new_rows(), looked_up_by=keys)
@@ -83,7 +83,7 @@ def _missing_keys(session: SqlSession, writing: Writing, strategy: Scd2, *, stag
 
 
 def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:
-    """Make the versions of the touched keys what they must be, touching only rows that differ."""
+    """Bring the versions of the touched keys to the computed state, writing only rows that differ."""
     quote = writing.dialect.quote
     versions = writing.dialect.temporary(_VERSIONS)
     same = f"{writing.match(strategy.keys)} AND {writing.t(VALID_FROM)} = {writing.s(VALID_FROM)}"
@@ -116,7 +116,7 @@ def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:
 
 
 class _Observed:
-    """The statements around the table of observations."""
+    """The SQL statements on the observations table."""
 
     def __init__(self, writing: Writing, strategy: Scd2) -> None:
         self.w = writing
@@ -125,7 +125,7 @@ class _Observed:
         self.relation = writing.dialect.relation(self.spec.schema, self.spec.name)
 
     def new_rows(self) -> str:
-        """Distinct observations of the stage that are not remembered yet."""
+        """Return a query for the distinct observations of the stage that are not stored yet."""
         w, quote = self.w, self.w.dialect.quote
         event = self.strategy.event_time or ""
         names = ", ".join(w.s(name) for name in w.declared)
@@ -138,7 +138,7 @@ class _Observed:
         return f"SELECT {columns} FROM ({numbered}) AS s WHERE s.flow_rn = 1 AND NOT EXISTS ({known})"
 
     def remember(self) -> str:
-        """Keep the new observations."""
+        """Return the INSERT of the new observations."""
         w, quote = self.w, self.w.dialect.quote
         names = (*w.declared, OBSERVED, HASH)
         return (
@@ -148,7 +148,7 @@ class _Observed:
         )
 
     def remember_gone(self) -> str:
-        """A key missing from the snapshot is an observation of its own, at the time of the load."""
+        """Return the INSERT of one deletion observation, at the load's time, per key missing from the snapshot."""
         w, quote = self.w, self.w.dialect.quote
         keys = w.dialect.names(self.strategy.keys)
         moment = w.dialect.instant(w.job.started_at)
@@ -161,7 +161,7 @@ class _Observed:
         )
 
     def forget_gone(self, session: SqlSession) -> int:
-        """Remove every version and observation of the missing keys."""
+        """Delete every version and observation of the missing keys; return the number of versions."""
         w = self.w
         unseen = f"NOT EXISTS (SELECT 1 FROM {w.stage} AS s WHERE {w.match(self.strategy.keys, left=self.relation)})"
         session.execute(f"DELETE FROM {self.relation} WHERE {unseen}")
@@ -169,7 +169,7 @@ class _Observed:
         return session.execute(f"DELETE FROM {w.target} WHERE {gone}")
 
     def versions(self) -> str:
-        """The versions of every touched key, computed from all that was ever observed of it."""
+        """Return a query for the versions of every touched key, computed from all its observations."""
         w, quote = self.w, self.w.dialect.quote
         keys = ", ".join(quote(key) for key in self.strategy.keys)
         columns = ", ".join(quote(name) for name in w.job.shape.kept)
@@ -198,7 +198,7 @@ class _Observed:
         )
         if self.strategy.deletes is None:
             return touched
-        return "1 = 1"  # a full snapshot: keys that are gone have no row in the stage
+        return "1 = 1"  # a full snapshot: missing keys have no row in the stage
 
     def _ends(self) -> str:
         if self.strategy.ttl is None:

@@ -1,4 +1,4 @@
-"""One database session: statements, queries and transactions, with the driver's errors translated at the border."""
+"""One database session: statements, queries and transactions; the driver's errors are translated here."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ class SqlSession:
         self._begin = begin
 
     def execute(self, sql: str) -> int:
-        """Run one statement; rows affected."""
+        """Run one statement; return the number of affected rows."""
         with self._cursor(sql) as cursor:
             count: int = cursor.rowcount
             return max(count, 0)
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        """Run a query; every row. Only for counts, keys of a plan and previews."""
+        """Run a query and return all rows; only for counts, keys of a plan and previews."""
         with self._cursor(sql) as cursor:
             return [tuple(row) for row in cursor.fetchall()]
 
     def scalar(self, sql: str) -> Any:
-        """The first value of a query, None when there is no row."""
+        """Return the first value of a query, None when there is no row."""
         found = self.rows(sql)
         return found[0][0] if found else None
 
     def execute_all(self, statements: Sequence[str]) -> int:
-        """Run statements in one transaction; rows affected in all."""
+        """Run the statements in one transaction; return the total number of affected rows."""
         with self.transaction():
             return sum(self.execute(statement) for statement in statements)
 
     def query(self, sql: str, *, limit: int | None = None) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """Column names and rows, at most `limit` of them."""
+        """Return the column names and at most `limit` rows."""
         with self._cursor(sql) as cursor:
             names = [item[0] for item in cursor.description or ()]
             found = cursor.fetchmany(limit) if limit is not None else cursor.fetchall()
@@ -49,7 +49,7 @@ class SqlSession:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Everything inside becomes visible at once, or not at all."""
+        """Commit everything executed inside in one transaction; roll back on any exception."""
         self.execute(self._begin)
         try:
             yield
@@ -69,7 +69,7 @@ class SqlSession:
             yield
 
     def _rollback(self) -> None:
-        # A connection that died has rolled back by itself; the first error is the one to tell.
+        # A lost connection has rolled back by itself; the original error is the one to report.
         with suppress(FlowError):
             self.execute("ROLLBACK")
 
@@ -87,7 +87,7 @@ class SqlSession:
             cursor.close()
 
     def close(self) -> None:
-        """End the session."""
+        """Close the connection."""
         self.raw.close()
 
     def __enter__(self) -> SqlSession:

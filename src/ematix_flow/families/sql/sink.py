@@ -34,45 +34,45 @@ if TYPE_CHECKING:
 
 
 class _Rehearsed(Exception):
-    """Ends a transaction that was only for show."""
+    """Rolls back the transaction of a dry run and carries its result."""
 
     def __init__(self, result: WriteResult) -> None:
         self.result = result
 
 
 class SqlSink(ABC):
-    """A database as a target; a backend says how to connect and how to fill a stage."""
+    """A database as a target; a backend implements how to connect and how to fill a stage."""
 
     dialect: SqlDialect
 
     @abstractmethod
     def connect(self) -> SqlSession:
-        """A new session."""
+        """Return a new session."""
 
-    def hold(self) -> None:  # noqa: B027  only some can
-        """Use one session from now on where that can be done, until `release`."""
+    def hold(self) -> None:  # noqa: B027  only some backends can
+        """Use one session from now on where the backend supports it, until `release`."""
 
     def release(self) -> None:  # noqa: B027
-        """End what `hold` keeps open."""
+        """Close the session that `hold` keeps open."""
 
     @abstractmethod
     def ddl(self) -> SqlDdl:
-        """Who inspects and changes tables here."""
+        """Return the object that inspects and changes tables of this database."""
 
     @abstractmethod
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Fill a stage from Spark, columns typed as the target's."""
+        """Write the frame into a new stage, with the column types of the target."""
 
     @abstractmethod
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
-        """Remove what a run staged, if anything."""
+        """Drop the stage of a run if there is one."""
 
     def open_stage(self, session: SqlSession, stage: Stage) -> str:
-        """Make the stage readable in this session; its name there."""
+        """Make the stage readable in this session; return its name there."""
         return stage.relation
 
     def begin(self, job: WriteJob) -> Opening:
-        """Issue the token; settle runs that died: published ones are finished, others are given up."""
+        """Issue the commit token; settle dead runs: mark published ones as successful and others as failed."""
         if job.batch is not None:
             return self._begin_batch(job, job.batch)
         with self.connect() as session:
@@ -88,7 +88,7 @@ class SqlSink(ABC):
         return Opening(commit, watermark, recovered)
 
     def _begin_batch(self, job: WriteJob, batch: int) -> Opening:
-        """A micro-batch brings its token along; what an earlier try of it staged is dropped."""
+        """Return the token of a micro-batch, which its number determines; drop the stage of an earlier attempt."""
         with self.connect() as session:
             meta = Meta(session, self.dialect)
             meta.ensure()
@@ -99,7 +99,7 @@ class SqlSink(ABC):
         return Opening(commit)
 
     def last_sequence(self, writer: str) -> int | None:
-        """The sequence of the last commit of a writer, None when it never published."""
+        """Return the sequence of a writer's last commit, None when it never published."""
         with self.connect() as session:
             try:
                 last = Meta(session, self.dialect).published_by(writer)
@@ -120,19 +120,19 @@ class SqlSink(ABC):
         return recovered
 
     def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
-        """The database looks at the stage; nobody waits for the target meanwhile."""
+        """Run the checks on the stage in the database, before the transaction that locks the target."""
         with self.connect() as session:
             writing, name = Writing(self.dialect, job, self.open_stage(session, stage)), self.dialect.name
 
             def newest_there(column: str) -> Any:
-                if job.pending:  # a rehearsal has neither made nor changed the table
+                if job.pending:  # a dry run has neither created nor changed the table
                     return None
                 return session.scalar(f"SELECT {newest(writing.t(column), name)} FROM {writing.target}")
 
             return examine(StagedRows(job, session.rows, name, writing.stage, newest_there), checks)
 
     def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
-        """Rows, token and watermark in one transaction; the same token twice changes nothing."""
+        """Publish rows, token and watermark in one transaction; raise `LeaseHeld` if the token is already published."""
         if job.pending and not self._can_try(job):
             return self._checked(job, stage, opening)
         changes = self.ddl().statements(job.shape, job.pending) if job.pending else []
@@ -152,7 +152,7 @@ class SqlSink(ABC):
                             f"another run published {opening.commit} meanwhile; nothing was loaded twice",
                             hint="run it again",
                         )
-                    for change in changes:  # of a rehearsal: they go with the transaction
+                    for change in changes:  # of a dry run: they are rolled back with the transaction
                         session.execute(change)
                     result = self._write(session, meta, writing, opening)
                     if job.rehearsal:
@@ -162,11 +162,11 @@ class SqlSink(ABC):
             return result
 
     def _can_try(self, job: WriteJob) -> bool:
-        """Whether the table's pending changes can be rehearsed: not where they stay, nor where a second table changes."""
+        """Return whether a dry run can execute the pending DDL: only if it rolls back and no second table changes."""
         return self.dialect.changes_roll_back and not (isinstance(job.strategy, Scd2) and job.strategy.event_time)
 
     def _checked(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
-        """A rehearsal that only looks at the rows."""
+        """Return the result of a dry run that only checks the staged rows."""
         with self.connect() as session:
             staged = check_rows(session, Writing(self.dialect, job, self.open_stage(session, stage)))
         return WriteResult(job.run_id, opening.commit, Counts(read=staged), counted=False)
@@ -209,7 +209,7 @@ class SqlSink(ABC):
                 return scd2_events(session, writing, strategy, staged=staged)
 
     def _replace_table(self, session: SqlSession, writing: Writing) -> int | None:
-        """Put the stage in the target's place; return how many rows went, None where the stage must be copied."""
+        """Replace the target by the stage; return the number of rows removed, None where the stage must be copied."""
         return None
 
     def _new_watermark(self, session: SqlSession, writing: Writing, column: str) -> tuple[str | None, int]:
@@ -220,13 +220,13 @@ class SqlSink(ABC):
         return (None if value is None else str(value)), int(nulls or 0)
 
     def ensure_observations(self, job: WriteJob) -> None:
-        """The table of observations is there, with the target's columns."""
+        """Create or alter the observations table to match the target's columns."""
         ensure_observations(self.ddl(), job)
 
     def settle(
         self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
     ) -> WriteResult | None:
-        """Close the history entry and drop the stage; return what the target has of the load, as far as it answers."""
+        """Finish the history row and drop the stage; return the published result. Database errors are ignored."""
         with suppress(FlowError), self.connect() as session:
             self.drop_stage(session, job.run_id)
             if job.rehearsal or job.batch is not None:
@@ -243,7 +243,7 @@ class SqlSink(ABC):
         return True
 
     def refused(self, job: WriteJob, error: str) -> None:
-        """Keep a history row of a run that failed before the target was opened; where there is no target, none."""
+        """Insert a history row of a run that failed before the target was opened, if the database exists."""
         if not self.has_database():
             return
         with suppress(FlowError), self.connect() as session:
@@ -254,7 +254,7 @@ class SqlSink(ABC):
 
     def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip
-        """One history row for a post-load transform; a history that cannot be written does not undo it."""
+        """Insert a history row for one post-load transform; a failure to write it is ignored."""
         with suppress(FlowError), self.connect() as session:
             Meta(session, self.dialect).record_transform(
                 run_id, parent=parent, pipeline=pipeline, step=step, error=error, metrics=metrics, started_at=started_at
@@ -262,21 +262,21 @@ class SqlSink(ABC):
 
 
 def later(found: str | None, known: str | None, kind: str) -> str | None:
-    """The later of two watermarks: a lookback may read older rows only."""
+    """Return the later of two watermarks: with a lookback a run may read only older rows."""
     if found is None or known is None:
         return found or known
     return found if is_later(found, known, kind) else known
 
 
 def earlier(found: str | None, known: str | None, kind: str) -> str | None:
-    """The earlier of two watermarks."""
+    """Return the earlier of two watermarks."""
     if found is None or known is None:
         return found or known
     return known if is_later(found, known, kind) else found
 
 
 def is_later(one: str, other: str, kind: str) -> bool:
-    """Whether a watermark is not before another one of its kind of column."""
+    """Return whether watermark `one` is equal to or after `other`, compared as values of a column type `kind`."""
     if kind in ("small_int", "integer", "big_int", "numeric", "float", "double"):
         from decimal import Decimal
 

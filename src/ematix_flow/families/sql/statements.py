@@ -1,4 +1,4 @@
-"""Pieces of SQL that every strategy is made of; the target is called by its full name, the stage is called `s`."""
+"""SQL building blocks of every strategy; the target is referred to by its full name, the stage by the alias `s`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ematix_flow.families.sql.session import SqlSession
 
 @dataclass(frozen=True)
 class Writing:
-    """A job in the words of one database: names and conditions, no execution."""
+    """SQL of a job in one dialect: names and conditions, without execution."""
 
     dialect: SqlDialect
     job: WriteJob
@@ -22,33 +22,33 @@ class Writing:
 
     @property
     def target(self) -> str:
-        """The target's full name."""
+        """Return the target's full name."""
         table = self.job.shape.table
         return self.dialect.relation(table.schema, table.name)
 
     @property
     def declared(self) -> tuple[str, ...]:
-        """Names of the columns the source gives."""
+        """Return the names of the columns that the source provides."""
         return self.job.shape.declared.column_names
 
     def column(self, name: str) -> Column:
-        """The column of that name."""
+        """Return the column of that name."""
         return self.job.shape.column(name)
 
     def columns(self, names: Iterable[str]) -> list[Column]:
-        """The columns of those names."""
+        """Return the columns of those names."""
         return [self.column(name) for name in names]
 
     def t(self, name: str) -> str:
-        """A column of the target."""
+        """Return a column of the target as SQL."""
         return f"{self.target}.{self.dialect.quote(name)}"
 
     def s(self, name: str) -> str:
-        """A column of the stage."""
+        """Return a column of the stage as SQL."""
         return f"s.{self.dialect.quote(name)}"
 
     def match(self, keys: Iterable[str], *, left: str | None = None, right: str = "s") -> str:
-        """Keys equal, column by column, NULL-safe where NULL can be."""
+        """Return the condition that the keys are equal, NULL-safe for nullable columns."""
         side = left or self.target
         quote = self.dialect.quote
         return " AND ".join(
@@ -56,7 +56,7 @@ class Writing:
         )
 
     def differ(self, columns: Sequence[str], *, left: str | None = None, right: str = "s") -> str:
-        """At least one of the columns differs."""
+        """Return the condition that at least one of the columns differs."""
         side = left or self.target
         quote = self.dialect.quote
         tests = [
@@ -66,7 +66,7 @@ class Writing:
         return " OR ".join(tests) if tests else "1 = 0"
 
     def metadata(self) -> dict[str, str]:
-        """Values of the load's own columns, where the table has them and the source does not give them."""
+        """Return values of the metadata columns that the table has and the source does not provide."""
         values = {
             LOADED_AT: self.dialect.instant(self.job.started_at),
             BATCH_ID: self.dialect.uuid(self.job.run_id),
@@ -75,7 +75,7 @@ class Writing:
         return {name: value for name, value in values.items() if name in own}
 
     def insert(self, values: dict[str, str], *, source: str | None = None, where: str | None = None) -> str:
-        """Insert from the stage (or `source`, called `s`)."""
+        """Return an INSERT from the stage (or from `source`, with the alias `s`)."""
         condition = f" WHERE {where}" if where else ""
         return (
             f"INSERT INTO {self.target} ({self.dialect.names(tuple(values))}) "
@@ -83,11 +83,11 @@ class Writing:
         )
 
     def from_stage(self, columns: Iterable[str]) -> dict[str, str]:
-        """The columns as the stage has them."""
+        """Return the columns, each with its stage column as value."""
         return {name: self.s(name) for name in columns}
 
     def row_hash(self, columns: Sequence[str], *, alias: str = "s") -> str:
-        """SHA-256 over the columns as text; NULL and '' differ, and no value can imitate a separator."""
+        """Return the SHA-256 over the columns as text; NULL and '' differ, and no value can imitate a separator."""
         dialect = self.dialect
         parts: list[str] = []
         for name in columns:
@@ -104,7 +104,7 @@ class Writing:
 def keep(
     session: SqlSession, dialect: SqlDialect, name: str, query: str, *, looked_up_by: Sequence[Column] = ()
 ) -> None:
-    """Keep a query's result for this session, ready to be looked up by some columns."""
+    """Store a query's result in a temporary table, indexed by the columns of `looked_up_by`."""
     session.execute(dialect.create_temporary(name, query, looked_up_by=looked_up_by))
     index = dialect.index_temporary(name, [column.name for column in looked_up_by]) if looked_up_by else None
     if index:

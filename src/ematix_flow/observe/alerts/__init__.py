@@ -1,1 +1,1 @@
-"""Alerts: what is told, to whom, and when it is news."""
+"""Alerts: their events, their alerters, and the rule which events are sent."""

@@ -1,4 +1,4 @@
-"""The alerters that this process has registered, whoever runs its pipelines."""
+"""The alerters registered in this process, which apply to all its pipelines."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ _active: list[Alerter] = []
 
 
 def register_alerter(alerter: Alerter) -> None:
-    """Tell this one as well, from now on."""
+    """Register an alerter; raise a TypeError if it has no method `notify`."""
     if not callable(getattr(alerter, "notify", None)):
         raise TypeError(f"an alerter has a method notify(event); {type(alerter).__name__} has none")
     _active.append(alerter)
 
 
 def active_alerters() -> list[Alerter]:
-    """Those that are registered, in order."""
+    """Return the registered alerters, in order."""
     return list(_active)
 
 
 def clear_alerters() -> None:
-    """Forget them all."""
+    """Unregister all alerters."""
     _active.clear()

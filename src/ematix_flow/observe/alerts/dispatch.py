@@ -1,4 +1,4 @@
-"""Tells alerters what is news, all at once and bounded in time; a broken one harms neither the run nor the others."""
+"""Dispatch of alerts to all alerters in parallel, with a time limit; a failing alerter affects nothing else."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECONDS = 15.0
 
 
 class Alerts:
-    """The alerters of a run or a scheduler, and the outages that they know of."""
+    """The alerters of a run or a scheduler, and the outages that were sent to them."""
 
     def __init__(self, alerters: Sequence[Alerter] = (), *, known: Outages | None = None, seconds: float = SECONDS,
                  say: Callable[[str], None] | None = None) -> None:  # fmt: skip
@@ -26,17 +26,17 @@ class Alerts:
 
     @property
     def outages(self) -> dict[str, Outage]:
-        """What is out now; keep it (`outages.to_plain`) to tell nothing twice after a restart."""
+        """Return the current outages; save them with `outages.to_plain` to avoid duplicate alerts after a restart."""
         with self._lock:
             return dict(self._known)
 
     def know(self, outages: Outages) -> None:
-        """Take these for told."""
+        """Set the outages that were already alerted."""
         with self._lock:
             self._known = dict(outages)
 
     def tell(self, event: AlertEvent) -> bool:
-        """Tell everybody, if it is news; the answer says whether it was."""
+        """Send the event to all alerters unless its outage was alerted already; return whether it was sent."""
         with self._lock:
             self._known, news = admit(self._known, event)
         if news is not None:

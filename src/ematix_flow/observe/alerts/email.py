@@ -1,4 +1,4 @@
-"""Alerts as mail over SMTP: with STARTTLS, with TLS from the first byte, or plain where that is said."""
+"""Alerts as mail over SMTP: with STARTTLS, with TLS from the first byte, or unencrypted if configured."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _OFF = ("0", "false", "no", "off")
 
 
 class EmailAlerter(Sender):
-    """Sends one mail per alert; mails of one outage stand in one thread.
+    """An alerter that sends one mail per alert; mails of one outage are in one thread.
 
-    Port 465 speaks TLS from the start, any other one STARTTLS unless `use_starttls=False`. `ca_file` names the
-    certificate authority of a private server.
+    Port 465 uses TLS from the start, any other port STARTTLS unless `use_starttls=False`. `ca_file` is the certificate
+    authority of a private server.
     """
 
     def __init__(self, host: str, port: int = SUBMISSION_PORT, *, username: str | None = None,
@@ -50,7 +50,7 @@ class EmailAlerter(Sender):
         self.address = f"email://{host}:{port}"
 
     def send(self, event: AlertEvent) -> None:
-        """Send the mail, or raise why not."""
+        """Send the mail; raise Undelivered on failure."""
         try:
             with self._connected() as server:
                 if self.use_starttls:
@@ -68,7 +68,7 @@ class EmailAlerter(Sender):
             ) from None
 
     def message(self, event: AlertEvent) -> EmailMessage:
-        """The mail."""
+        """Return the mail."""
         mail = EmailMessage()
         mail["Subject"] = mask(" ".join(f"[ematix-flow] {title(event)}".split()))
         mail["From"] = self.from_addr
@@ -90,7 +90,7 @@ class EmailAlerter(Sender):
 
 
 def from_url(url: str) -> EmailAlerter:
-    """`email://[user[:password]@]host[:port]?to=a,b[&from=c][&starttls=0][&ca=FILE]`."""
+    """Return the alerter of `email://[user[:password]@]host[:port]?to=a,b[&from=c][&starttls=0][&ca=FILE]`."""
     parts = urls.split(url)
     unknown = set(parts.params) - set(_PARAMETERS)
     if unknown:

@@ -1,4 +1,4 @@
-"""What an alert is about."""
+"""The event of an alert, and the interface of alerters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ FAILED, GAVE_UP, RECOVERED = "failed", "gave_up", "recovered"
 QUALITY_FAILED, SLA_BREACHED, BRAKE = "quality_failed", "sla_breached", "brake"
 KINDS = (FAILED, GAVE_UP, RECOVERED, QUALITY_FAILED, SLA_BREACHED, BRAKE)
 OF_RUNS = (FAILED, GAVE_UP, BRAKE)
-"""The kinds that a successful run ends; late data and bad data end when they are looked at again."""
+"""The kinds that a successful run ends; late and bad data end when they are checked again."""
 
 _TEXTS = ("error_message", "error_type", "run_id", "where", "step", "hint", "command")
 
 
 @dataclass(frozen=True)
 class AlertEvent:
-    """Something that a person should know about a pipeline; its texts hold no known secret."""
+    """A problem or recovery of a pipeline; known secrets in its texts are masked."""
 
     kind: str
     pipeline: str
@@ -36,12 +36,12 @@ class AlertEvent:
     """The user's file and line: `pipelines.py:41`."""
     step: str = ""
     since: datetime | None = None
-    """When the outage began."""
+    """The start of the outage."""
     hint: str = ""
     command: str = ""
-    """The command that shows more; made from the run's id when it is not given."""
+    """The command that shows more; derived from the run id if empty."""
     recovers: tuple[str, ...] = ()
-    """The kinds that a recovery ends; all of them when none is named. What is sent names those that were told."""
+    """The kinds that a recovery ends, all if empty; in a sent event, the kinds that were alerted."""
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -54,13 +54,13 @@ class AlertEvent:
 
     @property
     def more(self) -> str:
-        """The command that shows more."""
+        """Return the command that shows more."""
         if self.command:
             return self.command
         return f"flow runs show {self.run_id[:8]}" if self.run_id else f"flow runs list --pipeline {self.pipeline}"
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything, ready for JSON, and without secrets that became known since."""
+        """Return all fields, ready for JSON, with secrets masked that became known since."""
         known = {
             "kind": self.kind,
             "pipeline": self.pipeline,
@@ -82,10 +82,10 @@ class AlertEvent:
 
 @runtime_checkable
 class Alerter(Protocol):
-    """Somebody who is told."""
+    """A receiver of alerts."""
 
     def notify(self, event: AlertEvent) -> None:
-        """Tell them."""
+        """Send the event."""
 
 
 def _in_utc(moment: datetime) -> datetime:

@@ -1,4 +1,4 @@
-"""Which alerts are news: one for each outage and kind, until the pipeline works again."""
+"""Deduplication of alerts: one for each outage and kind, until the pipeline works again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ematix_flow.runlog.records import RunRecord, from_text, to_text
 
 @dataclass(frozen=True)
 class Outage:
-    """A pipeline that does not work: since when, what is wrong now, and everything that was told about it."""
+    """An outage of a pipeline: its start, the kinds of alerts still open, and all kinds that were sent."""
 
     since: datetime
     open: tuple[str, ...]
@@ -30,7 +30,7 @@ RECENT = 200
 
 
 def admit(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage], AlertEvent | None]:
-    """The outages after this event, and the event itself when it is news, with the time the outage began.
+    """Return the outages after this event, and the event with the start of its outage; None if it is a duplicate.
 
     >>> from datetime import datetime
     >>> event = AlertEvent("failed", "orders", datetime(2026, 1, 31))
@@ -57,21 +57,21 @@ def _ended(known: Outages, event: AlertEvent) -> tuple[dict[str, Outage], AlertE
     if outage is None:
         return dict(known), None
     left = tuple(kind for kind in outage.open if event.recovers and kind not in event.recovers)
-    if left:  # it runs, and its data is still late or wrong: not yet good news
+    if left:  # the pipeline runs, but its data is still late or wrong: no recovery yet
         return {**known, event.pipeline: replace(outage, open=left)}, None
     after = {name: other for name, other in known.items() if name != event.pipeline}
     return after, replace(event, since=outage.since, recovers=outage.told)
 
 
 def known_in(run_log: RunLog | None) -> dict[str, Outage]:
-    """The outages that the newest runs of a run log tell of."""
+    """Return the outages according to the newest runs of a run log."""
     recent = run_log.list_runs(limit=RECENT)[0] if run_log is not None else []
-    # Windows of the past have their own outcome, and say nothing about how the pipeline is today.
+    # Past windows have an outcome of their own, which does not describe the present state of the pipeline.
     return from_history(record for record in recent if not record.extras.get("backfill"))
 
 
 def from_history(records: Iterable[RunRecord]) -> dict[str, Outage]:
-    """The outages that a run log remembers, for a process that starts anew; records in any order."""
+    """Return the outages according to run records, in any order, for a process that has just started."""
     by_pipeline: dict[str, list[RunRecord]] = {}
     for record in records:
         if record.status in ("failed", "succeeded"):
@@ -85,7 +85,7 @@ def from_history(records: Iterable[RunRecord]) -> dict[str, Outage]:
 
 
 def _open_outage(newest_first: Iterable[RunRecord]) -> Outage | None:
-    """Until a run that left nothing to tell; one that loaded what its checks refuse ends only the failures before it."""
+    """Return the outage since the last run without an alert; a load with failed checks ends the failures before it."""
     still: list[str] = []
     told: list[str] = []
     since: datetime | None = None
@@ -107,7 +107,7 @@ def _open_outage(newest_first: Iterable[RunRecord]) -> Outage | None:
 
 
 def to_plain(known: Outages) -> dict[str, Any]:
-    """The outages as plain data, to be kept somewhere between two processes."""
+    """Return the outages as plain data, to be stored between two processes."""
     return {
         name: {"since": to_text(outage.since), "open": list(outage.open), "told": list(outage.told)}
         for name, outage in known.items()
@@ -115,7 +115,7 @@ def to_plain(known: Outages) -> dict[str, Any]:
 
 
 def from_plain(data: Mapping[str, Any]) -> dict[str, Outage]:
-    """The outages that `to_plain` wrote; what does not look like one is left out."""
+    """Return the outages that `to_plain` wrote; invalid entries are left out."""
     found = {}
     for name, entry in data.items():
         if isinstance(entry, Mapping) and isinstance(entry.get("since"), str):

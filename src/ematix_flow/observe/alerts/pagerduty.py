@@ -1,4 +1,4 @@
-"""Alerts as incidents of PagerDuty (Events API v2): opened by trouble, resolved by recovery."""
+"""Alerts as incidents of PagerDuty (Events API v2): opened by problems, resolved by recovery."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LONGEST_SUMMARY, _LONGEST_KEY = 1024, 255
 
 
 class PagerDutyAlerter(Sender):
-    """One incident per service and pipeline; `endpoint` is for a relay or a test."""
+    """An alerter with one incident per service and pipeline; `endpoint` is for a relay or a test."""
 
     def __init__(self, routing_key: str, *, service_label: str = "ematix-flow", default_severity: str = "error",
                  timeout: float = 5.0, endpoint: str = ENDPOINT) -> None:  # fmt: skip
@@ -42,11 +42,11 @@ class PagerDutyAlerter(Sender):
         self.address = "pagerduty://"
 
     def send(self, event: AlertEvent) -> None:
-        """Trigger or resolve the incident, or raise why not."""
+        """Trigger or resolve the incident; raise Undelivered on failure."""
         post_json(self._endpoint, self.body(event), timeout=self._timeout)
 
     def body(self, event: AlertEvent) -> dict[str, Any]:
-        """The request of Events API v2."""
+        """Return the request body of Events API v2."""
         key = f"{self.service_label}:{event.pipeline}"[:_LONGEST_KEY]
         if event.kind == RECOVERED:
             return {"routing_key": self.routing_key, "event_action": "resolve", "dedup_key": key}
@@ -69,7 +69,7 @@ class PagerDutyAlerter(Sender):
 
 
 def from_url(url: str) -> PagerDutyAlerter:
-    """`pagerduty://KEY[?service=NAME][&severity=critical|error|warning|info][&endpoint=URL]`."""
+    """Return the alerter of `pagerduty://KEY[?service=NAME][&severity=critical|error|warning|info][&endpoint=URL]`."""
     parts = urls.split(url)
     unknown = set(parts.params) - set(_PARAMETERS)
     if unknown:

@@ -1,4 +1,4 @@
-"""An alerter that hears only of some kinds or some pipelines."""
+"""An alerter limited to some kinds or some pipelines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ematix_flow.observe.alerts.event import RECOVERED, Alerter, AlertEvent
 
 @dataclass(frozen=True)
 class Routed:
-    """Passes on what matches; a recovery matches if it ends something that was passed on."""
+    """An alerter that forwards matching events; a recovery matches if it ends an event that was forwarded."""
 
     alerter: Alerter
     kinds: tuple[str, ...] = ()
@@ -18,16 +18,16 @@ class Routed:
 
     @property
     def address(self) -> str:
-        """Where the alerter sends to."""
+        """Return the address of the alerter."""
         return str(getattr(self.alerter, "address", type(self.alerter).__name__))
 
     def send(self, event: AlertEvent) -> None:
-        """Pass it on, or not."""
+        """Forward the event if it matches; raise on failure."""
         if self._wants(event):
             getattr(self.alerter, "send", self.alerter.notify)(event)
 
     def notify(self, event: AlertEvent) -> None:
-        """The same, never failing the caller."""
+        """Forward the event if it matches, by the alerter's `notify`, which does not raise."""
         if self._wants(event):
             self.alerter.notify(event)
 

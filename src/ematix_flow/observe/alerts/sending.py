@@ -1,4 +1,4 @@
-"""What alerters that send over a network share: `send` says what went wrong, `notify` never fails the caller."""
+"""The base of network alerters: `send` raises on failure, `notify` never does."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from ematix_flow.observe.isolation import Complaints
 
 
 class Sender(ABC):
-    """An alerter on a network."""
+    """An alerter that sends over a network."""
 
     address = ""
-    """Where it sends to, without secrets."""
+    """The destination, without secrets."""
 
     def __init__(self) -> None:
         self._complaints = Complaints()
 
     @abstractmethod
     def send(self, event: AlertEvent) -> None:
-        """Send it, or raise why not."""
+        """Send the event; raise Undelivered on failure."""
 
     def notify(self, event: AlertEvent) -> None:
-        """Send it; a failure is logged once, however often it happens."""
+        """Send the event; a failure is logged once, however often it occurs."""
         with self._complaints.isolated(f"the alerter {self.address}"):
             self.send(event)
 

@@ -1,4 +1,4 @@
-"""Which alerters are wanted: options, then EMATIX_FLOW_ALERTERS, then `[alerters]` of the project's or user's file."""
+"""The configured alerters: options, then EMATIX_FLOW_ALERTERS, then `[alerters]` of the project's or user's file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KEYS = ("url", "kinds", "pipelines", "headers")
 
 
 def wanted_alerters(urls: Sequence[str] = (), *, warn: Callable[[str], None]) -> tuple[Alerter, ...]:
-    """The alerters that are asked for, and those that the process registered; a bad one is a warning and no more."""
+    """Return the requested alerters and the registered ones; an invalid one causes only a warning."""
     listed = list(urls) or [part.strip() for part in os.environ.get(VARIABLE, "").split(",") if part.strip()]
     made: list[Alerter | None] = [_or_warn(partial(from_url, url), warn) for url in listed]
     if not listed:
@@ -34,7 +34,7 @@ def wanted_alerters(urls: Sequence[str] = (), *, warn: Callable[[str], None]) ->
 
 
 def configured_alerters() -> list[Alerter]:
-    """What `[alerters]` says, in the project's file or else in the user's; a ConfigError with its line if it is wrong."""
+    """Return the alerters of `[alerters]` in the project's, else the user's file; raise a ConfigError with its line."""
     return [make() for make in _entries()]
 
 
@@ -55,7 +55,7 @@ def _table(file: files.ConfigFile) -> Mapping[str, Any]:
 
 
 def _entry(file: files.ConfigFile, name: str, entry: Any) -> Alerter:
-    """`name = "url"`, or a table with url and, if wanted, kinds, pipelines and headers."""
+    """Return the alerter of `name = "url"`, or of a table with url and optionally kinds, pipelines and headers."""
     try:
         fields = {"url": entry} if isinstance(entry, str) else dict(entry)
         return _made(fields)

@@ -15,9 +15,9 @@ _SIGNS = {RECOVERED: ":white_check_mark:", FAILED: ":x:", GAVE_UP: ":rotating_li
 
 
 class SlackAlerter(Sender):
-    """Posts `{"text": …}` to an incoming webhook.
+    """An alerter that posts `{"text": …}` to an incoming webhook.
 
-    `endpoint` (`http://relay:8080`) takes the place of scheme and host, for a relay or a test; the path stays.
+    `endpoint` (`http://relay:8080`) replaces scheme and host, for a relay or a test; the path stays.
     """
 
     def __init__(self, webhook_url: str, *, timeout: float = 5.0, endpoint: str | None = None) -> None:
@@ -32,12 +32,12 @@ class SlackAlerter(Sender):
         remember(parts.path.rpartition("/")[2])
 
     def send(self, event: AlertEvent) -> None:
-        """Post it, or raise why not."""
+        """Post the message; raise Undelivered on failure."""
         post_json(self._url, {"text": message(event)}, timeout=self._timeout)
 
 
 def message(event: AlertEvent) -> str:
-    """The alert in Slack's notation; nothing in it can mention a channel or make a link."""
+    """Return the alert in Slack's notation, escaped so that it cannot mention a channel or contain a link."""
     head = f"{_SIGNS.get(event.kind, ':warning:')} *{_escaped(title(event))}*"
     rest = [f"*{name}* {_fact(name, text)}" for name, text in facts(event)]
     return mask("\n".join([head, *rest]))

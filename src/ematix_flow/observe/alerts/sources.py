@@ -1,4 +1,4 @@
-"""Alerts out of what is known: a run's record, a freshness check, a quality check."""
+"""Alert events from run records, freshness checks and quality checks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ematix_flow.runlog.records import RunRecord
 
 
 def failure_of(record: RunRecord, *, max_attempts: int = 0, gave_up: bool = False, command: str = "") -> AlertEvent:
-    """The alert of a failed run; the brake and quality checks have alerts of their own."""
+    """Return the alert of a failed run; a brake and failed quality checks have alerts of their own."""
     error = record.extras.get("error")
     known: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
     kind = str(known.get("error") or "")
@@ -44,7 +44,7 @@ def failure_of(record: RunRecord, *, max_attempts: int = 0, gave_up: bool = Fals
 
 
 def recovery_of(record: RunRecord, *, quality_passed: bool = True, command: str = "") -> AlertEvent:
-    """The alert of a run that succeeded; news only where something was wrong before."""
+    """Return the alert of a run that succeeded; it is sent only after a problem."""
     return AlertEvent(
         kind=RECOVERED,
         pipeline=record.pipeline,
@@ -58,7 +58,7 @@ def recovery_of(record: RunRecord, *, quality_passed: bool = True, command: str 
 
 def lateness(pipeline: str, *, now: datetime, last_success: datetime | None, allowed: timedelta,
              where: str = "") -> AlertEvent:  # fmt: skip
-    """The alert of data that is older than its freshness_sla allows."""
+    """Return the alert of data that is older than its freshness_sla allows."""
     if last_success is None:
         said = f"it has never succeeded, and its data may be {span(allowed)} old"
     else:
@@ -75,12 +75,12 @@ def lateness(pipeline: str, *, now: datetime, last_success: datetime | None, all
 
 
 def timeliness(pipeline: str, *, now: datetime) -> AlertEvent:
-    """The alert of data that is fresh again."""
+    """Return the alert of data that is fresh again."""
     return AlertEvent(kind=RECOVERED, pipeline=pipeline, timestamp=now, recovers=(SLA_BREACHED,))
 
 
 def refusal(record: RunRecord, *, checks: str, where: str = "", command: str = "") -> AlertEvent:
-    """The alert of a run that loaded, and whose data does not pass its checks."""
+    """Return the alert of a run that loaded data which does not pass its checks."""
     return AlertEvent(
         kind=QUALITY_FAILED,
         pipeline=record.pipeline,
@@ -94,7 +94,7 @@ def refusal(record: RunRecord, *, checks: str, where: str = "", command: str = "
 
 
 def refused_checks(record: RunRecord) -> list[str] | None:
-    """What the checks of a load said that went on all the same; none when all is well, None when nobody knows."""
+    """Return the failed checks of a load that was published all the same; None if the checks were skipped."""
     found = _outcomes(record)
     if any(outcome.get("verdict") == "skipped" for outcome in found):
         return None
@@ -107,14 +107,14 @@ def refused_checks(record: RunRecord) -> list[str] | None:
 
 
 def is_told(record: RunRecord) -> bool:
-    """Whether somebody heard of the checks of a load that went on all the same."""
+    """Return whether an alert was sent about failed checks of a load that was published all the same."""
     quality = record.extras.get("quality")
     wants = isinstance(quality, Mapping) and bool(quality.get("alert"))
     return wants and record.status == "succeeded" and bool(refused_checks(record))
 
 
 def _outcomes(record: RunRecord) -> list[Mapping[str, Any]]:
-    """The outcomes of all targets."""
+    """Return the check outcomes of all targets."""
     quality = record.extras.get("quality")
     if not isinstance(quality, Mapping):
         return []

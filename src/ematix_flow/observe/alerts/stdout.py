@@ -11,7 +11,7 @@ from ematix_flow.observe.alerts.text import lines
 
 
 class StdoutAlerter:
-    """Writes `[ALERT]` lines; to stderr unless another stream is given, because stdout belongs to data."""
+    """An alerter that writes `[ALERT]` lines to stderr or a given stream; stdout is reserved for data."""
 
     address = "stdout://"
 
@@ -19,7 +19,7 @@ class StdoutAlerter:
         self._stream = stream
 
     def notify(self, event: AlertEvent) -> None:
-        """Write it down."""
+        """Write the event."""
         stream = self._stream or sys.stderr
         stream.write("".join(f"[ALERT] {mask(line)}\n" for line in lines(event)))
         stream.flush()

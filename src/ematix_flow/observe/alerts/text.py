@@ -1,4 +1,4 @@
-"""Alerts in words: one line for a subject, a few lines for the rest."""
+"""Alerts as text: one line for a subject, a few lines for the rest."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LONGEST_MESSAGE = 1500
 
 
 def title(event: AlertEvent) -> str:
-    """What happened, in one line.
+    """Return the event in one line.
 
     >>> from datetime import datetime
     >>> title(AlertEvent("failed", "orders", datetime(2026, 1, 31), attempt_count=2, max_attempts=3))
@@ -37,7 +37,7 @@ def title(event: AlertEvent) -> str:
 
 
 def facts(event: AlertEvent) -> list[tuple[str, str]]:
-    """The rest, by name: why, where, since when, how often, what to do and which command shows more."""
+    """Return the details by name: error, location, start, attempts, next step, and the command that shows more."""
     found = [
         ("error", _error(event)),
         ("where", event.where),
@@ -51,7 +51,7 @@ def facts(event: AlertEvent) -> list[tuple[str, str]]:
 
 
 def lines(event: AlertEvent) -> list[str]:
-    """Title and facts, one below the other, for anything that shows plain text."""
+    """Return title and details, one per line, for plain text."""
     told = [title(event)]
     for name, text in facts(event):
         first, *rest = text.splitlines()
@@ -61,7 +61,7 @@ def lines(event: AlertEvent) -> list[str]:
 
 
 def moment(at: datetime) -> str:
-    """An instant as people write it, in UTC."""
+    """Return an instant as readable text in UTC."""
     return at.strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
@@ -84,7 +84,7 @@ def _lasted(event: AlertEvent) -> str:
 
 
 def span(length: timedelta) -> str:
-    """A length of time in its two largest units; empty below a second.
+    """Return a duration in its two largest units; empty below a second.
 
     >>> span(timedelta(seconds=75)), span(timedelta(days=2, hours=3, minutes=4))
     ('1 min 15 s', '2 d 3 h')

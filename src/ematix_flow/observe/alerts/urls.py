@@ -15,7 +15,7 @@ _SLACK_HOST = "hooks.slack.com"
 
 
 def from_url(url: str, *, headers: dict[str, str] | None = None) -> Alerter:
-    """The alerter at this address; `${…}` inside it is filled in now.
+    """Return the alerter at this address; references `${…}` in it are expanded now.
 
     >>> from_url("stdout://")
     StdoutAlerter()

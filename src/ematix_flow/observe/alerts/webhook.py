@@ -13,13 +13,13 @@ from ematix_flow.observe.alerts.sending import Sender
 from ematix_flow.observe.alerts.text import lines, title
 from ematix_flow.observe.http import post_json, site
 
-_TELLING = 16  # a path's segment of that length is rather a key than a name
+_TELLING = 16  # a path segment of this length is likely a key rather than a name
 
 
 class WebhookAlerter(Sender):
-    """Posts one JSON object: `text` for people, and every field by name for programs.
+    """An alerter that posts one JSON object: `text` for people, and every field by name for programs.
 
-    A user and password in the address travel as basic authorization; other headers may be given.
+    A user and password in the address are sent as basic authorization; other headers may be given.
     """
 
     def __init__(self, url: str, *, timeout: float = 5.0, headers: dict[str, str] | None = None) -> None:
@@ -46,6 +46,6 @@ class WebhookAlerter(Sender):
         self.address = site(url)
 
     def send(self, event: AlertEvent) -> None:
-        """Post it, or raise why not."""
+        """Post the event; raise Undelivered on failure."""
         body = {"title": mask(title(event)), "text": mask("\n".join(lines(event))), **event.to_dict()}
         post_json(self._url, body, headers=self._headers, timeout=self._timeout)

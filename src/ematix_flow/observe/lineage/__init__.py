@@ -1,1 +1,1 @@
-"""Lineage: which tables and columns a pipeline reads and writes, as OpenLineage tells it."""
+"""Lineage: the tables and columns that a pipeline reads and writes, as OpenLineage events."""

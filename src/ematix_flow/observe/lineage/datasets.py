@@ -1,4 +1,4 @@
-"""Names of datasets as OpenLineage has them: a namespace for the system, a name for the table in it."""
+"""Dataset names of OpenLineage: a namespace for the system, and the name of the table in it."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _DIALECTS = {
 
 @dataclass(frozen=True, order=True)
 class Dataset:
-    """A table, wherever it is."""
+    """A table in any system."""
 
     namespace: str
     name: str
 
 
 def dialect_of(connection: Any) -> str:
-    """The notation that queries on a connection are written in; lakes and files are read by Spark."""
+    """Return the SQL dialect of queries on a connection; lakes and files are read by Spark."""
     return _DIALECTS.get(str(getattr(connection, "kind", "")), "spark")
 
 
 def dataset_of(connection: Any, parts: tuple[str, ...]) -> Dataset:
-    """The dataset that `schema.table` (or `table`) means on a connection; never with a password."""
+    """Return the dataset of `schema.table` (or `table`) on a connection; it never contains a password."""
     known = _without_references(connection)
     kind = str(getattr(known, "kind", "")) or "unknown"
     if isinstance(known, ServerConnection):
@@ -69,7 +69,7 @@ def _on_server(known: ServerConnection, parts: tuple[str, ...]) -> Dataset:
     try:
         address = known.address
         host, port, database = address.host, str(address.port), address.database
-    except (FlowError, ValueError):  # its URL is one reference that nothing answers here
+    except (FlowError, ValueError):  # its URL is a reference that cannot be resolved here
         return Dataset(f"{scheme}://{known.name}", ".".join(_schema(known.kind, parts)))
     # In MySQL a schema is a database.
     inside = parts if known.kind == "mysql" and len(parts) > 1 else (database, *_schema(known.kind, parts))
@@ -77,7 +77,7 @@ def _on_server(known: ServerConnection, parts: tuple[str, ...]) -> Dataset:
 
 
 def _cluster(host: str) -> str:
-    """`cluster.region` of a host of Amazon's; any other host as it is."""
+    """Return `cluster.region` of a Redshift host at Amazon; any other host unchanged."""
     parts = host.split(".")
     return f"{parts[0]}.{parts[2]}" if host.endswith(".redshift.amazonaws.com") and len(parts) > 4 else host
 
@@ -92,7 +92,7 @@ def _without_references(connection: Any) -> Any:
         return connection
     try:
         return connection.resolved()
-    except FlowError:  # a name with a reference in it is better than none
+    except FlowError:  # a name that contains a reference is better than none
         return connection
 
 

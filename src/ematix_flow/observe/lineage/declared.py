@@ -1,4 +1,4 @@
-"""The lineage of a declared pipeline: its source's SQL and its declarations, put together."""
+"""The lineage of a declared pipeline, from its source's SQL and its declarations."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ from ematix_flow.observe.lineage.uses import NOTHING, Use, Uses, around
 
 @dataclass(frozen=True)
 class SourceText:
-    """What a pipeline's function answered: SQL, and the connection it is for."""
+    """The source of a pipeline, as returned by its function: SQL, and the connection to run it on."""
 
     query: str
     connection: Any = None
     """A connection or its name; None is the pipeline's own."""
     columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    """Columns of the tables it reads, where they are known: what `*` stands for."""
+    """The known columns of the tables that the SQL reads, to expand `*`."""
     renamed: bool = False
-    """Whether the SQL already gives columns the names that `column_map` asks for."""
+    """Whether the SQL already returns columns under the names of `column_map`."""
 
 
 @dataclass(frozen=True)
 class InputColumn:
-    """A column of another dataset, and what is made of it."""
+    """A column of another dataset, and the transformation applied to it."""
 
     dataset: Dataset
     column: str
@@ -55,14 +55,14 @@ class OutputTable:
     columns: tuple[tuple[str, str], ...]
     """Names and types of all its columns."""
     origins: Mapping[str, tuple[InputColumn, ...]]
-    """By column; a column that is not here has an origin that cannot be told."""
+    """Origins by column; a column that is missing here has an unknown origin."""
     conditions: tuple[InputColumn, ...] = ()
-    """What decides which rows there are."""
+    """Columns that decide which rows are loaded."""
 
 
 @dataclass(frozen=True)
 class Lineage:
-    """What a pipeline reads and writes."""
+    """The inputs and outputs of a pipeline."""
 
     pipeline: str
     inputs: tuple[Dataset, ...]
@@ -70,14 +70,14 @@ class Lineage:
     query: str = ""
     dialect: str = ""
     notes: tuple[str, ...] = ()
-    """What could not be told, and why."""
+    """The parts that could not be determined, with reasons."""
 
 
 def lineage_of(spec: PipelineSpec, *, source: SourceText | str | None = None) -> Lineage:
-    """Tables and columns, from the declaration and the source's SQL.
+    """Return the lineage of tables and columns, from the declaration and the source's SQL.
 
-    Without `source` the SQL is what the function says without being called: `source_table=`, or a plain `return "…"`.
-    Nothing is guessed: what cannot be told is left out and noted.
+    Without `source`, the SQL is taken from the declaration without calling the function: `source_table=`, or a plain
+    `return "…"`. An origin that cannot be determined is left out and noted; nothing is guessed.
     """
     asked = SourceText(source) if isinstance(source, str) else source
     if asked is None:
@@ -100,7 +100,7 @@ def _traced(spec: PipelineSpec, asked: SourceText) -> Lineage:
         inputs = tuple(dict.fromkeys(places.dataset(table) for table in query.tables))
     except Untraceable as error:
         inputs, notes = (), (f"the source's SQL cannot be taken apart: {error}",)
-    renamed = asked.renamed or spec.source_table is not None  # a table's columns are renamed as they are read
+    renamed = asked.renamed or spec.source_table is not None  # the columns of a table are renamed when they are read
     names = {} if renamed else spec.column_map
     targets = [_Target(spec, load, query, places, names) for load in spec.loads]
     outputs = tuple(target.output() for target in targets)
@@ -109,21 +109,21 @@ def _traced(spec: PipelineSpec, asked: SourceText) -> Lineage:
 
 
 def _of_any_window(query: str, dialect: str) -> str:
-    """The SQL with some instant for `{start}` and `{end}`: which one makes no difference to where columns come from."""
+    """Return the SQL with an arbitrary instant for `{start}` and `{end}`, which does not affect the lineage."""
     from ematix_flow.expressions import bound, marks_in
 
     edges = dict.fromkeys(marks_in(query), datetime(2026, 1, 1))
-    with suppress(FlowError, ValueError):  # a query that cannot be read is told as such
+    with suppress(FlowError, ValueError):  # a query that cannot be parsed is reported later
         return bound(query, edges, dialect) if edges else query
     return query
 
 
 @dataclass(frozen=True)
 class _Places:
-    """Where the tables of a statement are."""
+    """The connections of the tables of a statement."""
 
     named: Mapping[str, Any]
-    """Connections that a table may name in front of itself."""
+    """Connections whose names may qualify a table."""
     own: Any
 
     @classmethod
@@ -146,7 +146,7 @@ class _Places:
         return "spark" if is_federation else dialect_of(self.own)
 
     def dataset(self, parts: tuple[str, ...]) -> Dataset:
-        """The dataset of a table; `connection.schema.table` says where it is."""
+        """Return the dataset of a table; `connection.schema.table` names its connection."""
         first = parts[0]
         if first in self.named:
             listed = self.named[first]
@@ -170,7 +170,7 @@ class _Target:
         self.notes: tuple[str, ...] = ()
 
     def output(self) -> OutputTable:
-        """The target with the origin of each column."""
+        """Return the target with the origin of each column."""
         table = self._load.table
         shape = shape_of(table, self._load.strategy)
         origins: dict[str, tuple[InputColumn, ...]] = {}
@@ -193,7 +193,7 @@ class _Target:
         )
 
     def _origin(self, name: str) -> Uses | None:
-        """What a declared column is made of: its normalizers around the source's column."""
+        """Return the uses of a declared column: its normalizers applied to the source's column."""
         column = self._load.table.column(name)
         if not column.normalizers:
             return self._source(name)
@@ -206,8 +206,8 @@ class _Target:
         return frozenset(found)
 
     def _source(self, name: str) -> Uses | None:
-        """What the source's column is made of that is loaded under this name."""
-        if self._query is None or self._spec.transform_sql is not None:  # which makes columns of its own
+        """Return the uses of the source's column that is loaded under this name."""
+        if self._query is None or self._spec.transform_sql is not None:  # transform_sql defines its own columns
             return None
         return self._query.of(self._names.get(name, name))
 
@@ -239,7 +239,7 @@ class _Target:
 
 
 def _columns_in_chain(chain: Sequence[Any], name: str) -> list[str]:
-    """The columns of the source that a chain of normalizers uses."""
+    """Return the source columns that a chain of normalizers uses."""
     from ematix_flow.expressions import quote, render_chain
 
     is_derived = isinstance(chain[0], Derive)
@@ -281,7 +281,7 @@ def _declared_source(spec: PipelineSpec) -> SourceText | None:
 
 
 def _constant_answer(function: Any) -> str | None:
-    """The text of a function that is nothing but `return "…"`."""
+    """Return the text of a function that consists only of `return "…"`."""
     code = getattr(function, "__code__", None)
     if code is None:
         return None
@@ -296,7 +296,7 @@ def _is_derived(column: Any) -> bool:
 
 
 def _connection(named: Any) -> Any:
-    """The connection itself; a name that is not configured here stays a name."""
+    """Return the connection; a name that is not configured here is returned as it is."""
     declared = getattr(named, "declared", named)
     try:
         return resolve(declared).connection
@@ -312,7 +312,7 @@ def _known_connections() -> list[str]:
 
 
 def _declared_columns(spec: PipelineSpec, own: Any) -> dict[str, tuple[str, ...]]:
-    """The columns of tables that other pipelines write to the same system: a later one may read them by `*`."""
+    """Return the columns of tables that other pipelines write to the same system, to expand `*`."""
     from ematix_flow.declare import registry
 
     here = dataset_of(own, ("x",)).namespace

@@ -1,4 +1,4 @@
-"""Where lineage events go: one line each in a file, or one request each to an OpenLineage server."""
+"""Destinations of lineage events: one line each in a file, or one request each to an OpenLineage server."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ SCHEMES = ("file", "http", "https")
 
 
 class LineageEmitter(Protocol):
-    """Somebody who takes lineage events."""
+    """A destination of lineage events."""
 
     address: str
 
     def emit(self, event: Mapping[str, Any]) -> None:
-        """Take one, or raise why not."""
+        """Send one event; raise Undelivered on failure."""
 
 
 class FileEmitter:
-    """One JSON object a line, appended; several processes may write the same file."""
+    """A file with one JSON object per line, appended; several processes may write the same file."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path).expanduser()
         self.address = f"file://{self._path}"
 
     def emit(self, event: Mapping[str, Any]) -> None:
-        """Append it with one write, so that lines of two processes do not mix."""
+        """Append the event with one write, so that lines of two processes do not mix."""
         line = json.dumps(event, ensure_ascii=False) + "\n"
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -54,9 +54,9 @@ class FileEmitter:
 
 
 class HttpEmitter:
-    """Posts to an OpenLineage server; without a path, to `/api/v1/lineage`.
+    """An OpenLineage server; a URL without a path gets `/api/v1/lineage`.
 
-    A server that was out of reach is left alone for a minute, so that not every run waits for it.
+    An unreachable server is skipped for a minute, so that not every run waits for its timeout.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None, timeout: float = 3.0) -> None:
@@ -71,7 +71,7 @@ class HttpEmitter:
         self.address = site(url)
 
     def emit(self, event: Mapping[str, Any]) -> None:
-        """Post it, or raise why not."""
+        """Post the event; raise Undelivered on failure."""
         if time.monotonic() < self._silent_until:
             raise Undelivered(f"{self.address} was out of reach a moment ago", hint="is the server running?")
         try:
@@ -83,7 +83,7 @@ class HttpEmitter:
 
 
 def from_url(url: str) -> LineageEmitter:
-    """`file:///path/lineage.jsonl`, a plain path, or `https://host[:port][/path][?api_key=${KEY}]`.
+    """Return the emitter of a file URL, a plain path, or `https://host[:port][/path][?api_key=${KEY}]`.
 
     >>> from_url("https://catalog:5000").address
     'https://catalog:5000'

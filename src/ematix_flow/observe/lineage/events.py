@@ -1,4 +1,4 @@
-"""OpenLineage run events: what a pipeline reads and writes, as the JSON that catalogs understand."""
+"""OpenLineage run events: the inputs and outputs of a pipeline as JSON for data catalogs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def run_event(
     namespace: str = NAMESPACE,
     scheduled_for: datetime | None = None,
 ) -> dict[str, Any]:
-    """One event of a run, ready for JSON; `record` adds what the run counted or why it failed."""
+    """Return one event of a run, ready for JSON; `record` adds the counts of the run or its error."""
     listed = record.extras.get("targets") if record is not None else None
     targets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
     return {
@@ -62,7 +62,7 @@ def run_event(
 
 
 def facet(kind: str, /, **content: Any) -> dict[str, Any]:
-    """A facet with the two fields that every facet has."""
+    """Return a facet with the two fields that every facet has."""
     version, title = FACETS[kind]
     return {
         "_producer": PRODUCER,
@@ -128,14 +128,14 @@ def _output(spec: PipelineSpec, output: OutputTable, targets: Sequence[Mapping[s
 def _statistics(target: Mapping[str, Any]) -> dict[str, Any]:
     words = ("rows_inserted", "rows_updated", "rows_closed")
     rows = sum(int(target.get(word) or 0) for word in words)
-    # Batches in memory have another size than what is stored of them.
+    # The size of batches in memory differs from that of their stored form.
     size = target.get("bytes_staged") if target.get("bytes_of") == "files" else None
     more = {"size": size} if isinstance(size, int) else {}
     return {"outputFacets": {"outputStatistics": facet("outputStatistics", rowCount=rows, **more)}}
 
 
 def _fields(columns: Sequence[InputColumn]) -> list[dict[str, Any]]:
-    """Each input column once, with everything that is made of it."""
+    """Return each input column once, with all its transformations."""
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
     for one in columns:
         key = (one.dataset.namespace, one.dataset.name, one.column)

@@ -1,4 +1,4 @@
-"""From SQL to uses: which columns of which tables each column of a query is made of, exactly or not at all."""
+"""Column lineage of a SQL query: the source columns of each result column, exactly or not at all."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _HASHES = ("MD5", "MD5Digest", "SHA", "SHA1Digest", "SHA2", "SHA2Digest", "Stand
 
 
 class Untraceable(Exception):
-    """The statement cannot be understood; the text says why."""
+    """The statement cannot be analysed; the text is the reason."""
 
 
 class QueryLineage:
-    """A query, taken apart.
+    """A query, analysed.
 
-    `known` are the columns of tables as far as they are known, by the table's name in lower case (`schema.table` or
-    `table`): they tell apart what `*` stands for. Where that is not known, a column's origin is None, never a guess.
+    `known` holds the columns of tables as far as they are known, by the table's name in lower case (`schema.table` or
+    `table`), to expand `*`. If they are not known, a column's origin is None, never a guess.
     """
 
     def __init__(self, query: str, *, dialect: str, known: Mapping[str, Sequence[str]] | None = None) -> None:
@@ -33,7 +33,7 @@ class QueryLineage:
 
     @property
     def tables(self) -> list[tuple[str, ...]]:
-        """The tables it reads, each once, in the order they stand there."""
+        """Return the tables that the query reads, each once, in the order of the text."""
         from sqlglot import exp
 
         stored = {_parts(source) for scope in self._root.traverse() for source in scope.sources.values()}
@@ -43,22 +43,22 @@ class QueryLineage:
 
     @property
     def outputs(self) -> list[str] | None:
-        """The columns it gives; None where a `*` hides them."""
+        """Return the columns of the result; None if a `*` cannot be expanded."""
         return self._outputs(self._root)
 
     def of(self, column: str) -> Uses | None:
-        """What a column of the result is made of; None where that cannot be told."""
+        """Return the uses of a result column; None if they cannot be determined."""
         return self._column(self._root, column)
 
     def row_conditions(self) -> Uses:
-        """The columns that decide which rows there are: joins, filters, groups."""
+        """Return the columns that decide which rows are returned: in joins, filters and groups."""
         return self._conditions(self._root, set())
 
     # -- columns of a scope
 
     def _column(self, scope: Scope, name: str) -> Uses | None:
         key = (id(scope), name.lower())
-        if key in self._busy:  # a recursive query adds nothing new to itself
+        if key in self._busy:  # a recursive query adds no new origin to itself
             return NOTHING
         self._busy.add(key)
         try:
@@ -85,7 +85,7 @@ class QueryLineage:
         return self._by_star(scope, tree, name)
 
     def _of_both(self, scope: Scope, name: str) -> Uses | None:
-        """Of a UNION: the columns at the same place on both sides."""
+        """Return the uses of a UNION's column: of the columns at the same position on both sides."""
         left, right = scope.set_operation_scopes[:2]
         names, others = self._outputs(left), self._outputs(right)
         if names is None or others is None:
@@ -98,7 +98,7 @@ class QueryLineage:
         return None if own is None or other is None else own | other
 
     def _of_function(self, scope: Scope, tree: Any) -> Uses | None:
-        """Rows out of a function: everything it takes."""
+        """Return the uses of rows from a table function: all its arguments."""
         from sqlglot import exp
 
         outside = scope.parent or scope
@@ -190,7 +190,7 @@ class QueryLineage:
         return self._column(source, name) if hasattr(source, "sources") else NOTHING
 
     def _unqualified(self, scope: Scope, name: str) -> Uses | None:
-        """A column without a table: of the only source that has it, or that may have it."""
+        """Return the uses of a column without a table: of the only source that has it, or that may have it."""
         sure, possible = [], []
         for _, source in self._sources(scope):
             columns = self._columns_of(source)
@@ -210,7 +210,7 @@ class QueryLineage:
         return None
 
     def _is_shared(self, scope: Scope, name: str) -> bool:
-        """Whether a JOIN … USING makes one column of several."""
+        """Return whether a JOIN … USING merges several columns into one."""
         joins = scope.expression.args.get("joins") or ()
         return any(name.lower() == one.name.lower() for join in joins for one in join.args.get("using") or ())
 
@@ -280,7 +280,7 @@ class QueryLineage:
         return frozenset(found)
 
     def _spelled_out(self, scope: Scope, node: Any) -> Any:
-        """`GROUP BY 1` and `ORDER BY total` mean a column of the result."""
+        """Return the result column's expression that `GROUP BY 1` or `ORDER BY total` means, else the node itself."""
         from sqlglot import exp
 
         tree: Any = scope.expression
@@ -323,14 +323,14 @@ def _scoped(tree: Any) -> Scope:
         raise Untraceable("it is not a query")
     try:
         for inner in scope.traverse():
-            _ = inner.selected_sources  # two tables of one name are found here, and not while somebody asks
+            _ = inner.selected_sources  # raises here for two tables of one name, not in later calls
     except SqlglotError as error:
         raise Untraceable(str(error)) from None
     return scope
 
 
 def _parts(source: Any) -> tuple[str, ...] | None:
-    """The name of a table in parts; None for anything that is no stored table."""
+    """Return the parts of a table's name; None for anything other than a stored table."""
     from sqlglot import exp
 
     if not isinstance(source, exp.Table) or not all(isinstance(part, exp.Identifier) for part in source.parts):
@@ -339,7 +339,7 @@ def _parts(source: Any) -> tuple[str, ...] | None:
 
 
 def _children(node: Any) -> Iterator[tuple[Any, str, str]]:
-    """The expressions right below a node, and how each bears on it."""
+    """Yield the direct child expressions of a node, with the type and subtype of their use."""
     from sqlglot import exp
 
     if isinstance(node, exp.Case):
@@ -370,7 +370,7 @@ def _children(node: Any) -> Iterator[tuple[Any, str, str]]:
 
 
 def _deciding(tree: Any) -> Iterator[tuple[Any, str]]:
-    """The parts of a query that decide which rows there are."""
+    """Yield the parts of a query that decide which rows are returned."""
     for word, reason in (("where", uses.FILTER), ("having", uses.FILTER), ("qualify", uses.FILTER)):
         if tree.args.get(word) is not None:
             yield tree.args[word].this, reason

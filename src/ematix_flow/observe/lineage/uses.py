@@ -1,4 +1,4 @@
-"""How one column uses another: directly, or by deciding which rows there are."""
+"""The use of a column by another: directly, or by deciding which rows are returned."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _RANK = {IDENTITY: 0, TRANSFORMATION: 1, AGGREGATION: 2}
 
 @dataclass(frozen=True, order=True)
 class Use:
-    """A column of a table, and what is made of it."""
+    """A column of a table, and the way in which it is used."""
 
     table: tuple[str, ...]
-    """The table's name in parts, as the statement writes it."""
+    """The parts of the table's name, as the statement writes it."""
     column: str
     type: str = DIRECT
     subtype: str = IDENTITY
     masking: bool = False
-    """Whether the value itself is no longer recognisable, as behind a hash."""
+    """Whether the value is no longer recognisable, as after hashing."""
 
     def within(self, outer: Use) -> Use:
-        """This use, seen through another expression around it."""
+        """Return this use inside another expression around it."""
         masking = self.masking or outer.masking
         if self.type == INDIRECT:
             return replace(self, masking=masking)
@@ -39,6 +39,6 @@ NOTHING: Uses = frozenset()
 
 
 def around(uses: Iterable[Use], *, type: str = DIRECT, subtype: str = IDENTITY, masking: bool = False) -> Uses:  # noqa: A002
-    """The uses with one more expression around them."""
+    """Return the uses with one more expression around them."""
     outer = Use((), "", type, subtype, masking)
     return frozenset(use.within(outer) for use in uses)

@@ -1,1 +1,1 @@
-"""Metrics: what is counted and measured of runs, and where it goes."""
+"""Metrics: counters and measurements of runs, and their destinations."""

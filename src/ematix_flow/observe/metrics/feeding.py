@@ -1,4 +1,4 @@
-"""From a run's record to measurements."""
+"""Conversion of a run record to metrics."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _WRITTEN = ("rows_inserted", "rows_updated", "rows_closed", "rows_deleted")
 
 
 def record_run(sink: MetricsSink, record: RunRecord, *, steps: Sequence[Step] = ()) -> None:
-    """Count and measure one run that has ended."""
+    """Record the metrics of one run that has ended."""
     succeeded = record.status == "succeeded"
     name = record.pipeline
     sink.inc_runs(name, "success" if succeeded else "failure")
     if record.duration_ms is not None:
         sink.observe_duration(name, record.duration_ms / 1000)
     sink.set_attempt(name, 0 if succeeded else record.attempt)
-    if not isinstance(sink, Sink):  # one of the user's own, which may know only the methods above
+    if not isinstance(sink, Sink):  # a user-defined sink, which may have only the methods above
         return
     for step, seconds in [(step.name, step.seconds) for step in steps] or _recorded_steps(record.extras):
         sink.observe_step(name, step, seconds)
@@ -36,7 +36,7 @@ def _record_targets(sink: Sink, name: str, extras: Mapping[str, Any], ended: dat
     targets = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
     if not targets:
         return
-    # Every target of a fan-out says how much the one read gave.
+    # Every target of a fan-out records the rows of the one common read.
     for direction, add, words, fold in (
         ("in", sink.add_rows, ("rows_read",), max),
         ("out", sink.add_rows, _WRITTEN, sum),
@@ -54,14 +54,14 @@ def _record_targets(sink: Sink, name: str, extras: Mapping[str, Any], ended: dat
 
 
 def _recorded_steps(extras: Mapping[str, Any]) -> list[tuple[str, float]]:
-    """The steps as a run log keeps them, for a run that nobody listened to."""
+    """Return the steps of a run record, for a run whose progress was not observed."""
     listed = extras.get("steps")
     steps = [one for one in listed if isinstance(one, Mapping)] if isinstance(listed, Sequence) else []
     return [(str(step.get("step")), float(step.get("seconds") or 0)) for step in steps]
 
 
 def watermark_lag(watermark: object, now: datetime) -> float | None:
-    """How many seconds a watermark lies behind a moment; None for a watermark that is no time.
+    """Return the seconds by which a watermark is behind a moment; None for a watermark that is not a time.
 
     >>> watermark_lag("2026-01-31 23:59:00", datetime(2026, 2, 1, tzinfo=timezone.utc))
     60.0

@@ -1,4 +1,4 @@
-"""Every metric there is: dashboards, alert rules, sinks and documentation take their names from here."""
+"""The definition of every metric, from which dashboards, alert rules, sinks and documentation take the names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STEP_BUCKETS = (0.05, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: its name, what it is, its labels in order, and what it says."""
+    """One metric: its name, kind, labels in order, and description."""
 
     name: str
     kind: Literal["counter", "histogram", "gauge"]
@@ -58,4 +58,4 @@ METRICS = (RUNS, DURATION, ATTEMPT, STEP_DURATION, ROWS, BYTES, WATERMARK_LAG, L
 OUTCOMES = ("success", "failure", "skipped", "dispatched", "dispatch_failed", "lease_expired", "tick_error")
 DIRECTIONS = ("in", "out", "rejected")
 SCHEDULER = "_scheduler"
-"""The pipeline under which the scheduler counts what concerns no pipeline."""
+"""The pipeline label of the scheduler's own counts."""

@@ -1,4 +1,4 @@
-"""Metrics for OpenTelemetry: pushed to a collector while the process works, and once more when it ends."""
+"""Metrics for OpenTelemetry: pushed to a collector every 15 seconds, and once more when the process ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVERY_MILLISECONDS = 15_000
 
 
 class OtelSink(Sink):
-    """Sends to a collector, `endpoint` being `host:port`; by gRPC unless `protocol` says http."""
+    """A sink that sends to a collector at `endpoint` (`host:port`), by gRPC unless `protocol` is http."""
 
     def __init__(self, *, endpoint: str = "localhost:4317", protocol: str = otlp.GRPC, tls: bool = False,
                  _reader: Any = None) -> None:  # fmt: skip
@@ -58,11 +58,11 @@ class OtelSink(Sink):
         self._instruments[metric.name].set(value, _named(metric, labels))
 
     def flush(self) -> None:
-        """Send what is known now."""
+        """Send all current values now."""
         self._provider.force_flush(timeout_millis=otlp.SECONDS * 1000)
 
     def close(self) -> None:
-        """Send what is left, for a few seconds at most."""
+        """Send the remaining values, for a few seconds at most, and close."""
         with self._closing:
             if not self._closed:
                 self._closed = True

@@ -1,4 +1,4 @@
-"""Metrics for Prometheus to fetch: an HTTP endpoint `/metrics` on a port of this process."""
+"""Metrics for Prometheus to scrape: an HTTP endpoint `/metrics` on a port of this process."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DEFAULT_PORT = 9100
 
 
 class PrometheusSink(Sink):
-    """Keeps metrics in a registry of its own; with `http_port` it serves them, with port 0 on a free one."""
+    """A sink with a registry of its own; with `http_port` it serves the metrics, with port 0 on a free one."""
 
-    def __init__(self, *, http_port: int | None = None, registry: Any = None, host: str = "0.0.0.0") -> None:  # noqa: S104 - a scraper comes from elsewhere
+    def __init__(self, *, http_port: int | None = None, registry: Any = None, host: str = "0.0.0.0") -> None:  # noqa: S104 - a scraper connects from another host
         client = need("prometheus_client", what="prometheus://", extra="metrics-prometheus")
         self.registry = registry if registry is not None else client.CollectorRegistry()
         kinds = {names.COUNTER: client.Counter, names.GAUGE: client.Gauge, names.HISTOGRAM: client.Histogram}
@@ -26,7 +26,7 @@ class PrometheusSink(Sink):
         self._server: Any = None
         self._thread: Any = None
         self.port: int | None = None
-        """Where it serves; None when it does not."""
+        """The port of the endpoint; None if nothing is served."""
         if http_port is not None:
             self._serve(client, http_port, host)
 

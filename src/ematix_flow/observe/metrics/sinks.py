@@ -1,4 +1,4 @@
-"""Where metrics go: one protocol, three verbs behind it, and the sinks that need no package."""
+"""Metrics sinks: the protocol, the base class with three operations to implement, and the simple sinks."""
 
 from __future__ import annotations
 
@@ -16,75 +16,75 @@ _V = TypeVar("_V")
 
 @runtime_checkable
 class MetricsSink(Protocol):
-    """What a sink must offer; sinks of this package offer the methods of `Sink` as well."""
+    """The methods that a sink must have; sinks of this package also have those of `Sink`."""
 
     def inc_runs(self, name: str, outcome: str) -> None:
-        """A run of this pipeline ended so."""
+        """Count a run of this pipeline with its outcome."""
 
     def observe_duration(self, name: str, secs: float) -> None:
-        """A run took so long."""
+        """Record the duration of a run in seconds."""
 
     def set_attempt(self, name: str, count: int) -> None:
-        """It has failed so often in a row."""
+        """Set the number of consecutive failures."""
 
     def close(self) -> None:
-        """Send what is left, and let go."""
+        """Send the remaining values and close."""
 
 
 class Sink(ABC):
-    """A sink of this package: says what every measurement is called, and leaves to others where it goes."""
+    """The base of this package's sinks: it names every measurement; subclasses implement the destination."""
 
     @abstractmethod
     def add(self, metric: Metric, labels: Sequence[str], amount: float) -> None:
-        """A counter grows."""
+        """Increase a counter."""
 
     @abstractmethod
     def observe(self, metric: Metric, labels: Sequence[str], value: float) -> None:
-        """A histogram gets one more value."""
+        """Add a value to a histogram."""
 
     @abstractmethod
     def set(self, metric: Metric, labels: Sequence[str], value: float) -> None:
-        """A gauge stands at a value."""
+        """Set a gauge."""
 
     def close(self) -> None:
-        """Send what is left, and let go."""
+        """Send the remaining values and close."""
         return
 
     def inc_runs(self, name: str, outcome: str) -> None:
-        """A run of this pipeline ended so."""
+        """Count a run of this pipeline with its outcome."""
         self.add(names.RUNS, (name, outcome), 1)
 
     def observe_duration(self, name: str, secs: float) -> None:
-        """A run took so long."""
+        """Record the duration of a run in seconds."""
         self.observe(names.DURATION, (name,), secs)
 
     def set_attempt(self, name: str, count: int) -> None:
-        """It has failed so often in a row."""
+        """Set the number of consecutive failures."""
         self.set(names.ATTEMPT, (name,), count)
 
     def observe_step(self, name: str, step: str, secs: float) -> None:
-        """A step of a run took so long."""
+        """Record the duration of a step in seconds."""
         self.observe(names.STEP_DURATION, (name, step), secs)
 
     def add_rows(self, name: str, direction: str, count: int) -> None:
-        """So many rows went `in`, `out` or were `rejected`."""
+        """Count rows with the direction `in`, `out` or `rejected`."""
         self.add(names.ROWS, (name, direction), count)
 
     def add_bytes(self, name: str, direction: str, count: int) -> None:
-        """So many bytes went `in` or `out`."""
+        """Count bytes with the direction `in` or `out`."""
         self.add(names.BYTES, (name, direction), count)
 
     def set_watermark_lag(self, name: str, secs: float) -> None:
-        """The watermark lies so far behind the clock."""
+        """Set the seconds by which the watermark is behind the clock."""
         self.set(names.WATERMARK_LAG, (name,), secs)
 
     def set_last_success(self, name: str, at: float) -> None:
-        """It last succeeded then."""
+        """Set the time of the last success, in seconds since 1970."""
         self.set(names.LAST_SUCCESS, (name,), at)
 
 
 class NullSink(Sink):
-    """Drops everything."""
+    """A sink that discards everything."""
 
     def add(self, metric: Metric, labels: Sequence[str], amount: float) -> None:
         return None
@@ -97,7 +97,7 @@ class NullSink(Sink):
 
 
 class InMemorySink(Sink):
-    """Keeps everything in this process.
+    """A sink that keeps everything in this process.
 
     >>> sink = InMemorySink()
     >>> sink.inc_runs("orders", "success")
@@ -127,30 +127,30 @@ class InMemorySink(Sink):
 
     @property
     def counters(self) -> dict[tuple[str, str], int]:
-        """Runs by pipeline and outcome."""
+        """Return the runs by pipeline and outcome."""
         kept = self.values.get(names.RUNS.name, {})
         return {(labels[0], labels[1]): int(count) for labels, count in kept.items()}
 
     @property
     def durations(self) -> dict[str, list[float]]:
-        """Seconds of every run, by pipeline."""
+        """Return the seconds of every run, by pipeline."""
         return {labels[0]: list(values) for labels, values in self.observed.get(names.DURATION.name, {}).items()}
 
     @property
     def attempts(self) -> dict[str, int]:
-        """Failures in a row, by pipeline."""
+        """Return the consecutive failures, by pipeline."""
         return {labels[0]: int(value) for labels, value in self.values.get(names.ATTEMPT.name, {}).items()}
 
 
 class StdoutSink(InMemorySink):
-    """Writes everything down when it is closed or flushed; to stderr unless another stream is given."""
+    """A sink that writes all values when it is closed or flushed, to stderr or a given stream."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         super().__init__()
         self._stream = stream
 
     def flush(self) -> None:
-        """Write what is known now."""
+        """Write all current values."""
         told = [
             *(f"{_shown(name, labels)} {value:g}" for name, labels, value in _flat(self.values)),
             *(
@@ -163,7 +163,7 @@ class StdoutSink(InMemorySink):
         stream.flush()
 
     def close(self) -> None:
-        """Write it down, and begin anew."""
+        """Write all values, and reset them."""
         if self.values or self.observed:
             self.flush()
         self.values, self.observed = {}, {}

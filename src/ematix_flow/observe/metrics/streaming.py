@@ -1,4 +1,4 @@
-"""What Prometheus may fetch of a stream that runs."""
+"""Metrics of a running stream, which Prometheus can scrape."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ GAUGES = {
     "dlq_depth": "Dead letters of the stream that wait, are being replayed or are parked.",
 }
 _NOT_KNOWN_AT_FIRST = ("dlq_depth",)
-"""What is left out rather than said to be zero as long as nobody has counted it."""
+"""Metrics that are left out until they are first set, instead of being reported as zero."""
 PER_PART = {
     "lag_rows": "Messages that are there and not read yet.",
     "lag_seconds": "Age of the oldest message that is not read yet.",
@@ -51,28 +51,28 @@ PER_SOURCE = {"watermark_seconds": "The watermark of every source, and of all as
 
 
 class StreamMetrics:
-    """Counts of one stream; served over HTTP where a port is named."""
+    """The metrics of one stream, served over HTTP if a port is configured."""
 
     def __init__(self, pipeline: str, late_policy: str = "drop") -> None:
         self.pipeline = pipeline
         self.late_policy = late_policy
-        """What happens to late rows: a label of their counter."""
+        """The handling of late rows: a label of their counter."""
         known = (name for name in (*COUNTERS, *GAUGES) if name not in _NOT_KNOWN_AT_FIRST)
         self.values: dict[str, float] = dict.fromkeys(known, 0.0)
         self.lag: Sequence[PartitionLag] = ()
         self.watermarks: Mapping[str, float] = {}
-        """Of every source, and of all together as `_global`."""
+        """The watermark of every source, and of all together as `_global`."""
 
     def add(self, name: str, amount: float = 1.0) -> None:
-        """Count up."""
+        """Increase a counter."""
         self.values[name] += amount
 
     def set(self, name: str, value: float) -> None:
-        """Say how it is now."""
+        """Set a gauge."""
         self.values[name] = value
 
     def collect(self) -> Iterator[Any]:
-        """Prometheus asks here."""
+        """Yield all metrics; called by the Prometheus client for each scrape."""
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
         for name, says in COUNTERS.items():
@@ -99,11 +99,11 @@ class StreamMetrics:
             yield gauge
 
     def told(self) -> Mapping[str, Any]:
-        """For the run log."""
+        """Return the values for the run log."""
         return {**self.values, "lag": self._lag()}
 
     def _lag(self) -> dict[str, dict[str, float]]:
-        """Part by part, without what a source cannot tell."""
+        """Return the lag by partition, without the figures that a source does not report."""
         figures = {item.part: {"rows": item.rows, "seconds": item.seconds} for item in self.lag}
         return {
             part: {name: float(value) for name, value in those.items() if value is not None}
@@ -113,7 +113,7 @@ class StreamMetrics:
 
 @contextmanager
 def serving(metrics: StreamMetrics, port: int | None, host: str = "127.0.0.1") -> Iterator[None]:
-    """Serve `/metrics` while the stream runs."""
+    """Serve `/metrics` while the block runs; without a port, do nothing."""
     if port is None:
         yield
         return

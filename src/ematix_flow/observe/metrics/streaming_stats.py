@@ -1,4 +1,4 @@
-"""Follows a stream from outside: fetches its counters now and then, and keeps their pace in the run log."""
+"""External monitoring of a stream: scrapes its counters at intervals, and records their rates in the run log."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ class Sample:
 
 
 def make_streaming_run_id(pipeline_name: str, started_at: datetime) -> str:
-    """A new id for a run of a stream."""
+    """Return a new run id for a stream."""
     return f"{pipeline_name}-stream-{started_at:%Y%m%dT%H%M%S}-{uuid.uuid4().hex[:8]}"
 
 
 def scrape_counters(metrics_url: str, pipeline_name: str) -> Sample | None:
-    """What a stream counts, as its metrics tell; None when nobody answers or nothing is told of this stream."""
+    """Return the counters of a stream from its metrics; None if the endpoint fails or has none of this stream."""
     if not metrics_url.startswith(("http://", "https://")):
         return None
     try:
@@ -68,14 +68,14 @@ def scrape_counters(metrics_url: str, pipeline_name: str) -> Sample | None:
 
 
 def summarize_window(samples: deque[Sample], *, now: float, window_seconds: float) -> dict[str, float | None]:
-    """How fast a stream was over the last seconds; None where fewer than two samples tell."""
+    """Return the rates of a stream in the last seconds; None for each with fewer than two samples."""
     inside = [sample for sample in samples if now - sample.at <= window_seconds]
     empty: dict[str, float | None] = dict.fromkeys((*_PACES, "avg_batch_cycle_ms", "span_seconds"))
     if len(inside) < 2 or inside[-1].at <= inside[0].at:
         return empty
     first, last = inside[0], inside[-1]
     span = last.at - first.at
-    # A stream that was started again begins to count anew.
+    # A restarted stream counts from zero again.
     grown = {name: max(0.0, last.counters.get(name, 0.0) - first.counters.get(name, 0.0)) for name in _PACES.values()}
     batches = grown["batches_total"]
     paces: dict[str, float | None] = {pace: grown[name] / span for pace, name in _PACES.items()}
@@ -83,7 +83,7 @@ def summarize_window(samples: deque[Sample], *, now: float, window_seconds: floa
 
 
 class StreamingStatsRecorder:
-    """Keeps a run of a stream in a run log for as long as the block lasts."""
+    """A context manager that records a run of a stream in a run log while the block runs."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class StreamingStatsRecorder:
         counted_as: str | None = None,
     ) -> None:
         self._run_log, self._name = run_log, pipeline_name
-        self._counted_as = counted_as or pipeline_name  # the stream's own name, where it is kept under another
+        self._counted_as = counted_as or pipeline_name  # the stream's own name, if its run record has another
         self._url = f"http://{metrics_host}:{metrics_port}/metrics"
         self._interval = interval_seconds
         self._windows = {"stats_1m": window_1m_seconds, "stats_5m": window_5m_seconds}
@@ -111,11 +111,11 @@ class StreamingStatsRecorder:
 
     @property
     def run_id(self) -> str:
-        """The run's id."""
+        """Return the id of the run."""
         return self._run_id
 
     def start(self) -> str:
-        """Say that it runs, and follow it; the run's id."""
+        """Record that the stream runs, start the scraping thread, and return the run id."""
         if self._thread is not None:
             raise RuntimeError(f"the run {self._run_id} is followed already")
         self._write("running")
@@ -124,7 +124,7 @@ class StreamingStatsRecorder:
         return self._run_id
 
     def close(self, *, success: bool, error: str | None = None) -> None:
-        """Say how it ended."""
+        """Stop the thread and record the outcome."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(timeout=_TIMEOUT_SECONDS + 1)
@@ -163,7 +163,7 @@ class StreamingStatsRecorder:
             name: summarize_window(self._samples, now=clock, window_seconds=span)
             for name, span in self._windows.items()
         }
-        with suppress(Exception):  # a history that cannot be written, and be it the user's own, harms no stream
+        with suppress(Exception):  # a history that cannot be written, even a user-defined one, must not fail the stream
             self._run_log.record_run_record(
                 RunRecord(
                     self._run_id,

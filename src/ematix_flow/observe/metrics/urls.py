@@ -13,7 +13,7 @@ _PLAIN: dict[str, type[Sink]] = {"null": NullSink, "stdout": StdoutSink, "memory
 
 
 def from_url(url: str) -> MetricsSink:
-    """The sink at this address: `null://`, `stdout://`, `memory://`, `prometheus://[host]:port`, `otlp://host:port`.
+    """Return the sink at `null://`, `stdout://`, `memory://`, `prometheus://[host]:port` or `otlp://host:port`.
 
     >>> type(from_url("memory://")).__name__
     'InMemorySink'

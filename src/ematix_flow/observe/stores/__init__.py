@@ -1,1 +1,1 @@
-"""Secret stores: what answers `${vault:…}`, `${aws:…}`, `${gcp:…}` and `${file:…}`."""
+"""Secret stores: resolvers of `${vault:…}`, `${aws:…}`, `${gcp:…}` and `${file:…}`."""

@@ -1,4 +1,4 @@
-"""What stores have in common: references with a key behind `#`, errors in words, and values that are masked."""
+"""Common functions of secret stores: references with a key after `#`, errors, and the masking of values."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from ematix_flow.foundation.redact import remember
 
 
 class StoreUnreachable(MissingSecret):
-    """The store did not answer; asking again may help."""
+    """The store did not respond; a retry may help."""
 
     retryable = True
 
 
 def split(reference: str) -> tuple[str, str | None]:
-    """The name of a secret and the key inside it.
+    """Return the name of a secret and the key inside it.
 
     >>> split("shop/db#password"), split("shop/db")
     (('shop/db', 'password'), ('shop/db', None))
@@ -28,7 +28,7 @@ def split(reference: str) -> tuple[str, str | None]:
 
 
 def chosen(document: Mapping[str, Any], key: str | None, *, reference: str, store: str) -> str:
-    """The value of one key, or all of them as JSON; whatever is in the document is masked from now on."""
+    """Return the value of one key, or the document as JSON; all its values are masked from now on."""
     for value in document.values():
         remember(value if isinstance(value, str) else json.dumps(value))
     if key is None:
@@ -40,10 +40,10 @@ def chosen(document: Mapping[str, Any], key: str | None, *, reference: str, stor
 
 
 def absent(reference: str, store: str, what: str, *, hint: str) -> MissingSecret:
-    """The store answered, and there is no such secret."""
+    """Return the error for a secret that the store does not have."""
     return MissingSecret(f"{store} does not answer ${{{reference}}}: {what}", hint=hint, reference=reference)
 
 
 def unreachable(reference: str, store: str, what: str, *, hint: str) -> StoreUnreachable:
-    """The store did not answer."""
+    """Return the error for a store that did not respond."""
     return StoreUnreachable(f"{store} cannot be asked for ${{{reference}}}: {what}", hint=hint, reference=reference)

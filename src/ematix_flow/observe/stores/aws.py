@@ -17,13 +17,13 @@ _REFUSED = ("AccessDeniedException", "UnrecognizedClientException", "InvalidSign
 
 
 class AWSSecretsManagerResolver:
-    """Reads `id#field`; without a field the whole secret. The client is boto3's."""
+    """A resolver of `id#field`, or of the whole secret without a field. The client is boto3's."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
 
     def resolve(self, reference: str) -> str:
-        """The secret, or one field of a secret that is JSON."""
+        """Return the secret, or one field of a secret that is JSON."""
         name, key = split(reference)
         shown = f"aws:{reference}"
         text = _text(self._asked(name, shown))
@@ -50,7 +50,7 @@ class AWSSecretsManagerResolver:
 
 
 def from_settings(fields: Mapping[str, str]) -> AWSSecretsManagerResolver:
-    """A resolver on boto3's default login; `region`, `profile` and `endpoint_url` may be said."""
+    """Return a resolver with boto3's default login; `region`, `profile` and `endpoint_url` are optional."""
     boto3 = need("boto3", what="${aws:…}", extra="secrets-aws")
     config = need("botocore.config", what="${aws:…}", extra="secrets-aws")
     session = boto3.session.Session(profile_name=fields.get("profile"), region_name=fields.get("region"))

@@ -10,16 +10,16 @@ _LARGEST = 1_048_576
 
 
 class FileResolver:
-    """Reads the file when the secret is asked for; a newline at its end does not count.
+    """A resolver that reads the file on each call, without a newline at its end.
 
-    `folder` is where relative paths begin, without it the working directory.
+    `folder` is the base of relative paths, by default the working directory.
     """
 
     def __init__(self, folder: str | Path | None = None) -> None:
         self._folder = Path(folder).expanduser() if folder else None
 
     def resolve(self, reference: str) -> str:
-        """The file's text."""
+        """Return the text of the file."""
         path = Path(reference).expanduser()
         if self._folder is not None:
             path = self._folder / path

@@ -14,20 +14,20 @@ _REFUSED = ("PermissionDenied", "Forbidden", "Unauthenticated", "Unauthorized")
 
 
 class GCPSecretManagerResolver:
-    """Reads `name[#version]` of a project, or a full resource name. The client is Google's."""
+    """A resolver of `name[#version]` of a project, or of a full resource name. The client is Google's."""
 
     def __init__(self, client: Any, project: str | None = None) -> None:
         self._client = client
         self._project = project
 
     def resolve(self, reference: str) -> str:
-        """The secret's newest version, or the one that is named."""
+        """Return the named version of the secret, by default the newest."""
         name, version = split(reference)
         shown = f"gcp:{reference}"
         resource = self._resource(name, version, shown)
         try:
             answer = self._client.access_secret_version(request={"name": resource}, timeout=_SECONDS)
-        except TypeError:  # a client that takes no timeout
+        except TypeError:  # a client whose method has no timeout parameter
             answer = self._client.access_secret_version(request={"name": resource})
         except Exception as error:
             raise _translated(error, shown, name) from None
@@ -47,7 +47,7 @@ class GCPSecretManagerResolver:
 
 
 def from_settings(fields: Mapping[str, str]) -> GCPSecretManagerResolver:
-    """A resolver on Google's default login; `project` and `credentials_path` may be said, `endpoint` for a relay."""
+    """Return a resolver with Google's default login; `project`, `credentials_path` and `endpoint` are optional."""
     manager = need("google.cloud.secretmanager", what="${gcp:…}", extra="secrets-gcp")
     credentials, project = _login(fields)
     endpoint = fields.get("endpoint")

@@ -1,4 +1,4 @@
-"""Which stores there are: `[secrets]` of the project's or user's file, and what works without being configured."""
+"""The configured secret stores: `[secrets]` of the project's or user's file, and the kinds that need no settings."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _COMMON = ("kind", "cache_seconds")
 
 
 _built: dict[tuple[str, str], SecretResolver] = {}
-"""The stores that were asked for, by project and prefix."""
+"""The stores in use, by project and prefix."""
 
 
 def store_for(prefix: str) -> SecretResolver | None:
-    """The store behind a prefix: a table of that name below `[secrets]`, else a kind that needs no settings."""
+    """Return the store of a prefix: a table of that name below `[secrets]`, else a kind without settings; or None."""
     key = (str(files.project_file()), prefix)
     if key not in _built:
         store = _found(prefix)
@@ -40,7 +40,7 @@ def store_for(prefix: str) -> SecretResolver | None:
 
 
 def forget_stores() -> None:
-    """Build every store anew when it is next asked for; for tests, and after the configuration changed."""
+    """Clear the cached stores; for tests, and after a change of the configuration."""
     _built.clear()
 
 
@@ -53,7 +53,7 @@ def _found(prefix: str) -> SecretResolver | None:
 
 
 class _Remembering:
-    """Asks the store once a minute at most: a run resolves a connection several times."""
+    """A cache in front of a store (60 seconds by default): a run resolves a connection several times."""
 
     def __init__(self, store: SecretResolver, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -62,7 +62,7 @@ class _Remembering:
         self._kept: dict[str, tuple[float, str]] = {}
 
     def resolve(self, reference: str) -> str:
-        """The value, at most so many seconds old."""
+        """Return the value, which is at most the configured seconds old."""
         found = self._kept.get(reference)
         if found is not None and self._clock() < found[0]:
             return found[1]
@@ -115,7 +115,7 @@ def _kept(kind: str, store: SecretResolver, seconds: float) -> SecretResolver:
 
 
 def _text(prefix: str, value: Any) -> str:
-    """A setting with its references filled in; a store cannot be asked for its own login."""
+    """Return a setting with its references expanded; a store must not resolve its own login."""
     if isinstance(value, str) and f"${{{prefix}:" in value:
         raise ConfigError(f"[secrets.{prefix}] refers to itself", hint="take its login from the environment or a file")
     return expand(str(value).lower() if isinstance(value, bool) else str(value))

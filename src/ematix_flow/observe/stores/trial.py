@@ -1,4 +1,4 @@
-"""Tries a reference out: does something answer, how long did it take, and what may be shown of the value."""
+"""The test of a secret reference: the store, the time that it took, and a masked form of the value."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _SHOWS_ENDS_FROM = 12
 
 @dataclass(frozen=True, repr=False)
 class Trial:
-    """A reference that was answered."""
+    """A reference that was resolved."""
 
     reference: str
     store: str
@@ -24,7 +24,7 @@ class Trial:
 
     @property
     def masked(self) -> str:
-        """Enough to recognise the value, and too little to use it.
+        """Return enough of the value to recognise it, and too little to use it.
 
         >>> Trial("X", "env", "abcdefghijklmnop", 0).masked, Trial("X", "env", "hunter22", 0).masked
         ('ab...op', '********')
@@ -36,7 +36,7 @@ class Trial:
 
 
 def try_reference(reference: str) -> Trial:
-    """Ask for `VAR`, `vault:path#key`, or either of them inside `${…}`; a MissingSecret says why nothing answers."""
+    """Resolve `VAR`, `vault:path#key`, or either of them inside `${…}`; raise a MissingSecret if that fails."""
     inner = reference.strip()
     whole = _WHOLE.fullmatch(inner)
     name = whole[1] if whole else inner

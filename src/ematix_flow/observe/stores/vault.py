@@ -13,7 +13,7 @@ STORE = "Vault"
 
 
 class VaultResolver:
-    """Reads `path#key` of a KV engine; without a key, all of them as JSON.
+    """A resolver of `path#key` of a KV engine; without a key, of all keys as JSON.
 
     The client is this package's own `VaultClient`, or one of the package hvac.
     """
@@ -24,7 +24,7 @@ class VaultResolver:
         self._version = kv_version
 
     def resolve(self, reference: str) -> str:
-        """The value of one key."""
+        """Return the value of one key, or of all keys as JSON."""
         path, key = split(reference)
         shown = f"vault:{reference}"
         if not path:

@@ -1,4 +1,4 @@
-"""The little of HashiCorp Vault's HTTP interface that reading a secret takes: tokens, AppRole, KV versions 1 and 2."""
+"""The part of HashiCorp Vault's HTTP API that reading a secret needs: tokens, AppRole, KV versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS = 10
 
 
 class VaultRefused(Exception):
-    """Vault answered with an error; `status` is HTTP's."""
+    """Vault returned an error; `status` is the HTTP status."""
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(said)
@@ -30,11 +30,11 @@ class VaultRefused(Exception):
 
 
 class VaultSilent(Exception):
-    """Vault did not answer."""
+    """Vault did not respond."""
 
 
 class VaultClient:
-    """Reads secrets; logs in when it first has to, and once more when its token has run out."""
+    """A client that reads secrets; it logs in on first use, and once more when its token has expired."""
 
     def __init__(self, address: str, *, token: str | None = None, role_id: str | None = None,
                  secret_id: str | None = None, namespace: str | None = None, ca_file: str | None = None,
@@ -57,7 +57,7 @@ class VaultClient:
         self._lock = threading.Lock()
 
     def read(self, path: str, *, mount_point: str, version: int = 2) -> Mapping[str, Any]:
-        """The keys and values of a secret in a KV engine."""
+        """Return the keys and values of a secret in a KV engine."""
         middle = "data/" if version == 2 else ""
         where = f"/v1/{quote(mount_point.strip('/'))}/{middle}{quote(path.strip('/'))}"
         try:
@@ -65,7 +65,7 @@ class VaultClient:
         except VaultRefused as refusal:
             if refusal.status != 403 or self._role is None:
                 raise
-            self._token = None  # it may have run out
+            self._token = None  # it may have expired
             answer = self._ask("GET", where)
         found = answer.get("data") or {}
         found = (found.get("data") if version == 2 else found) or {}
@@ -99,7 +99,7 @@ class VaultClient:
 
 
 def from_environment(fields: Mapping[str, str]) -> VaultClient:
-    """A client from settings; what they leave out comes from VAULT_ADDR, VAULT_TOKEN and their kin."""
+    """Return a client from settings, completed from VAULT_ADDR, VAULT_TOKEN and the other VAULT_ variables."""
 
     def said(name: str, variable: str) -> str | None:
         return fields.get(name) or os.environ.get(variable) or None
@@ -120,7 +120,7 @@ def from_environment(fields: Mapping[str, str]) -> VaultClient:
 
 
 def _token_file() -> str | None:
-    """Where `vault login` leaves its token."""
+    """Return the token that `vault login` stored; None if there is none."""
     try:
         return (Path.home() / ".vault-token").read_text(encoding="utf-8").strip() or None
     except (OSError, UnicodeDecodeError):

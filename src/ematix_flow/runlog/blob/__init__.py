@@ -1,4 +1,4 @@
-"""The run log in objects of a bucket: what all object stores share."""
+"""The run log as objects of a bucket: the part that all object stores share."""
 
 from ematix_flow.runlog.blob.bucket import ABSENT, Blob, Bucket, Changed, Client
 from ematix_flow.runlog.blob.store import BlobRunLog

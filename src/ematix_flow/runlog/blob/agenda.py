@@ -1,4 +1,4 @@
-"""Fired slots, pauses and intervals as objects."""
+"""The schedule store as objects: fired slots, pauses and intervals."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from ematix_flow.runlog.records import from_text, in_utc, to_text
 
 
 class BlobAgenda:
-    """What is to be done, and who has it."""
+    """The slots, pauses and intervals of a run log in an object store."""
 
     _objects: Objects
 
     def take_slot(
         self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
     ) -> bool:
-        """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
+        """Take the right to fire one slot, which is granted once; raise LeaseLost if the leader's token has expired."""
         fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
         told = fired.to_dict()
         still_leads(self._objects, leader)
@@ -36,18 +36,18 @@ class BlobAgenda:
         return True
 
     def slots(self, pipeline: str, *, limit: int = 50) -> list[Slot]:
-        """What a pipeline fired, the latest first."""
+        """Return the slots that a pipeline fired, the latest first."""
         most = max(limit, 0)
         keys = self._objects.keys(f"fired/{encode(pipeline)}/", page=min(most, 999) + 1)
         return [Slot.from_dict(told) for told in self._objects.read_all(islice(keys, most))]
 
     def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
-        """The slot of this kind that each pipeline fired last."""
+        """Return the slot of this kind that each pipeline fired last."""
         found = self._objects.read_all(self._objects.keys(f"last_slots/{encode(kind)}/"))
         return {told["pipeline"]: Slot.from_dict(told) for told in found}
 
     def set_paused(self, name: str, paused: bool, by: str) -> None:
-        """Stop firing a pipeline, or go on; the first pause counts until it ends."""
+        """Pause or unpause a pipeline or workflow; a second pause does not replace the first."""
         key = f"pauses/{encode(name)}.json"
         if paused:
             self._objects.create(key, {"name": name, "paused_at": to_text(clock_now()), "paused_by": by})
@@ -55,18 +55,18 @@ class BlobAgenda:
             self._objects.delete(key)
 
     def paused(self) -> dict[str, Pause]:
-        """Every pipeline that is paused."""
+        """Return every paused pipeline and workflow, by name."""
         found = self._objects.read_all(self._objects.keys("pauses/"))
         return {told["name"]: Pause(told["name"], from_text(told["paused_at"]), told["paused_by"]) for told in found}
 
     def record_intervals(self, pipeline: str, intervals: Iterable[Interval]) -> None:
-        """Remember how intervals stand; planning never takes one away from its worker."""
+        """Write the states of intervals; planning never takes an interval away from its worker."""
         self._objects.at_once(
             lambda interval: self._change(pipeline, interval.start, interval.end, interval.after), intervals
         )
 
     def intervals(self, pipeline: str) -> list[Interval]:
-        """The ledger of a pipeline, the earliest first."""
+        """Return the intervals of a pipeline, the earliest first."""
         return [
             _interval(told) for told in self._objects.read_all(self._objects.keys(f"intervals/{encode(pipeline)}/"))
         ]
@@ -74,7 +74,7 @@ class BlobAgenda:
     def take_interval(
         self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
     ) -> bool:
-        """The right to load one interval; False when it is done or somebody else works on it."""
+        """Claim one interval for loading; return False if it is done or held by another worker."""
 
         def taken(known: Interval | None) -> Interval | None:
             return (known or Interval(start, end)).taken(worker_id, clock_now(), lease_seconds)
@@ -84,7 +84,7 @@ class BlobAgenda:
     def renew_interval(
         self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
     ) -> bool:
-        """Keep an interval for longer; False when this worker no longer has it."""
+        """Extend the lease of an interval; return False if this worker no longer holds it."""
 
         def renewed(known: Interval | None) -> Interval | None:
             return known.renewed(worker_id, clock_now(), lease_seconds) if known is not None else None

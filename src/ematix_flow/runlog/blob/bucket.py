@@ -1,4 +1,4 @@
-"""What an object store has to offer: objects that are written only if they are still as one saw them."""
+"""The operations that a run log needs of an object store, above all conditional writes."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ ABSENT = ""
 
 
 class Changed(Exception):
-    """The object is no longer as it was expected to be; nothing was written."""
+    """The object is not in the expected state; nothing was written."""
 
 
 @dataclass(frozen=True)
 class Blob:
-    """An object, and the tag that names exactly this state of it."""
+    """An object, and the tag of exactly this version of it."""
 
     body: bytes
     tag: str
 
 
 class Bucket(Protocol):
-    """One bucket or container; errors come as FlowError."""
+    """One bucket or container; its methods raise a FlowError on failure."""
 
     @property
     def label(self) -> str:
-        """Where it is, for people."""
+        """Return its location for messages."""
 
     def get(self, key: str) -> Blob | None:
-        """The object; None when it is not there."""
+        """Return the object; None if it does not exist."""
 
     def put(self, key: str, body: bytes, *, match: str | None = None) -> None:
-        """Write an object; with `match` only if it has this tag (or is ABSENT), else Changed."""
+        """Write an object; with `match` only if its tag is this (or it is ABSENT), else raise Changed."""
 
     def keys(self, prefix: str, *, page: int = 1000) -> Iterator[str]:
-        """The keys that begin so, in order, asked for by pages."""
+        """Yield the keys with this prefix in order, listed in pages of this many keys."""
 
     def folders(self, prefix: str) -> list[str]:
-        """What comes next behind this prefix, up to and with the next slash."""
+        """Return the distinct key prefixes below this one, up to and including the next slash."""
 
     def delete(self, key: str) -> None:
-        """Remove an object; nothing happens when it is not there."""
+        """Delete an object; do nothing if it does not exist."""
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
 
 
 class Client:
-    """A library's client, opened when it is first needed: again after closing, and anew in a forked child."""
+    """A library's client, opened on first use, after closing, and anew in a forked child."""
 
     def __init__(self, given: Any, make: Callable[[], Any]) -> None:
         self._given = given
@@ -57,7 +57,7 @@ class Client:
         self._open: tuple[int, Any] | None = None
 
     def get(self) -> Any:
-        """The client; one that was given is used as it is."""
+        """Return the client; one that was given is returned as it is."""
         if self._given is not None:
             return self._given
         if self._open is None or self._open[0] != os.getpid():
@@ -65,7 +65,7 @@ class Client:
         return self._open[1]
 
     def close(self) -> None:
-        """Let go of it; one that was given belongs to somebody else."""
+        """Close the client, except one that was given, which belongs to the caller."""
         if self._open is not None and self._open[0] == os.getpid():
             self._open[1].close()
         self._open = None

@@ -1,4 +1,4 @@
-"""Claims as objects: one a pipeline, replaced only by whoever saw its last state."""
+"""Claims as objects: one per pipeline, replaced only if it is unchanged since it was read."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ematix_flow.runlog.worker import is_dead
 
 
 class BlobClaims:
-    """Who may run what, and until when; an object store has no clock to ask, so each worker's own is used."""
+    """The claims of a run log; an object store has no queryable clock, so each worker's own is used."""
 
     _objects: Objects
 
     def claim(self, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
-        """Ask for the right to run a pipeline; free when nobody has it, its lease is over or its holder is dead."""
+        """Claim the right to run a pipeline; it is free if unclaimed, expired, or held by a dead worker."""
         seen: Document = {}
 
         def claimed(held: Document | None) -> Document | None:
@@ -44,7 +44,7 @@ class BlobClaims:
         return ClaimResult.acquired_by(got["claim_token"], worker_id, from_text(got["expires_at"]), got["fence"])
 
     def heartbeat(self, claim_token: str, lease_seconds: float) -> bool:
-        """Renew a claim; False, and nothing changed, when the token no longer holds it."""
+        """Renew a claim; return False, and change nothing, if the token no longer holds it."""
 
         def renewed(held: Document | None) -> Document | None:
             if held is None or held["claim_token"] != claim_token:
@@ -54,14 +54,14 @@ class BlobClaims:
         return self._objects.change(_key_of(claim_token), renewed) is not None
 
     def release(self, claim_token: str) -> None:
-        """Give a claim back; a stale token changes nothing."""
+        """Release a claim; a stale token changes nothing."""
         self._objects.change(
             _key_of(claim_token),
             lambda held: _given_back(held) if held is not None and held["claim_token"] == claim_token else None,
         )
 
     def sweep_expired_leases(self, now: datetime) -> list[ExpiredClaim]:
-        """Remove and return the claims that nobody holds any more."""
+        """Delete and return the claims that have expired or whose holder is dead."""
         swept: list[ExpiredClaim] = []
         for key in list(self._objects.keys("claims/")):
             before: Document = {}
@@ -80,7 +80,7 @@ class BlobClaims:
 
 
 def still_leads(objects: Objects, leader: str | None) -> None:
-    """Refuse unless the leader's token holds now."""
+    """Raise LeaseLost unless the leader's token is valid now."""
     if leader is None:
         return
     held = objects.read(_key_of(leader))
@@ -89,12 +89,12 @@ def still_leads(objects: Objects, leader: str | None) -> None:
 
 
 def _key_of(claim_token: str) -> str:
-    """A token carries the name of its pipeline; one of another kind leads nowhere."""
+    """Return the key of a token's claim; the token contains the pipeline's name, any other text matches no claim."""
     return f"claims/{claim_token.partition('.')[2]}.json"
 
 
 def _given_back(held: Document) -> Document:
-    """Without a holder; the number stays, so that a later token is always the greater one."""
+    """Return the claim without a holder; the fence stays, so that a later token always has the greater one."""
     return {**held, "claim_token": None}
 
 

@@ -1,4 +1,4 @@
-"""Runs, last outcomes and attempts as objects."""
+"""Run records, last outcomes and attempts as objects."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _SEVERAL = 6
 
 
 class BlobHistory(RequestedRuns):
-    """What has run, and what was asked for."""
+    """The run records and requests of a run log in an object store."""
 
     _objects: Objects
 
     def record_run(self, name: str, ts: datetime, success: bool) -> None:
-        """Remember the last outcome of a pipeline."""
+        """Record the last outcome of a pipeline."""
         told = {"pipeline_name": name, "last_run_at": to_text(ts), "success": success}
         self._objects.write(f"run_log/{encode(name)}.json", told)
 
     def last_runs(self) -> dict[str, LastRun]:
-        """The last outcome of every pipeline."""
+        """Return the last outcome of every pipeline."""
         found = self._objects.read_all(self._objects.keys("run_log/"))
         return {told["pipeline_name"]: LastRun(from_text(told["last_run_at"]), bool(told["success"])) for told in found}
 
     def record_attempt(self, name: str, state: AttemptState) -> None:
-        """Remember how often a pipeline has failed in a row."""
+        """Record the number of consecutive failures of a pipeline."""
         told = {
             "pipeline_name": name,
             "attempt_count": state.attempt_count,
@@ -42,11 +42,11 @@ class BlobHistory(RequestedRuns):
         self._objects.write(f"attempt_state/{encode(name)}.json", told)
 
     def clear_attempt_state(self, name: str) -> None:
-        """Forget its failures."""
+        """Delete the recorded failures of a pipeline."""
         self._objects.delete(f"attempt_state/{encode(name)}.json")
 
     def attempt_states(self) -> dict[str, AttemptState]:
-        """The failures in a row of every pipeline that has any."""
+        """Return the consecutive failures of every pipeline that has any."""
         found = self._objects.read_all(self._objects.keys("attempt_state/"))
         return {
             told["pipeline_name"]: AttemptState(
@@ -56,7 +56,7 @@ class BlobHistory(RequestedRuns):
         }
 
     def record_run_record(self, record: RunRecord) -> None:
-        """Remember a run, or replace what was known of it."""
+        """Insert or replace the record of a run."""
         keys, known = RunKeys.of(record), self._keys_of(record.run_id)
         self._objects.write(keys.record, record.to_detail_dict())
         if keys not in known:
@@ -70,19 +70,19 @@ class BlobHistory(RequestedRuns):
                 self._remove(old)
 
     def offer_run(self, record: RunRecord, *, leader: str | None = None) -> bool:
-        """Remember a run unless one of this id is known; True for exactly one caller."""
+        """Insert a run unless its id is known; return True to one caller only. Raise LeaseLost for a stale leader."""
         keys = RunKeys.of(record)
         still_leads(self._objects, leader)
         if any(known != keys for known in self._keys_of(record.run_id)):
             return False
-        # Its keys come first: a record that nobody finds would be offered in vain.
+        # The index keys come first: a record without them could never be found.
         self._objects.mark(keys.id, keys.all, *([keys.requested] if record.status == "requested" else []))
         return self._objects.create(keys.record, record.to_detail_dict())
 
     def list_runs(
         self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[list[RunRecord], int]:
-        """Runs, the newest first, and how many there are in all; by status, every record is read."""
+        """Return a page of runs, the newest first, and the number of all; a filter by status reads every record."""
         start, end = max(offset, 0), max(offset, 0) + max(limit, 0)
         if status is None:
             keys = self._record_keys("all/", pipeline)
@@ -92,12 +92,12 @@ class BlobHistory(RequestedRuns):
         return wanted[start:end], len(wanted)
 
     def latest_runs(self) -> dict[str, RunRecord]:
-        """The newest run of every pipeline, leaving out those that are only asked for."""
+        """Return the newest run of every pipeline, without runs that are only requested."""
         newest = self._objects.at_once(self._newest, self._objects.folders("runs/"))
         return {record.pipeline: record for record in newest if record is not None}
 
     def retire_runs(self, before: datetime) -> int:
-        """Remove runs that began before a moment and have ended, except the newest of each pipeline; return how many."""
+        """Delete ended runs that began before a moment, except the newest of each pipeline; return how many."""
         newest = {RunKeys.of(record).record for record in self.latest_runs().values()}
         edge = backwards(before)
         keys = [keys for keys in map(RunKeys.by_time, self._objects.keys("all/")) if keys.back > edge]
@@ -112,14 +112,14 @@ class BlobHistory(RequestedRuns):
         return sum(self._objects.at_once(retired, keys))
 
     def get_run(self, run_id: str) -> RunRecord | None:
-        """The run of that id, or of the one id that begins so."""
+        """Return the run with that id or unique id prefix; None if there is none."""
         exact = self._keys_of(run_id)
         found = exact[:1] or list(islice(map(RunKeys.by_id, self._objects.keys(f"ids/{encode(run_id)}")), _SEVERAL))
         unique = {keys.run_id: keys for keys in reversed(found)}
         return the_only_one(run_id, self._records([keys.record for keys in unique.values()]))
 
     def change_run(self, run_id: str, change: Change, *, leader: str | None = None) -> bool:
-        """Replace or remove the record of that whole id, with nobody in between; False when it stays as it is."""
+        """Atomically replace or delete the record with exactly that id; return False if it stays unchanged."""
         still_leads(self._objects, leader)
         known = self._keys_of(run_id)
         if not known:
@@ -144,7 +144,7 @@ class BlobHistory(RequestedRuns):
         return True
 
     def _record_keys(self, listing: str, pipeline: str | None) -> list[str]:
-        """The keys of records, the newest first."""
+        """Return the keys of records, the newest first."""
         if listing == "all/" and pipeline is not None:
             return list(self._objects.keys(f"runs/{encode(pipeline)}/"))
         found = map(RunKeys.by_time, self._objects.keys(listing))
@@ -161,7 +161,7 @@ class BlobHistory(RequestedRuns):
         return None
 
     def _keys_of(self, run_id: str) -> list[RunKeys]:
-        """Where the run of this whole id is; the latest first where a move was interrupted."""
+        """Return the keys of the run with exactly this id, the latest first: an interrupted move leaves several."""
         return [RunKeys.by_id(key) for key in self._objects.keys(f"ids/{encode(run_id)}.", page=5)]
 
     def _remove(self, keys: RunKeys) -> None:

@@ -1,4 +1,4 @@
-"""Names of objects: any text as part of a key, and keys that list the newest first."""
+"""Object keys: any text encoded as part of a key, and keys that list the newest first."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FAR = 10**17
 
 
 def encode(name: str) -> str:
-    """A name as part of a key: letters, digits, - and _ stay, anything else becomes =XX.
+    """Return a name as part of a key: letters, digits, - and _ stay, anything else becomes =XX.
 
     >>> encode("load orders/eu.1")
     'load=20orders=2Feu=2E1'
@@ -22,18 +22,18 @@ def encode(name: str) -> str:
 
 
 def decode(text: str) -> str:
-    """The name behind it."""
+    """Return the name that was encoded."""
     return unquote(text.replace("=", "%"))
 
 
 def backwards(moment: datetime) -> str:
-    """A number of one width that gets smaller as time goes on: listed in order, the newest comes first."""
+    """Return a fixed-width number that decreases with time, so that listing in key order gives the newest first."""
     return f"{_FAR - (in_utc(moment) - _EPOCH) // timedelta(microseconds=1):017d}"
 
 
 @dataclass(frozen=True)
 class RunKeys:
-    """The objects of one run: its record, and empty ones by which it is found."""
+    """The keys of one run's objects: its record, and empty objects that serve as indexes."""
 
     back: str
     pipeline: str
@@ -41,37 +41,37 @@ class RunKeys:
 
     @classmethod
     def of(cls, record: RunRecord) -> RunKeys:
-        """Where this record belongs."""
+        """Return the keys for this record."""
         return cls(backwards(record.started_at), encode(record.pipeline), encode(record.run_id))
 
     @classmethod
     def by_id(cls, key: str) -> RunKeys:
-        """The run behind a key of `ids/`."""
+        """Return the keys of the run with this key in `ids/`."""
         run_id, back, pipeline = key.rpartition("/")[2].split(".")
         return cls(back, pipeline, run_id)
 
     @classmethod
     def by_time(cls, key: str) -> RunKeys:
-        """The run behind a key of `all/` or `requested/`."""
+        """Return the keys of the run with this key in `all/` or `requested/`."""
         back, pipeline, run_id = key.rpartition("/")[2].split(".")
         return cls(back, pipeline, run_id)
 
     @property
     def record(self) -> str:
-        """The record itself; those of one pipeline list the newest first."""
+        """Return the key of the record; the records of one pipeline list the newest first."""
         return f"runs/{self.pipeline}/{self.back}.{self.run_id}.json"
 
     @property
     def id(self) -> str:
-        """Found by the first letters of the run's id."""
+        """Return the index key by run id, which also allows a prefix search."""
         return f"ids/{self.run_id}.{self.back}.{self.pipeline}"
 
     @property
     def all(self) -> str:
-        """Found among the runs of all pipelines."""
+        """Return the index key among the runs of all pipelines."""
         return f"all/{self.back}.{self.pipeline}.{self.run_id}"
 
     @property
     def requested(self) -> str:
-        """Found among what was asked for."""
+        """Return the index key among the requested runs."""
         return f"requested/{self.back}.{self.pipeline}.{self.run_id}"

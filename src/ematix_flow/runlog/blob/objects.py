@@ -1,4 +1,4 @@
-"""JSON documents in a bucket, changed by comparing and swapping."""
+"""JSON documents in a bucket, changed by compare-and-swap."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Objects:
         self._check_version()
 
     def read(self, key: str) -> Document | None:
-        """A document; None when it is not there."""
+        """Return a document; None if it does not exist."""
         found = self._bucket.get(self._prefix + key)
         return _parsed(found.body) if found is not None else None
 
     def read_all(self, keys: Iterable[str]) -> list[Document]:
-        """Many documents at once, in the order of their keys; those that are gone are left out."""
+        """Return many documents, read in parallel, in the order of their keys; missing ones are left out."""
         return [found for found in self.at_once(self.read, keys) if found is not None]
 
     def at_once(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-        """The same for many, some at a time: an object store is slow to answer and quick to serve many."""
+        """Return `work(item)` for all items, in up to 16 threads: one request is slow, many at once are not slower."""
         todo = list(items)
         if len(todo) < 2:
             return [work(item) for item in todo]
@@ -49,19 +49,19 @@ class Objects:
             return list(pool.map(work, todo))
 
     def write(self, key: str, told: Mapping[str, Any]) -> None:
-        """Write a document, whatever was there."""
+        """Write a document, replacing an existing one."""
         self._bucket.put(self._prefix + key, _body(told))
 
     def mark(self, *keys: str) -> None:
-        """Write empty objects, whose keys say everything."""
+        """Write empty objects, whose keys are the information."""
         self.at_once(lambda key: self._bucket.put(self._prefix + key, b""), keys)
 
     def create(self, key: str, told: Mapping[str, Any]) -> bool:
-        """Write a document unless it is there; True for exactly one caller."""
+        """Write a document unless it exists; return True to exactly one caller."""
         return self._swap(key, told, match=ABSENT)
 
     def change(self, key: str, change: Callable[[Document | None], Document | None]) -> Document | None:
-        """Replace a document by what `change` makes of it, with nobody in between; None when it makes nothing."""
+        """Atomically replace a document by the result of `change`; return that, or None if `change` returned None."""
         for number in range(_TRIES):
             found = self._bucket.get(self._prefix + key)
             after = change(_parsed(found.body) if found is not None else None)
@@ -73,23 +73,23 @@ class Objects:
         raise Unreachable(f"the run log {self._bucket.label} is busy: {key} keeps changing", hint="try again")
 
     def keys(self, prefix: str, *, page: int = 1000) -> Iterator[str]:
-        """The keys below this one, in order."""
+        """Yield the keys below this one, in order."""
         return (key[len(self._prefix) :] for key in self._bucket.keys(self._prefix + prefix, page=page))
 
     def folders(self, prefix: str) -> list[str]:
-        """What comes next behind this prefix, up to and with the next slash."""
+        """Return the distinct key prefixes below this one, up to and including the next slash."""
         return [key[len(self._prefix) :] for key in self._bucket.folders(self._prefix + prefix)]
 
     def delete(self, *keys: str) -> None:
-        """Remove objects; those that are not there stay away."""
+        """Delete objects; ignore those that do not exist."""
         self.at_once(lambda key: self._bucket.delete(self._prefix + key), keys)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._bucket.close()
 
     def _swap(self, key: str, told: Mapping[str, Any], *, match: str) -> bool:
-        """Each attempt has a name: after a lost answer, a refusal may mean that our own first try went through."""
+        """Write conditionally; after a lost response, the attempt id shows that the conflict is with our own write."""
         body = _body({**told, "attempt_id": uuid.uuid4().hex})
         try:
             self._bucket.put(self._prefix + key, body, match=match)
@@ -99,7 +99,7 @@ class Objects:
             return now is not None and now.body == body
 
     def _check_version(self) -> None:
-        """Refuse a later version; asking also tells whether the bucket is there at all."""
+        """Raise if the run log has a later version; the first listing also checks that the bucket exists."""
         next(iter(self._bucket.keys(self._prefix, page=1)), None)
         known = self.read(_VERSION_KEY)
         if known is None:

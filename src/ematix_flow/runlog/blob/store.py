@@ -10,11 +10,11 @@ from ematix_flow.runlog.blob.objects import Objects
 
 
 class BlobRunLog(BlobHistory, BlobClaims, BlobAgenda):
-    """All of it below one prefix; every right is one conditional write."""
+    """A run log below one prefix of a bucket; each claim, slot and interval is granted by one conditional write."""
 
     def __init__(self, bucket: Bucket, *, prefix: str = "") -> None:
         self._objects = Objects(bucket, prefix)
 
     def close(self) -> None:
-        """Let go of connections."""
+        """Close the connections."""
         self._objects.close()

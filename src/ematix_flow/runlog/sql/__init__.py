@@ -1,4 +1,4 @@
-"""The run log in tables: what all SQL databases share."""
+"""The run log in tables: the part that all SQL databases share."""
 
 from ematix_flow.runlog.sql.dialect import Dialect, Session
 from ematix_flow.runlog.sql.store import SqlRunLog

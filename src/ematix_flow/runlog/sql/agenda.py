@@ -1,4 +1,4 @@
-"""Fired slots, pauses and intervals in tables."""
+"""The schedule store in tables: fired slots, pauses and intervals."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SLOT = ", ".join(_SLOT_COLUMNS)
 
 
 class SqlAgenda(SqlStore):
-    """What is to be done, and who has it."""
+    """The slots, pauses and intervals of a run log in a SQL database."""
 
     @retried
     def take_slot(
         self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
     ) -> bool:
-        """The right to fire one slot, granted once and for all; LeaseLost when the leader's token no longer holds."""
+        """Take the right to fire one slot, which is granted once; raise LeaseLost if the leader's token has expired."""
         fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
         told = fired.to_dict()
         with self._transaction() as sql:
@@ -38,7 +38,7 @@ class SqlAgenda(SqlStore):
         return True
 
     def slots(self, pipeline: str, *, limit: int = 50) -> list[Slot]:
-        """What a pipeline fired, the latest first."""
+        """Return the slots that a pipeline fired, the latest first."""
         with self._transaction(write=False) as sql:
             rows = sql.rows(
                 f"SELECT {_SLOT} FROM $fired_slots WHERE pipeline = ? ORDER BY fired_at DESC, digest DESC LIMIT ?",
@@ -48,14 +48,14 @@ class SqlAgenda(SqlStore):
         return [_slot(row) for row in rows]
 
     def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
-        """The slot of this kind that each pipeline fired last."""
+        """Return the slot of this kind that each pipeline fired last."""
         with self._transaction(write=False) as sql:
             rows = sql.rows(f"SELECT {_SLOT} FROM $last_slots WHERE kind = ?", kind)
         return {row[0]: _slot(row) for row in rows}
 
     @retried
     def set_paused(self, name: str, paused: bool, by: str) -> None:
-        """Stop firing a pipeline, or go on; the first pause counts until it ends."""
+        """Pause or unpause a pipeline or workflow; a second pause does not replace the first."""
         with self._transaction() as sql:
             if paused:
                 sql.add("pauses", {"name": name, "paused_at": to_text(clock_now()), "paused_by": by})
@@ -63,14 +63,14 @@ class SqlAgenda(SqlStore):
                 sql.run("DELETE FROM $pauses WHERE name = ?", name)
 
     def paused(self) -> dict[str, Pause]:
-        """Every pipeline that is paused."""
+        """Return every paused pipeline and workflow, by name."""
         with self._transaction(write=False) as sql:
             rows = sql.rows("SELECT name, paused_at, paused_by FROM $pauses")
         return {name: Pause(name, from_text(at), by) for name, at, by in rows}
 
     @retried
     def record_intervals(self, pipeline: str, intervals: Iterable[Interval]) -> None:
-        """Remember how intervals stand; planning never takes one away from its worker."""
+        """Write the states of intervals; planning never takes an interval away from its worker."""
         told = sorted(intervals, key=lambda interval: (interval.start, interval.end))
         planned = [_row(pipeline, Interval(interval.start, interval.end)) for interval in told]
         with self._transaction() as sql:
@@ -81,7 +81,7 @@ class SqlAgenda(SqlStore):
             sql.put("intervals", *rows, key=_KEY)
 
     def intervals(self, pipeline: str) -> list[Interval]:
-        """The ledger of a pipeline, the earliest first."""
+        """Return the intervals of a pipeline, the earliest first."""
         with self._transaction(write=False) as sql:
             return _intervals(sql, pipeline)
 
@@ -89,7 +89,7 @@ class SqlAgenda(SqlStore):
     def take_interval(
         self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
     ) -> bool:
-        """The right to load one interval; False when it is done or somebody else works on it."""
+        """Claim one interval for loading; return False if it is done or held by another worker."""
         with self._transaction() as sql:
             sql.add("intervals", _row(pipeline, Interval(start, end)))
             found = _locked(sql, pipeline, start, end)
@@ -100,7 +100,7 @@ class SqlAgenda(SqlStore):
     def renew_interval(
         self, pipeline: str, start: datetime, end: datetime, worker_id: str, lease_seconds: float
     ) -> bool:
-        """Keep an interval for longer; False when this worker no longer has it."""
+        """Extend the lease of an interval; return False if this worker no longer holds it."""
         with self._transaction() as sql:
             found = _locked(sql, pipeline, start, end)
             return _keep(sql, pipeline, found.renewed(worker_id, sql.now(), lease_seconds) if found else None)

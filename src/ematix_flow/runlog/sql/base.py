@@ -1,4 +1,4 @@
-"""Transactions on any SQL database: one connection a process, opened late and opened again when it was lost."""
+"""Transactions on any SQL database: one connection per process, opened on first use and reopened if it was lost."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _S = TypeVar("_S")
 
 
 class Conflict(Unreachable):
-    """The database gave this transaction up in favour of another one; nothing of it happened."""
+    """The database rolled this transaction back in favour of another one; nothing was written."""
 
 
 class SqlStore:
-    """A database with the run log's tables in it, made when they are not there."""
+    """A database with the tables of the run log, which are created if missing."""
 
     def __init__(self, dialect: Dialect, *, create_tables: bool = True) -> None:
         self._dialect = dialect
@@ -42,7 +42,7 @@ class SqlStore:
 
     @contextmanager
     def _transaction(self, *, write: bool = True) -> Iterator[Session]:
-        """One transaction; a writer takes its locks at once where a reader that wants to write later may not wait."""
+        """Yield a session in one transaction; a writer locks at once, since a reader may be unable to upgrade later."""
         dialect = self._dialect
         with dialect.lock:
             try:
@@ -78,9 +78,9 @@ class SqlStore:
         return session
 
     def _session(self) -> tuple[Session, bool]:
-        """The open connection, and whether it is a new one; a forked child must not use its parent's."""
+        """Return the open connection and whether it is new; a forked child must not use its parent's."""
         if self._open is not None and self._dialect.per_process and self._open[0] != os.getpid():
-            self._inherited = self._open  # kept, because letting go of it would end the parent's session
+            self._inherited = self._open  # referenced for good, because closing it would end the parent's session
             self._open = None
         if self._open is not None:
             return self._open[1], False
@@ -94,7 +94,7 @@ class SqlStore:
         return session, True
 
     def _give_up(self, session: Session, *, broken: bool) -> None:
-        """End a transaction; a connection that was interrupted in the middle of a word is not used again."""
+        """Roll back; a connection that was interrupted in the middle of a protocol message is closed."""
         try:
             self._dialect.roll_back(session)
         except self._dialect.errors:
@@ -110,7 +110,7 @@ class SqlStore:
 
 
 def retried(method: Callable[Concatenate[_S, _P], _R]) -> Callable[Concatenate[_S, _P], _R]:
-    """Try a transaction again that the database gave up in favour of another one."""
+    """Decorate a method to retry its transaction when the database rolled it back in favour of another one."""
 
     @wraps(method)
     def tried(self: _S, /, *args: _P.args, **kwargs: _P.kwargs) -> _R:

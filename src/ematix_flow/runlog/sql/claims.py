@@ -1,4 +1,4 @@
-"""Claims in a table: one line a pipeline, judged and changed in one transaction."""
+"""Claims in a table: one row per pipeline, checked and changed in one transaction."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ematix_flow.runlog.worker import is_dead
 
 
 class SqlClaims(SqlStore):
-    """Who may run what, and until when."""
+    """The claims of a run log in a SQL database."""
 
     @retried
     def claim(self, pipeline: str, worker_id: str, lease_seconds: float) -> ClaimResult:
-        """Ask for the right to run a pipeline; free when nobody has it, its lease is over or its holder is dead."""
+        """Claim the right to run a pipeline; it is free if unclaimed, expired, or held by a dead worker."""
         with self._transaction() as sql:
             fence = _lock_fence(sql, pipeline)
-            moment = sql.now()  # taken behind the lock: waiting for it must not shorten the lease
+            moment = sql.now()  # read after the lock is held: waiting for it must not shorten the lease
             held = sql.one(
                 f"SELECT worker_id, expires_at FROM $pipeline_claims WHERE pipeline_name = ?{sql.dialect.row_lock}",
                 pipeline,
@@ -42,7 +42,7 @@ class SqlClaims(SqlStore):
 
     @retried
     def heartbeat(self, claim_token: str, lease_seconds: float) -> bool:
-        """Renew a claim; False, and nothing changed, when the token no longer holds it."""
+        """Renew a claim; return False, and change nothing, if the token no longer holds it."""
         with self._transaction() as sql:
             if (
                 sql.one(f"SELECT 1 FROM $pipeline_claims WHERE claim_token = ?{sql.dialect.row_lock}", claim_token)
@@ -55,15 +55,15 @@ class SqlClaims(SqlStore):
 
     @retried
     def release(self, claim_token: str) -> None:
-        """Give a claim back; a stale token changes nothing."""
+        """Release a claim; a stale token changes nothing."""
         with self._transaction() as sql:
             sql.run("DELETE FROM $pipeline_claims WHERE claim_token = ?", claim_token)
 
     @retried
     def sweep_expired_leases(self, now: datetime) -> list[ExpiredClaim]:
-        """Remove and return the claims that nobody holds any more."""
+        """Delete and return the claims that have expired or whose holder is dead."""
         with self._transaction() as sql:
-            # A caller whose clock is ahead of the store's must not take away what is still held.
+            # A caller whose clock is ahead of the store's must not delete claims that are still held.
             moment = min(in_utc(now), sql.now()) if sql.dialect.has_clock else in_utc(now)
             rows = sql.rows(
                 "SELECT pipeline_name, claim_token, worker_id, expires_at FROM $pipeline_claims "
@@ -76,7 +76,7 @@ class SqlClaims(SqlStore):
 
 
 def still_leads(sql: Session, leader: str | None) -> None:
-    """Refuse unless the leader's token holds now, and until this transaction ends."""
+    """Raise LeaseLost unless the leader's token is valid now; it stays valid until this transaction ends."""
     if leader is None:
         return
     held = sql.one(f"SELECT expires_at FROM $pipeline_claims WHERE claim_token = ?{sql.dialect.row_lock}", leader)
@@ -85,7 +85,7 @@ def still_leads(sql: Session, leader: str | None) -> None:
 
 
 def _lock_fence(sql: Session, pipeline: str) -> int:
-    """The last number given out; whoever holds this line decides about the claim."""
+    """Return the last fence and lock its row; the holder of that lock decides about the claim."""
     sql.add("claim_fences", {"pipeline_name": pipeline, "fence": 0})
     found = sql.one(f"SELECT fence FROM $claim_fences WHERE pipeline_name = ?{sql.dialect.row_lock}", pipeline)
     return int(found[0]) if found else 0

@@ -1,4 +1,4 @@
-"""How one SQL database differs from the others."""
+"""The differences between SQL databases."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from ematix_flow.foundation.errors import FlowError
 
 
 class Dialect(ABC):
-    """A database: how to open it, how it spells what differs, what its errors mean.
+    """A database: how to connect, the SQL that differs, and the meaning of its errors.
 
     Statements are written once, with `?` for values and `$` before the name of a table.
     """
 
     mark = "?"
     prefix = ""
-    """What `$` stands for: a schema, a first part of every name, or nothing."""
+    """The replacement of `$`: a schema, a prefix of every name, or nothing."""
     schema = "'main'"
     table_prefix = ""
     key_type = "TEXT"
     word_type = "TEXT"
     text_type = "TEXT"
     row_lock = ""
-    """Added to a SELECT, it makes others wait who want to change the row."""
+    """Appended to a SELECT, it blocks other writers of the row."""
     begin_read = "BEGIN"
     begin_write = "BEGIN"
     has_clock = False
-    """Whether the database is a machine of its own, whose clock all workers share."""
+    """Whether the database is a server, whose clock all workers share."""
     keeps_open = True
     per_process = True
-    """Whether a forked child needs a connection of its own."""
+    """Whether a forked child needs its own connection."""
     may_vanish = False
-    """Whether the other end may have closed a connection that lay idle."""
+    """Whether the server may have closed an idle connection."""
 
     def __init__(self, *, label: str, errors: tuple[type[BaseException], ...]) -> None:
         self.label = label
@@ -47,44 +47,44 @@ class Dialect(ABC):
 
     @abstractmethod
     def connect(self) -> Any:
-        """An open connection without a transaction."""
+        """Return an open connection without a transaction."""
 
     @abstractmethod
     def execute(self, raw: Any, sql: str, values: Sequence[Any]) -> tuple[list[tuple[Any, ...]], int]:
-        """The rows of a statement, and how many it changed."""
+        """Return the rows of a statement, and how many rows it changed."""
 
     @abstractmethod
     def execute_many(self, raw: Any, sql: str, rows: Sequence[Sequence[Any]]) -> None:
-        """The same statement for many rows."""
+        """Execute the same statement for many rows."""
 
     @abstractmethod
     def translate(self, error: BaseException) -> FlowError:
-        """What the driver's error means here."""
+        """Return the FlowError for the driver's error."""
 
     def is_conflict(self, error: BaseException) -> bool:
-        """Whether the transaction was given up in favour of another one, and may simply be tried again."""
+        """Return whether the transaction was rolled back in favour of another one, and may be retried."""
         return False
 
     def now(self, session: Session) -> datetime:
-        """The store's clock where it has one; leases are judged by it."""
+        """Return the time of the store's clock, if it has one, else of this machine; leases are compared with it."""
         return clock_now()
 
     def upsert(self, table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
-        """Insert a row, or replace the one with the same key."""
+        """Return the statement that inserts a row, or replaces the one with the same key."""
         changed = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in keys)
         return f"{insert(table, columns)} ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
 
     def add(self, table: str, columns: Sequence[str]) -> str:
-        """Insert a row unless its key is there."""
+        """Return the statement that inserts a row unless its key exists."""
         return f"{insert(table, columns)} ON CONFLICT DO NOTHING"
 
     def create_index(self, session: Session, name: str, table: str, columns: str) -> None:
-        """Make an index unless it is there."""
+        """Create an index unless it exists."""
         session.run(f"CREATE INDEX IF NOT EXISTS {name} ON ${table} ({columns})")
 
     @contextmanager
     def migrating(self, session: Session) -> Iterator[None]:
-        """While the block runs, nobody else changes the tables; all of it happens, or nothing."""
+        """Run the block in one transaction, in which no other process changes the tables."""
         session.run(self.begin_write)
         try:
             yield
@@ -95,24 +95,24 @@ class Dialect(ABC):
             raise
 
     def roll_back(self, session: Session) -> None:
-        """Give the transaction up."""
+        """Roll the transaction back."""
         session.run("ROLLBACK")
 
     def version(self, session: Session) -> int:
-        """The version of the tables; 0 when there are none."""
+        """Return the version of the tables; 0 if there are none."""
         if not self.has_table(session, "run_log_version"):
             return 0
         found = session.one("SELECT version FROM $run_log_version")
         return int(found[0]) if found else 0
 
     def set_version(self, session: Session, version: int) -> None:
-        """Note which version the tables have now."""
+        """Record the version of the tables."""
         session.run("CREATE TABLE IF NOT EXISTS $run_log_version (version INTEGER NOT NULL)")
         session.run("DELETE FROM $run_log_version")
         session.run("INSERT INTO $run_log_version (version) VALUES (?)", version)
 
     def has_table(self, session: Session, name: str) -> bool:
-        """Whether this table of ours is there."""
+        """Return whether this run log table exists."""
         found = session.one(
             f"SELECT count(*) FROM information_schema.tables WHERE table_schema = {self.schema} AND table_name = ?",
             self.table_prefix + name,
@@ -120,7 +120,7 @@ class Dialect(ABC):
         return found is not None and bool(found[0])
 
     def has_column(self, session: Session, table: str, column: str) -> bool:
-        """Whether a table of ours has this column."""
+        """Return whether a run log table has this column."""
         found = session.one(
             f"SELECT count(*) FROM information_schema.columns "
             f"WHERE table_schema = {self.schema} AND table_name = ? AND column_name = ?",
@@ -132,26 +132,26 @@ class Dialect(ABC):
 
 @dataclass(frozen=True)
 class Session:
-    """An open connection that speaks the common spelling."""
+    """An open connection that accepts the common SQL spelling."""
 
     raw: Any
     dialect: Dialect
 
     def run(self, sql: str, *values: Any) -> int:
-        """Run a statement; how many rows it changed."""
+        """Execute a statement; return how many rows it changed."""
         return self.dialect.execute(self.raw, self._spelled(sql), values)[1]
 
     def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return self.dialect.execute(self.raw, self._spelled(sql), values)[0]
 
     def one(self, sql: str, *values: Any) -> tuple[Any, ...] | None:
-        """The first row of a query."""
+        """Return the first row of a query; None if there is none."""
         found = self.rows(sql, *values)
         return found[0] if found else None
 
     def now(self) -> datetime:
-        """The store's clock."""
+        """Return the time of the store's clock."""
         return self.dialect.now(self)
 
     def put(self, table: str, *rows: Mapping[str, Any], key: Sequence[str]) -> None:
@@ -159,11 +159,11 @@ class Session:
         self._many(lambda columns: self.dialect.upsert(table, columns, key), rows)
 
     def add(self, table: str, row: Mapping[str, Any]) -> bool:
-        """Insert a row unless its key is there; whether it was inserted."""
+        """Insert a row unless its key exists; return whether it was inserted."""
         return self.run(self.dialect.add(table, list(row)), *row.values()) == 1
 
     def add_all(self, table: str, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Insert those rows whose keys are not there."""
+        """Insert the rows whose keys do not exist."""
         self._many(lambda columns: self.dialect.add(table, columns), rows)
 
     def _many(self, sql: Any, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -180,5 +180,5 @@ class Session:
 
 
 def insert(table: str, columns: Sequence[str]) -> str:
-    """The beginning of every INSERT."""
+    """Return an INSERT statement with value marks."""
     return f"INSERT INTO ${table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"

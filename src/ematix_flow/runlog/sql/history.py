@@ -1,4 +1,4 @@
-"""Runs, last outcomes and attempts in tables."""
+"""Run records, last outcomes and attempts in tables."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _RECORD = ", ".join(_COLUMNS)
 
 
 class SqlHistory(SqlStore, RequestedRuns):
-    """What has run, and what was asked for."""
+    """The run records and requests of a run log in a SQL database."""
 
     @retried
     def record_run(self, name: str, ts: datetime, success: bool) -> None:
-        """Remember the last outcome of a pipeline."""
+        """Record the last outcome of a pipeline."""
         row = {"pipeline_name": name, "last_run_at": to_text(ts), "success": int(success)}
         with self._transaction() as sql:
             sql.put("run_log", row, key=["pipeline_name"])
 
     def last_runs(self) -> dict[str, LastRun]:
-        """The last outcome of every pipeline."""
+        """Return the last outcome of every pipeline."""
         with self._transaction(write=False) as sql:
             rows = sql.rows("SELECT pipeline_name, last_run_at, success FROM $run_log")
         return {name: LastRun(from_text(at), bool(success)) for name, at, success in rows}
 
     @retried
     def record_attempt(self, name: str, state: AttemptState) -> None:
-        """Remember how often a pipeline has failed in a row."""
+        """Record the number of consecutive failures of a pipeline."""
         row = {
             "pipeline_name": name,
             "attempt_count": state.attempt_count,
@@ -52,25 +52,25 @@ class SqlHistory(SqlStore, RequestedRuns):
 
     @retried
     def clear_attempt_state(self, name: str) -> None:
-        """Forget its failures."""
+        """Delete the recorded failures of a pipeline."""
         with self._transaction() as sql:
             sql.run("DELETE FROM $attempt_state WHERE pipeline_name = ?", name)
 
     def attempt_states(self) -> dict[str, AttemptState]:
-        """The failures in a row of every pipeline that has any."""
+        """Return the consecutive failures of every pipeline that has any."""
         with self._transaction(write=False) as sql:
             rows = sql.rows("SELECT pipeline_name, attempt_count, last_attempt_at, gave_up FROM $attempt_state")
         return {name: AttemptState(count, from_text(at), bool(gave_up)) for name, count, at, gave_up in rows}
 
     @retried
     def record_run_record(self, record: RunRecord) -> None:
-        """Remember a run, or replace what was known of it."""
+        """Insert or replace the record of a run."""
         with self._transaction() as sql:
             sql.put("run_records", _row(record), key=["run_id"])
 
     @retried
     def offer_run(self, record: RunRecord, *, leader: str | None = None) -> bool:
-        """Remember a run unless one of this id is known; True for exactly one caller."""
+        """Insert a run unless its id is known; return True to one caller only. Raise LeaseLost for a stale leader."""
         with self._transaction() as sql:
             still_leads(sql, leader)
             return sql.add("run_records", _row(record))
@@ -78,7 +78,7 @@ class SqlHistory(SqlStore, RequestedRuns):
     def list_runs(
         self, *, pipeline: str | None = None, status: str | None = None, limit: int = 50, offset: int = 0
     ) -> tuple[list[RunRecord], int]:
-        """Runs, the newest first, and how many there are in all."""
+        """Return a page of runs, the newest first, and the number of all matching runs."""
         wanted = {name: value for name, value in (("pipeline", pipeline), ("status", status)) if value is not None}
         where = f"WHERE {' AND '.join(f'{column} = ?' for column in wanted)}" if wanted else ""
         with self._transaction(write=False) as sql:
@@ -92,7 +92,7 @@ class SqlHistory(SqlStore, RequestedRuns):
         return [_record(row) for row in rows], int(counted[0]) if counted else 0
 
     def latest_runs(self) -> dict[str, RunRecord]:
-        """The newest run of every pipeline, leaving out those that are only asked for."""
+        """Return the newest run of every pipeline, without runs that are only requested."""
         newest = (
             "SELECT (SELECT r.run_id FROM $run_records r WHERE r.pipeline = p.pipeline AND r.status <> 'requested' "
             "ORDER BY r.started_at DESC, r.run_id DESC LIMIT 1) AS run_id "
@@ -105,7 +105,7 @@ class SqlHistory(SqlStore, RequestedRuns):
 
     @retried
     def retire_runs(self, before: datetime) -> int:
-        """Remove runs that began before a moment and have ended, except the newest of each pipeline; return how many."""
+        """Delete ended runs that began before a moment, except the newest of each pipeline; return how many."""
         newest = {record.run_id for record in self.latest_runs().values()}
         wanted = "SELECT run_id FROM $run_records WHERE finished_at IS NOT NULL AND started_at < ?"
         with self._transaction() as sql:
@@ -115,7 +115,7 @@ class SqlHistory(SqlStore, RequestedRuns):
         return len(gone)
 
     def get_run(self, run_id: str) -> RunRecord | None:
-        """The run of that id, or of the one id that begins so."""
+        """Return the run with that id or unique id prefix; None if there is none."""
         with self._transaction(write=False) as sql:
             found = sql.rows(f"SELECT {_RECORD} FROM $run_records WHERE run_id = ?", run_id) or sql.rows(
                 f"SELECT {_RECORD} FROM $run_records WHERE run_id >= ? AND run_id < ? ORDER BY run_id LIMIT 6",
@@ -126,7 +126,7 @@ class SqlHistory(SqlStore, RequestedRuns):
 
     @retried
     def change_run(self, run_id: str, change: Change, *, leader: str | None = None) -> bool:
-        """Replace or remove the record of that whole id, with nobody in between; False when it stays as it is."""
+        """Atomically replace or delete the record with exactly that id; return False if it stays unchanged."""
         with self._transaction() as sql:
             still_leads(sql, leader)
             found = _locked(sql, run_id)

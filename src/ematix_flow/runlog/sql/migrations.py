@@ -1,4 +1,4 @@
-"""The tables of the run log, by numbered version; one list for every SQL database."""
+"""The tables of the run log, by version number; one list for every SQL database."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ematix_flow.runlog.sql.dialect import Dialect, Session
 
 @dataclass(frozen=True)
 class Index:
-    """An index, for databases that profit from one."""
+    """An index, for databases that benefit from one."""
 
     name: str
     table: str
@@ -19,14 +19,14 @@ class Index:
 
 @dataclass(frozen=True)
 class Column:
-    """A column that an earlier version did not have."""
+    """A column that earlier versions lack."""
 
     table: str
     name: str
     type: str
 
 
-# Times are text of one width in UTC, so that sorting the text sorts the time in every database.
+# Times are fixed-width text in UTC, so that sorting the text sorts the time in every database.
 VERSIONS: tuple[tuple[str | Index | Column, ...], ...] = (
     (
         """CREATE TABLE IF NOT EXISTS $run_log (
@@ -37,7 +37,7 @@ VERSIONS: tuple[tuple[str | Index | Column, ...], ...] = (
         """CREATE TABLE IF NOT EXISTS $pipeline_claims (
             pipeline_name {key} PRIMARY KEY, claim_token {key} NOT NULL, worker_id {key} NOT NULL,
             claimed_at {time} NOT NULL, expires_at {time} NOT NULL)""",
-        # Outlives the claims, so that a later token is always the greater one.
+        # Outlives the claims, so that a later token always has the greater fence.
         "CREATE TABLE IF NOT EXISTS $claim_fences (pipeline_name {key} PRIMARY KEY, fence INTEGER NOT NULL)",
         """CREATE TABLE IF NOT EXISTS $run_records (
             run_id {key} PRIMARY KEY, pipeline {key} NOT NULL, status {word} NOT NULL, started_at {time} NOT NULL,
@@ -53,7 +53,7 @@ VERSIONS: tuple[tuple[str | Index | Column, ...], ...] = (
             pipeline {key} NOT NULL, digest {word} NOT NULL, slot {text} NOT NULL, fired_at {time} NOT NULL,
             worker_id {key} NOT NULL, PRIMARY KEY (pipeline, digest))""",
         Index("fired_slots_by_time", "fired_slots", "pipeline, fired_at"),
-        # One line a pipeline and kind: a scheduler asks for all of them on every tick.
+        # One row per pipeline and kind: a scheduler reads all of them in every polling cycle.
         """CREATE TABLE IF NOT EXISTS $last_slots (
             kind {word} NOT NULL, pipeline {key} NOT NULL, slot {text} NOT NULL, fired_at {time} NOT NULL,
             worker_id {key} NOT NULL, PRIMARY KEY (kind, pipeline))""",
@@ -69,7 +69,7 @@ VERSIONS: tuple[tuple[str | Index | Column, ...], ...] = (
 
 
 def prepare(session: Session, *, create: bool) -> None:
-    """Bring the tables to the newest version; tables of a version not known here are refused."""
+    """Migrate the tables to the newest version; raise a ConnectionFailed for tables of a later version."""
     if _known(session) == len(VERSIONS):
         return
     if not create:
@@ -78,7 +78,7 @@ def prepare(session: Session, *, create: bool) -> None:
             hint="let it make them once: leave out create_tables=false",
         )
     with session.dialect.migrating(session):
-        for steps in VERSIONS[_known(session) :]:  # asked again, because another process may have been quicker
+        for steps in VERSIONS[_known(session) :]:  # read again: another process may have migrated
             for step in steps:
                 _take(session, step)
         session.dialect.set_version(session, len(VERSIONS))
@@ -101,7 +101,7 @@ def _take(session: Session, step: str | Index | Column) -> None:
         dialect.create_index(session, step.name, step.table, step.columns)
     elif isinstance(step, str):
         session.run(_typed(dialect, step))
-    # Where a change of tables cannot be taken back, an interrupted migration has left it behind.
+    # Where DDL cannot be rolled back, an interrupted migration has left the column behind.
     elif not dialect.has_column(session, step.table, step.name):
         session.run(f"ALTER TABLE ${step.table} ADD COLUMN {step.name} {_typed(dialect, step.type)}")
 

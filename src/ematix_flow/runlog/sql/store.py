@@ -8,4 +8,4 @@ from ematix_flow.runlog.sql.history import SqlHistory
 
 
 class SqlRunLog(SqlHistory, SqlClaims, SqlAgenda):
-    """All of it in one database; every right is granted in one transaction."""
+    """A run log in one SQL database; each claim, slot and interval is granted in one transaction."""

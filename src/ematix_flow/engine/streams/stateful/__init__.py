@@ -1,1 +1,1 @@
-"""Streams that remember: windows, sessions and joins as folds over micro-batches."""
+"""Stateful streams: windows, sessions and joins, whose state is updated by each micro-batch."""

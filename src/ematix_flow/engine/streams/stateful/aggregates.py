@@ -1,9 +1,10 @@
 """Aggregations in three steps, as SQL: partial over rows, merged over partials, final over a merged partial.
 
-Partials of one type merge to that very type, so the state looks the same after any number of micro-batches. Sums of whole
-numbers and decimals are exact and end the stream where they overflow. `first` and `last` are by event time; of values at
-the same moment, `first` takes the smallest and `last` the largest. Distinct values are counted as a sketch (about 0.8 %
-off beyond a thousand values; how far depends on how rows fell into micro-batches) or, exactly, as a set.
+Partials of one type merge to that very type, so the state has the same schema after any number of micro-batches. Sums
+of whole numbers and decimals are exact and fail the stream where they overflow. `first` and `last` are by event time;
+of values at the same moment, `first` takes the smallest and `last` the largest. Distinct values are counted as a
+sketch (about 0.8 % off beyond a thousand values; how far depends on how rows fell into micro-batches) or, exactly, as
+a set.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ _NUMBERS = (*_WHOLE, "float", "double", "decimal", "interval")
 
 @dataclass(frozen=True)
 class Fold:
-    """One aggregation and its place among those of a window."""
+    """One aggregation of a window, with its number."""
 
     spec: Aggregation
     number: int
 
     @property
     def given(self) -> str:
-        """The column of incoming rows, under a name of ours."""
+        """Return our name for the column of incoming rows."""
         return f"_flow_given{self.number}"
 
     @property
     def name(self) -> str:
-        """The column of the state."""
+        """Return the column of the state."""
         return f"_flow_agg{self.number}"
 
     def partial(self, kind: DataType | None) -> str:
-        """SQL over rows; `kind` is the type of `given`, None where there is no column."""
+        """Return SQL over rows; `kind` is the type of `given`, None where there is no column."""
         agg, value = self.spec.agg, self.given
         if kind is None:
             return "count(*)"
@@ -63,7 +64,7 @@ class Fold:
         return f"{'count' if agg == 'count_col' else agg}({value})"
 
     def merged(self, kind: DataType) -> str:
-        """SQL over partials; `kind` is their type, and that of the result."""
+        """Return SQL over partials; `kind` is their type, and that of the result."""
         agg, part = self.spec.agg, self.name
         if agg in ("count", "count_col", "sum"):
             return f"CAST(sum({part}) AS {kind.simpleString()})"
@@ -80,7 +81,7 @@ class Fold:
         return f"{_ends(agg)}({part})"
 
     def final(self, kind: DataType) -> str:
-        """SQL over a merged partial of this type: the value."""
+        """Return SQL for the value of a merged partial of this type."""
         agg, part = self.spec.agg, self.name
         if agg == "avg":
             return _average(part, kind)
@@ -102,11 +103,11 @@ class Fold:
         value, is_text = _identity(self.given, kind)
         if self._exact:
             return self._limited(f"collect_set({value})")
-        # A sketch passes over empty texts.
+        # A sketch ignores empty texts.
         return f"hll_sketch_agg({f'''concat('=', {value})''' if is_text else value}, {_SKETCH})"
 
     def _limited(self, values: str) -> str:
-        """A set, unless it has more values than are allowed."""
+        """Return SQL for a set, which fails where it has more values than allowed."""
         most = self.spec.max_distinct_values_per_group
         if most is None:
             return values
@@ -124,7 +125,7 @@ def _ends(agg: str) -> str:
 
 
 def _halves(value: str, kind: DataType) -> str:
-    """What an average is made of; that of whole numbers is a DOUBLE, as everywhere in Spark."""
+    """Return SQL for the sum and count of an average; that of whole numbers is a DOUBLE, as everywhere in Spark."""
     given = f"CAST({value} AS DOUBLE)" if kind.simpleString() in _WHOLE else value
     return f"named_struct('total', sum({given}), 'n', count({value}))"
 
@@ -150,13 +151,13 @@ def _field(kind: DataType, number: int) -> tuple[str, DataType]:
 
 
 def _identity(value: str, kind: DataType) -> tuple[str, bool]:
-    """What tells values apart, and whether it is text: the same for equal values, whatever width their column has."""
+    """Return SQL that is equal for equal values, whatever the width of their column, and whether it is text."""
     said = kind.simpleString()
     if said in _WHOLE:
         return f"CAST({value} AS BIGINT)", False
-    if said == "timestamp":  # as text, two instants of an autumn night may look the same
+    if said == "timestamp":  # as text, two instants of the night when clocks go back are equal
         return f"unix_micros({value})", False
-    if said in ("float", "double"):  # the sum makes one zero of two
+    if said in ("float", "double"):  # adding 0.0 makes 0.0 of -0.0
         return f"CAST(CAST({value} AS DOUBLE) + 0.0D AS STRING)", True
     if said == "binary":
         return f"hex({value})", True

@@ -1,7 +1,7 @@
-"""A stream that remembers: each micro-batch is folded into the state once, and what comes out of it goes to the targets.
+"""The stateful processor: adds each micro-batch to the state once, and passes the rows that it emits to the targets.
 
-State and outcome are committed in one step under the number of the micro-batch, before any target gets something. Whoever
-dies before that has changed nothing; whoever dies behind it finds the outcome again, and targets that have it say so.
+State and emitted rows are committed in one step under the number of the micro-batch, before any target gets rows. A
+crash before that changes nothing; after it the retry reads the emitted rows, and targets that have them skip them.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ STAGE = "late_data"
 
 @dataclass(frozen=True)
 class Manner:
-    """What the fold has to know of its operator."""
+    """The configuration of the processor for its operator."""
 
     made_by: str
-    """What tells the operator from others, which do not understand its state."""
+    """Identifies the operator: others cannot read its state."""
     is_eager: bool = False
-    """Whether something may come out although the watermark does not move."""
+    """Whether rows may be emitted although the watermark does not move."""
     refuse_crowds: Callable[[DataFrame, int | None], None] | None = None
     most_rows: int = 0
-    """Rows of state from which on crowds are looked for."""
+    """Rows of state above which groups over the limit are searched for."""
     compact_ms: int = 60_000
     forgets: bool = False
-    """Whether the state goes with the process, and is begun anew by the next."""
+    """Whether the state ends with the process, so that the next one begins with none."""
 
 
 @dataclass
 class Fold:
-    """The state of one stream and what its operator makes of it."""
+    """The state of one stream, updated and read by its operator."""
 
     spec: StreamSpec
     operator: Operator
@@ -65,10 +65,10 @@ class Fold:
     event_time: EventTime
     is_a_stage: bool = True
     told: dict[str, int] = field(default_factory=dict)
-    """What the micro-batches of this process did, for the metrics."""
+    """The counts of this process's micro-batches, for the metrics."""
     last: Kept | None = field(default=None, init=False)
     _own: str = field(default_factory=lambda: secrets.token_hex(4), init=False)
-    """What names of parts end with: a process that slept through a restart replaces none of its successor's."""
+    """The suffix of part names: a process that was suspended during a restart replaces no parts of its successor."""
 
     def apply(
         self,
@@ -78,14 +78,16 @@ class Fold:
         dead: DeadLetters | None,
         staged: Callable[[], None],
     ) -> DataFrame | None:
-        """What the targets get, None for nothing; `staged` may object before anything is kept, and is not asked about a
-        micro-batch that is kept already, whose rows nobody reads."""
+        """Return the rows for the targets, None when there are none; `staged` may raise before anything is committed.
+
+        It is not called for a micro-batch that was committed already, whose rows are not read.
+        """
         before = self._before(number)
         is_new = before is None or before.number < number
-        # Rows without a time are letters of every try: what a try does not find is forgotten.
+        # Rows without a time become letters in every try: letters that a try does not produce are deleted.
         timed = [self.event_time.placed(frame, dead) for frame in given] if is_new or dead is not None else []
         if dead is not None and not is_new:
-            dead.doubt_counts()  # nobody reads the rows of a micro-batch that is kept already
+            dead.doubt_counts()  # the rows of a committed micro-batch are not read
         self.last = self._folded(timed, number, before, open_until, staged) if is_new else before
         if self.last is not None and self.last.late is not None and dead is not None:
             dead.set_aside(self.keeper.read(self.last.late), _LATE, stage=STAGE)
@@ -93,7 +95,7 @@ class Fold:
         return self.keeper.read(outcome) if outcome is not None else None
 
     def pass_by(self, number: int) -> None:
-        """A micro-batch without a single row that anybody understood."""
+        """Record a micro-batch whose messages all failed to decode."""
         before = self._before(number)
         if before is None or before.number < number:
             kept = before or Kept(number, made_by=self.manner.made_by, **_told(Times.of(len(self.spec.sources))))
@@ -101,7 +103,7 @@ class Fold:
             self.keeper.commit(self.last)
 
     def _before(self, number: int) -> Kept | None:
-        """What holds before a micro-batch, or from an earlier try of it."""
+        """Return the manifest before a micro-batch, or of an earlier try of it; raise PlanError for another one."""
         kept = self.last or self.keeper.kept()
         name = self.spec.name
         if kept is None and number > 0 and not self.manner.forgets:
@@ -140,7 +142,7 @@ class Fold:
         after = advanced(times, seen.newest, at, self.spec.watermark)
         made = replace(
             kept, number=number, made_by=self.manner.made_by, outcome=None, late=late, told={"late": seen.late},
-            # Without a row it is kept for its columns, as long as there is no other.
+            # A part without rows is kept for its columns, as long as there is no other.
             parts=(*kept.parts, part) if added or not kept.parts else kept.parts, rows=kept.rows + added, **_told(after),
         )  # fmt: skip
         made = self._outcome(made, Marks(times.mark, after.mark), (kept.due, seen.due))
@@ -155,7 +157,7 @@ class Fold:
     def _late(
         self, marked: Sequence[DataFrame], number: int, open_until: ExitStack
     ) -> tuple[str | None, Sequence[DataFrame]]:
-        """The part with the late rows, where they are dead letters: kept with the state, so that every try finds them."""
+        """Write late rows that are dead letters to a part, so that every try finds them; return it, and the frames."""
         if self.spec.window is None or self.spec.window.late_data != DLQ:
             return None, marked
         rows = [frame.persist() for frame in marked]
@@ -166,7 +168,7 @@ class Fold:
         return part if self.keeper.write(part, late) else None, rows
 
     def _outcome(self, made: Kept, marks: Marks, dues: Sequence[int | None]) -> Kept:
-        """With what comes out now, and when something does next."""
+        """Return the manifest with the rows emitted now, and with the next due moment."""
         state, due = self.state(made.parts), min((one for one in dues if one is not None), default=None)
         if self.manner.refuse_crowds is not None and made.rows > self.manner.most_rows:
             self.manner.refuse_crowds(state, marks.before)
@@ -188,7 +190,7 @@ class Fold:
         return None if found is None else int(found)
 
     def _compacted(self, made: Kept, at: int) -> Kept:
-        """With one part instead of many, now and then."""
+        """Return the manifest with one part instead of many, when compaction is due."""
         if len(made.parts) <= _MOST_PARTS and at - made.compacted < self.manner.compact_ms * MILLISECOND:
             return made
         part = self._part(made.number, "whole")
@@ -199,16 +201,16 @@ class Fold:
         return f"{number}-{name}-{self._own}"
 
     def state(self, parts: Sequence[str]) -> DataFrame:
-        """All that is remembered."""
+        """Return all rows of the state."""
         return together([self.keeper.read(part) for part in parts])
 
     def close(self) -> None:
-        """End what the keeper holds open."""
+        """Close the state backend."""
         self.keeper.close()
 
 
 def together(frames: Sequence[DataFrame]) -> DataFrame:
-    """Rows that were kept while their columns grew: what came later is NULL, and what became wider is."""
+    """Return the union of rows written while columns grew: missing columns are NULL, narrower types are widened."""
     wide = reduce(widen_structs, (frame.schema for frame in frames))
     return reduce(lambda one, other: one.union(other), (widened(frame, wide) for frame in frames))
 

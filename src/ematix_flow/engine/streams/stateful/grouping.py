@@ -1,4 +1,4 @@
-"""What windows and sessions share: groups and aggregations under names of ours, so that no column of the user's is in the way."""
+"""The base of windows and sessions: groups and aggregations under reserved names, which no column of the user has."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ END = "_flow_end"
 
 @dataclass(frozen=True)
 class Grouped:
-    """Rows of the same group in the same stretch of time become one."""
+    """An operator that aggregates the rows of one group and one interval."""
 
     spec: Window
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The columns of `group_by` in the state."""
+        """Return the columns of `group_by` in the state."""
         return tuple(f"_flow_key{number}" for number in range(len(self.spec.group_by)))
 
     @property
     def folds(self) -> tuple[Fold, ...]:
-        """The aggregations."""
+        """Return the aggregations."""
         return tuple(Fold(item, number) for number, item in enumerate(self.spec.aggregations))
 
     @property
     def reopens(self) -> bool:
-        """Whether what has come out may come out again."""
+        """Return whether emitted windows may be emitted again."""
         return self.spec.late_data == REOPEN
 
     @property
     def lateness(self) -> int:
-        """How long something that has come out can still be touched."""
+        """Return how long an emitted window can still be changed, in microseconds."""
         return micros(self.spec.allowed_lateness_ms) if self.reopens else 0
 
     def given(self, rows: Sequence[DataFrame]) -> DataFrame:
-        """Groups, aggregated columns and `AT` of the rows of all sources; a source may lack some of the columns."""
+        """Return groups, aggregated columns and `AT` of the rows of all sources; a source may lack some columns."""
         frame = reduce(lambda all_rows, more: all_rows.unionByName(more, allowMissingColumns=True), rows)
         wanted = [*zip(self.spec.group_by, self.keys, strict=True)]
         wanted += [(fold.spec.column, fold.given) for fold in self.folds if fold.spec.column is not None]
@@ -62,28 +62,28 @@ class Grouped:
         return frame.selectExpr(AT, *(f"{quote(name)} AS {ours}" for name, ours in wanted))
 
     def partial(self, rows: DataFrame, *by: str, **also: str) -> DataFrame:
-        """Rows with the columns of `given`, by group and by the columns of ours that are named."""
+        """Aggregate rows with the columns of `given`, by group and by the named internal columns."""
         types = {field.name: field.dataType for field in rows.schema.fields}
         steps = [f"{sql} AS {name}" for name, sql in also.items()]
         steps += [f"{fold.partial(types.get(fold.given))} AS {fold.name}" for fold in self.folds]
         return _grouped(rows, (*self.keys, *by), steps)
 
     def merged(self, state: DataFrame, *by: str, **also: str) -> DataFrame:
-        """Partials that belong together as one, with the last micro-batch that touched them."""
+        """Merge partials of the same group, with the last micro-batch that touched them."""
         types = {field.name: field.dataType for field in state.schema.fields}
         steps = [f"{sql} AS {name}" for name, sql in also.items()]
         steps += [f"{fold.merged(types[fold.name])} AS {fold.name}" for fold in self.folds]
         return _grouped(state, (*self.keys, *by), [*steps, f"max({BATCH}) AS {BATCH}"])
 
     def finished(self, merged: DataFrame, *times: str) -> DataFrame:
-        """The columns that targets get: groups, what `times` says, and values."""
+        """Return the columns that targets get: groups, those in `times`, and values."""
         types = {field.name: field.dataType for field in merged.schema.fields}
         groups = [f"{ours} AS {quote(name)}" for ours, name in zip(self.keys, self.spec.group_by, strict=True)]
         values = [f"{fold.final(types[fold.name])} AS {quote(fold.spec.as_)}" for fold in self.folds]
         return merged.selectExpr(*groups, *times, *values)
 
     def times(self, start: str, end: str) -> tuple[str, str]:
-        """The two columns that say when, of two moments."""
+        """Return SQL for the columns with the start and the end of a window."""
         names = (self.spec.window_start_column, self.spec.window_end_column)
         first, last = (
             f"timestamp_micros({sql}) AS {quote(name)}" for sql, name in zip((start, end), names, strict=True)
@@ -91,7 +91,7 @@ class Grouped:
         return first, last
 
     def crowded(self, what: str, count: int) -> DataError:
-        """The error of too many groups."""
+        """Return the error for too many groups."""
         most = self.spec.max_groups_per_window
         return DataError(
             f"{what}, and max_groups_per_window is {most:,}",
@@ -101,7 +101,7 @@ class Grouped:
 
 
 def micros(milliseconds: int | None) -> int:
-    """Milliseconds of a declaration as moments are counted."""
+    """Return milliseconds of a declaration in microseconds."""
     return (milliseconds or 0) * 1000
 
 

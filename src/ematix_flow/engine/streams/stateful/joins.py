@@ -1,15 +1,16 @@
 """Joins of two streams: rows with equal keys whose event times are near each other.
 
-The state is the rows themselves, each with its side, its event time and the watermark before the micro-batch in which it
-came (`ARRIVED`). What has happened follows from these alone, so nothing says which pairs are out:
+The state is the rows themselves, each with its side, its event time and the watermark before the micro-batch in which
+it came (`ARRIVED`). Emitted pairs are not recorded, because they follow from these alone:
 
-- A row is evicted when the watermark is beyond its event time plus `reach`: the horizon, and what may come late.
-- Of two rows that match, the later one came while the watermark was its `ARRIVED`, and was not late. The pair came out
-  then if the earlier one was not evicted: `ARRIVED` of the later <= event time of the earlier + reach. The same with the
-  roles changed always holds, because watermarks only grow: ARRIVED of the earlier <= ARRIVED of the later <= event time of
-  the later + reach. So a pair came out if both hold, whoever was first.
-- An outer join gives a row without a partner when it is evicted. No pair of it can come out afterwards, and those that did
-  are found by the same test, as long as partners stay: one may be evicted earlier than the row, by the distance of the two.
+- A row is evicted when the watermark is beyond its event time plus `reach`: the horizon and the allowed lateness.
+- Of two rows that match, the later one came while the watermark was its `ARRIVED`, and was not late. The pair was
+  emitted then if the earlier one was not evicted: `ARRIVED` of the later <= event time of the earlier + reach. The
+  same with the roles changed always holds, because watermarks only grow: ARRIVED of the earlier <= ARRIVED of the
+  later <= event time of the later + reach. So a pair was emitted if both hold, whichever row was first.
+- An outer join emits a row without a partner when it is evicted. No pair of it can be emitted afterwards, and earlier
+  ones are found by the same test, as long as partners stay: one may be evicted earlier than the row, by the distance
+  of the two.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ _PRESERVED = {"inner": (), "left_outer": (LEFT,), "right_outer": (RIGHT,), "full
 _OTHER = {LEFT: RIGHT, RIGHT: LEFT}
 _OWN = "_flow_"
 _AS_ONE = "spark_partition_id() >= 0"
-"""Always true, which Spark does not know: else it makes an anti-join with a union one for every part of the state."""
+"""Always true, which Spark cannot infer: else it makes an anti-join with a union one for each part of the state."""
 _FAR = 2**61
-"""Moments beyond it, tens of thousands of years away, count as this one: sums with them stay in 64 bits."""
+"""The limit to which moments are clamped, tens of thousands of years away: sums with them stay in 64 bits."""
 
 
 @dataclass(frozen=True)
 class JoinOperator:
-    """Pairs at once, rows without a partner when none can come any more."""
+    """A join that emits pairs at once, and rows without a partner when none can come any more."""
 
     join: Join
 
     @property
     def _deltas(self) -> tuple[int, int]:
-        """How far the right row may be from the left one."""
+        """Return how far the right row may be from the left one, in microseconds."""
         low, high = self.join.min_delta_ms, self.join.max_delta_ms
         if low is None or high is None:
             low, high = -self.join.time_window_ms, self.join.time_window_ms
@@ -60,7 +61,7 @@ class JoinOperator:
 
     @property
     def _reach(self) -> int:
-        """How far the watermark goes beyond a row before it is evicted."""
+        """Return how far the watermark goes beyond a row before the row is evicted, in microseconds."""
         return max(map(abs, self._deltas)) + (self.join.allowed_lateness_ms or 0) * 1000
 
     def _preserves(self, side: str) -> bool:
@@ -70,11 +71,11 @@ class JoinOperator:
         return self.join.left_keys if side == LEFT else self.join.right_keys
 
     def late(self, mark: int) -> str:
-        """Whether it would be evicted already."""
+        """Return SQL for whether a row would be evicted already."""
         return f"{AT} < {_moment(mark - self._reach)}"
 
     def partials(self, rows: Sequence[DataFrame], mark: int | None) -> DataFrame:
-        """The rows of both sides; those that can neither match nor come out alone are left out."""
+        """Return the rows of both sides, without those that can neither match nor be emitted alone."""
         left, right = (self._remembered(frame, side, mark) for frame, side in zip(rows, (LEFT, RIGHT), strict=True))
         return left.unionByName(right, allowMissingColumns=True)
 
@@ -105,7 +106,7 @@ class JoinOperator:
                 )
 
     def emitted(self, state: DataFrame, marks: Marks, number: int) -> DataFrame:
-        """The pairs of the new rows, and the rows that are evicted without ever having had a partner."""
+        """Return the pairs of the new rows, and the evicted rows that never had a partner."""
         output, test = _Output.of(state, self.join), self._test(state)
         rows = {side: state.where(f"{SIDE} = '{side}'").alias(side[0]) for side in (LEFT, RIGHT)}
         made = [output.of_pairs(found) for found in self._pairs(rows, test, marks.before, number)]
@@ -115,7 +116,7 @@ class JoinOperator:
         return reduce(lambda one, other: one.union(other), made) if made else output.of_none(state)
 
     def _test(self, state: DataFrame) -> str | None:
-        """Whether rows `l` and `r` came out as a pair; None as long as a side has not told its keys."""
+        """Return SQL for whether rows `l` and `r` were emitted as a pair; None as long as a side's keys are unknown."""
         kinds = {field.name: field.dataType for field in state.schema.fields}
         if LEFT not in kinds or RIGHT not in kinds:
             return None
@@ -130,10 +131,10 @@ class JoinOperator:
     def _pairs(
         self, rows: Mapping[str, DataFrame], test: str | None, before: int | None, number: int
     ) -> Iterator[DataFrame]:
-        """Every pair with a new row once: what is new on the left with all, then what was there with what is new."""
+        """Yield every pair with a new row once: new left rows with all right ones, then old left rows with new ones."""
         if test is None:
             return
-        if before is not None:  # the test says so, too; files can be skipped by a number
+        if before is not None:  # the test implies it, but a number lets Spark skip files
             rows = {side: frame.where(f"{AT} >= {_moment(before - self._reach)}") for side, frame in rows.items()}
         is_new = f"{BATCH} = {number}"
         yield self._joined(rows[LEFT].where(is_new), rows[RIGHT], test, "inner")
@@ -142,7 +143,7 @@ class JoinOperator:
     def _alone(
         self, rows: Mapping[str, DataFrame], test: str | None, side: str, before: int | None, after: int
     ) -> DataFrame:
-        """Rows of a side that are evicted now, and have come out in no pair."""
+        """Return the rows of a side that are evicted now, and were emitted in no pair."""
         nearest, farthest = self._partners(side)
         first = None if before is None else before - self._reach
         evicted = rows[side].where(_within(first, after - self._reach))
@@ -154,7 +155,7 @@ class JoinOperator:
         return self._joined(evicted.where(_AS_ONE), partners, test, "left_anti")
 
     def _partners(self, side: str) -> tuple[int, int]:
-        """How far partners of a row of this side may be from it."""
+        """Return how far partners of a row of this side may be from it, in microseconds."""
         low, high = self._deltas
         return (low, high) if side == LEFT else (-high, -low)
 
@@ -173,7 +174,7 @@ class JoinOperator:
             ) from exc
 
     def kept(self, state: DataFrame, mark: int | None) -> DataFrame:
-        """The rows that can still match, and those that tell whether another one, which is not evicted yet, did."""
+        """Return the rows that can still match, and those that show that a row not evicted yet had a partner."""
         if mark is None:
             return state
         stays = []
@@ -184,7 +185,7 @@ class JoinOperator:
         return state.where(" OR ".join(stays))
 
     def due(self) -> str:
-        """When a row is evicted, if it comes out then."""
+        """Return SQL for when a row is evicted, if it is emitted then."""
         sides = ", ".join(f"'{side}'" for side in _PRESERVED[self.join.kind])
         return f"CASE WHEN {SIDE} IN ({sides}) THEN {AT} + {self._reach + 1} END" if sides else "CAST(NULL AS BIGINT)"
 
@@ -194,7 +195,7 @@ class _Output:
     """The columns of the result: those of the left rows, then those of the right ones."""
 
     columns: Mapping[str, Sequence[tuple[str, str, DataType]]]
-    """Of every side: the name in the row, the name in the result, and the type."""
+    """The name in the row, the name in the result, and the type, by side."""
 
     @classmethod
     def of(cls, state: DataFrame, join: Join) -> _Output:
@@ -237,7 +238,7 @@ class _Output:
 
 
 def _within(first: int | None, end: int) -> str:
-    """From one moment up to, and without, another."""
+    """Return SQL for the interval from one moment to another, without the latter."""
     until = f"{AT} < {_moment(end)}"
     return until if first is None else f"{AT} >= {_moment(first)} AND {until}"
 

@@ -1,4 +1,4 @@
-"""Where a stateful stream keeps what it remembers: named parts, and one note that says which of them hold."""
+"""The interface of state backends: named parts of the state, and one manifest with the valid parts."""
 
 from __future__ import annotations
 
@@ -12,50 +12,50 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Kept:
-    """What holds after a micro-batch."""
+    """The manifest of the state after a micro-batch."""
 
     number: int
     parts: tuple[str, ...] = ()
     """The parts of the state, oldest first."""
     rows: int = 0
-    """How many rows they have."""
+    """The number of their rows."""
     outcome: str | None = None
-    """The part that holds what the micro-batch gave to the targets."""
+    """The part with the rows that the micro-batch emitted to the targets."""
     late: str | None = None
-    """The part that holds its late rows, where they are dead letters."""
+    """The part with its late rows, where they are dead letters."""
     mark: int | None = None
     """The watermark."""
     newest: tuple[int | None, ...] = ()
     """The newest event time of every source."""
     heard: tuple[int | None, ...] = ()
-    """When every source was last heard of, by this machine's clock."""
+    """When the last row of every source came, by this machine's clock."""
     due: int | None = None
-    """The next moment at which something comes out by itself."""
+    """The next moment at which rows are emitted without new input."""
     compacted: int = 0
-    """When the parts were last made one, by this machine's clock."""
+    """When the parts were last merged to one, by this machine's clock."""
     told: dict[str, int] = field(default_factory=dict)
-    """What the micro-batch did, for the metrics."""
+    """The counts of the micro-batch, for the metrics."""
     made_by: str = ""
-    """Which operator understands the state."""
+    """The operator that can read the state."""
 
 
 class Keeper(Protocol):
-    """A folder beside the checkpoint, or a database."""
+    """A state backend: a folder beside the checkpoint, or a database."""
 
     def kept(self) -> Kept | None:
-        """The last note; None before the first."""
+        """Return the last manifest; None before the first."""
 
     def read(self, part: str) -> DataFrame:
-        """The rows of a part that was written."""
+        """Return the rows of a part that was written."""
 
     def write(self, part: str, frame: DataFrame) -> int:
-        """Write a part, in place of an earlier try; how many rows it has. Nobody sees it before a note names it."""
+        """Write a part in place of an earlier try; return its row count. It is not read before a manifest names it."""
 
     def size(self, parts: Sequence[str]) -> int:
-        """How many bytes these parts take."""
+        """Return the size of these parts in bytes."""
 
     def commit(self, kept: Kept) -> None:
-        """From now on this holds, in one step; parts that it does not name are removed."""
+        """Make this manifest valid in one step; parts that it does not name are removed."""
 
     def close(self) -> None:
-        """End what is held open."""
+        """Close open resources."""

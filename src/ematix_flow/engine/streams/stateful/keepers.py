@@ -1,4 +1,4 @@
-"""Where state is kept: in a folder beside the checkpoint, in one that goes with the process, or in PostgreSQL."""
+"""State backends: a folder beside the checkpoint, a folder that ends with the process, or PostgreSQL."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 NOTE = "kept.json"
 _SCHEMA = "_schema.json"
 _PATTERN = re.compile(r"[\\{}\[\]*?]")
-"""What Spark takes for a pattern in the path of what it reads."""
+"""Characters that Spark takes for a pattern in a path to read."""
 
 
 def keeper_of(spec: StreamSpec, folder: StreamFolder, generation: str) -> Keeper:
-    """Where a stream keeps its state: as it says, else beside its checkpoint."""
+    """Return the declared state backend of a stream, by default a folder beside its checkpoint."""
     store = spec.state_store
     if store is None:
         return FolderKeeper(folder.root / "state")
@@ -54,22 +54,22 @@ def keeper_of(spec: StreamSpec, folder: StreamFolder, generation: str) -> Keeper
 
 @dataclass
 class FolderKeeper:
-    """Every part is a folder of Parquet files, with its schema beside them."""
+    """State in a folder: every part is a folder of Parquet files, with its schema beside them."""
 
     root: LakePath
     _seen: str | None = field(default=None, init=False)
-    """The note as this process knows it, which is the only one that it replaces."""
+    """The manifest as this process last read or wrote it: it replaces only that one."""
 
     def _folder(self, part: str) -> LakePath:
         return self.root / f"part-{safe_name(part)}"
 
     def kept(self) -> Kept | None:
-        """The last note; None before the first."""
+        """Return the last manifest; None before the first."""
         self._seen = read_if_there(self.root / NOTE)
         return kept_of(self._seen, str(self.root)) if self._seen is not None else None
 
     def read(self, part: str) -> DataFrame:
-        """The rows of a part; nobody looks into its files before."""
+        """Return the rows of a part with its stored schema, so that Spark does not read files to infer one."""
         from pyspark.sql.types import StructType
 
         folder = self._folder(part)
@@ -80,7 +80,7 @@ class FolderKeeper:
         return active().read.schema(StructType.fromJson(json.loads(schema))).parquet(literally)
 
     def write(self, part: str, frame: DataFrame) -> int:
-        """One file for few rows, several for many; the schema comes last, and says that the part is whole."""
+        """Write one or several files, then the schema, which marks the part as complete; return its row count."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -94,13 +94,13 @@ class FolderKeeper:
         return int(counted) if counted is not None else self.read(part).count()
 
     def size(self, parts: Sequence[str]) -> int:
-        """How many bytes these parts take."""
+        """Return the size of these parts in bytes."""
         return sum(size_below(self._folder(part)) for part in parts)
 
     def commit(self, kept: Kept) -> None:
-        """Replace the note, and remove parts that it does not name; raise LeaseLost where another process has committed.
+        """Replace the manifest, and remove parts that it does not name; raise LeaseLost after another process's commit.
 
-        A process that dies behind the note leaves parts that the next commit removes.
+        A process that crashes after writing the manifest leaves parts that the next commit removes.
         """
         text = text_of(kept)
         if not replace_text(self.root / NOTE, self._seen, text):
@@ -112,27 +112,27 @@ class FolderKeeper:
         wanted = {NOTE, LOCK, *(self._folder(part).name for part in named(kept))}
         left: list[LakePath] = [item for item in self.root.iterdir() if item.name not in wanted]
         for item in left:
-            if item.is_file():  # of a note that was never finished
+            if item.is_file():  # of a manifest that was never finished
                 item.unlink(missing_ok=True)
             else:
                 remove(item)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no resource is open."""
 
 
 @dataclass
 class MemoryKeeper(FolderKeeper):
-    """Keeps state as long as the process lives: in a folder of its own, where Spark's tasks find it."""
+    """State that lasts as long as the process: in a temporary folder, where Spark's tasks find it."""
 
     open_until: ExitStack
 
     @classmethod
     def opened(cls) -> MemoryKeeper:
-        """A new one, which knows nothing."""
+        """Return a new, empty one."""
         open_until = ExitStack()
         return cls(scratch_dir(open_until), open_until)
 
     def close(self) -> None:
-        """Forget everything."""
+        """Delete the state."""
         self.open_until.close()

@@ -1,4 +1,4 @@
-"""Keys of two sides that need not have the same types: what is text on one side is read as what it is on the other."""
+"""Join keys whose types may differ between the sides: text on one side is cast to the type of the other."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Keys:
 
     @classmethod
     def of(cls, row: str, kind: Any, names: Sequence[str]) -> Keys | None:
-        """Fields of a row; None as long as no row had them."""
+        """Return the keys from fields of a row; None as long as no row had them."""
         there = {field.name.lower(): field for field in kind.fields}
         found = [there.get(name.lower()) for name in names]
         if None in found:
@@ -30,7 +30,7 @@ class Keys:
         return cls([(f"{row}.{quote(field.name)}", field.dataType) for field in found if field is not None])
 
     def equal(self, other: Keys) -> str:
-        """Whether all are equal; NULL is equal to nothing."""
+        """Return SQL for whether all are equal; NULL is equal to nothing."""
         both = zip(self.columns, other.columns, strict=True)
         return " AND ".join(_equal(*one, *another) for one, another in both)
 
@@ -39,14 +39,14 @@ def _equal(one: str, kind: DataType, other: str, other_kind: DataType) -> str:
     from pyspark.sql.types import StringType
 
     if isinstance(kind, StringType) == isinstance(other_kind, StringType):
-        return f"{one} = {other}"  # of numbers, and of dates and moments, Spark knows what holds both
+        return f"{one} = {other}"  # Spark finds a common type for numbers, and for dates and moments
     if isinstance(kind, StringType):
         return f"{_read(one, other_kind)} = {other}"
     return f"{one} = {_read(other, kind)}"
 
 
 def _read(text: str, kind: DataType) -> str:
-    """A text as what it is compared with; NULL where it is none, because it can be equal to none then."""
+    """Return SQL for a text cast to the type that it is compared with; NULL, equal to nothing, where it cannot be."""
     from pyspark.sql.types import DecimalType
 
     if isinstance(kind, DecimalType):  # with all digits that it may have: 1.004 is not 1.00

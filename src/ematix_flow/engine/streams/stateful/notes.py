@@ -1,4 +1,4 @@
-"""The note of what holds, as text, and which parts it names."""
+"""The manifest of the state as text, and the parts that it names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LISTS = ("parts", "newest", "heard")
 
 
 def text_of(kept: Kept) -> str:
-    """The note as JSON.
+    """Return the manifest as JSON.
 
     >>> kept_of(text_of(Kept(7, ("a", "b"), newest=(1, None))), "here").newest
     (1, None)
@@ -22,7 +22,7 @@ def text_of(kept: Kept) -> str:
 
 
 def kept_of(text: str, where: str) -> Kept:
-    """The note behind a text; fields that a later version adds are passed over."""
+    """Return the manifest from its text; unknown fields, which a later version adds, are ignored."""
     try:
         found = json.loads(text)
         known: dict[str, Any] = {
@@ -39,12 +39,12 @@ def kept_of(text: str, where: str) -> Kept:
 
 
 def named(kept: Kept) -> tuple[str, ...]:
-    """Every part that must stay."""
+    """Return every part that must stay."""
     return tuple(part for part in (*kept.parts, kept.outcome, kept.late) if part is not None)
 
 
 def missing(part: str, where: str) -> RunFailed:
-    """A part that a note names, and nobody has."""
+    """Return the error for a part that a manifest names and that does not exist."""
     return RunFailed(
         f"the state in {where} has no part {part!r}",
         hint="bring it back from a backup, or begin anew: flow stream rewind NAME --to earliest",

@@ -1,4 +1,4 @@
-"""The fold of a stream with a window or a join: its operator, and where it remembers."""
+"""The assembly of the stateful processor of a stream with a window or a join: its operator and its state backend."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COMPACT_MS = StateStore("in_memory").checkpoint_interval_ms
 
 
 def fold_of(spec: StreamSpec, folder: StreamFolder, generation: str) -> Fold | None:
-    """None for a stream that remembers nothing."""
+    """Return the stateful processor of a stream; None for a stream without state."""
     said = spec.window or spec.join
     if said is None:
         return None

@@ -1,8 +1,8 @@
-"""What a stateful stream does with the rows of a micro-batch and with what it remembers: dataframes in, dataframes out.
+"""The interface of stateful operators: functions from the rows of a micro-batch and the state to dataframes.
 
-An operator keeps nothing itself. What it wants to remember of a micro-batch are `partials`; all partials that are kept are
-the state, and everything that comes out is a function of the state and of the watermark. Moments are microseconds since
-1970, as `unix_micros` gives them.
+An operator has no state of its own. It adds `partials` of a micro-batch; all stored partials are the state, and all
+emitted rows are a function of the state and of the watermark. Moments are microseconds since 1970, as `unix_micros`
+returns them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ AT = "_flow_at"
 
 @dataclass(frozen=True)
 class Marks:
-    """The watermark before and after a micro-batch; None as long as no row has told a time."""
+    """The watermark before and after a micro-batch; None as long as no row had an event time."""
 
     before: int | None
     after: int | None
@@ -32,17 +32,16 @@ class Operator(Protocol):
     """A window, a session or a join."""
 
     def late(self, mark: int) -> str:
-        """SQL over incoming rows of any source: whether a row comes too late for everything that is still open."""
+        """Return SQL over incoming rows of any source: whether a row is too late for everything that is still open."""
 
     def partials(self, rows: Sequence[DataFrame], mark: int | None) -> DataFrame:
-        """What a micro-batch adds to the state, of its rows by source, none of them late; without `BATCH`."""
+        """Return the partials of a micro-batch, from its rows by source, none of them late; without `BATCH`."""
 
     def emitted(self, state: DataFrame, marks: Marks, number: int) -> DataFrame:
-        """What the targets get when micro-batch `number`, whose partials are in the state, moves the watermark."""
+        """Return the rows for the targets when micro-batch `number`, already in the state, moves the watermark."""
 
     def kept(self, state: DataFrame, mark: int | None) -> DataFrame:
-        """The state in fewer rows, without what nobody can ask for any more; keeps the columns, `BATCH` included."""
+        """Return the state in fewer rows, without those that cannot matter any more; all columns stay, also `BATCH`."""
 
     def due(self) -> str:
-        """SQL over rows of the state: the moment that the watermark must reach for the row to come out by itself; NULL
-        where it never does."""
+        """Return SQL over the state for the watermark at which a row is emitted without new input; NULL for never."""

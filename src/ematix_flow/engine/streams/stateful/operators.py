@@ -1,4 +1,4 @@
-"""Which operator does what a stream declares."""
+"""The choice of the operator for a declared window."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from ematix_flow.engine.streams.stateful.windows import Windows
 
 
 def operator_of(window: Window) -> Windows | Sessions:
-    """The operator of a window."""
+    """Return the operator of a window."""
     return Sessions(window) if window.kind == "session" else Windows(window)

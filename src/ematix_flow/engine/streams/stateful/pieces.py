@@ -1,4 +1,4 @@
-"""Rows of the state as pieces of bytes in PostgreSQL: Arrow streams of a few megabytes, written and read by Spark's tasks."""
+"""State blobs in PostgreSQL: rows as Arrow streams of a few megabytes, written and read by Spark's tasks."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 BYTES_A_PIECE = 8 * 1024 * 1024
-"""Before they are compressed."""
+"""The size of a blob before compression."""
 _PIECES_A_TASK = 4
 _Task = Callable[[Iterable[Any]], Iterator[Any]]
 
 
 @dataclass(frozen=True, repr=False)
 class Pieces:
-    """The pieces of one stream; tasks get it with the address, password included."""
+    """The blobs of one stream; tasks receive it with the address, password included."""
 
     address: str
     table: str
-    """Its full name, quoted."""
+    """The quoted full name of the table."""
     stream: str
 
     def write(self, frame: DataFrame, prefix: str, version: int, *, size: int = BYTES_A_PIECE) -> list[tuple[str, int]]:
-        """Keys and rows of the pieces of all rows, of those attempts only that Spark counts."""
+        """Write all rows; return keys and row counts of the blobs, only of task attempts that Spark counts."""
         work = _guarded(self._writing(prefix, version, size))
         outcome = frame.hint("rebalance").mapInArrow(work, "piece STRING, rows BIGINT").collect()
         return [(row["piece"], row["rows"]) for row in outcome]
 
     def read(self, spark: SparkSession, keys: Sequence[str], schema: StructType) -> DataFrame:
-        """The rows of these pieces, when somebody asks for them."""
+        """Return the rows of these blobs, which Spark reads lazily."""
         if not keys:
             return spark.createDataFrame([], schema)
         tasks = -(-len(keys) // _PIECES_A_TASK)
@@ -53,7 +53,7 @@ class Pieces:
         )
 
         def write(batches: Iterable[Any]) -> Iterator[Any]:
-            attempt = attempt_number()  # a task that is done again, or twice at once, writes under keys of its own
+            attempt = attempt_number()  # a retried or speculative task writes under keys of its own
             made: list[tuple[str, int]] = []
             with ExitStack() as open_until:
                 connection: Any = None
@@ -94,7 +94,7 @@ class Pieces:
 
 
 def cut(batches: Iterable[Any], size: int) -> Iterator[Any]:
-    """Tables of about this many bytes, of small batches together and of parts of large ones."""
+    """Yield tables of about this many bytes, from small batches together and from parts of large ones."""
     import pyarrow as pa
 
     held: list[Any] = []
@@ -119,7 +119,7 @@ def _parts(batch: Any, size: int) -> Iterator[Any]:
 
 
 def encoded(table: Any) -> bytes:
-    """A compressed Arrow stream, which says its own schema."""
+    """Return a compressed Arrow stream, which includes its schema."""
     import pyarrow as pa
 
     out = pa.BufferOutputStream()
@@ -129,7 +129,7 @@ def encoded(table: Any) -> bytes:
 
 
 def _guarded(work: _Task) -> _Task:
-    """Errors of the driver in our words; rows of the state are none of the run's, and are not counted as such."""
+    """Return the task with errors of the database driver translated; rows of the state are not counted for the run."""
 
     def run(batches: Iterable[Any]) -> Iterator[Any]:
         try:

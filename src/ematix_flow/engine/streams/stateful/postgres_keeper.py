@@ -1,4 +1,4 @@
-"""State in PostgreSQL: two tables for all streams that name the same database and schema."""
+"""State in PostgreSQL: two tables for all streams with the same database and schema."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 STATE, OFFSETS = "ematix_streaming_state", "ematix_streaming_offsets"
 _OURS = "flow/"
-"""How the keys of all rows begin that are written here; others in these tables are not touched."""
+"""The prefix of the keys of all rows written here; other rows in these tables are not touched."""
 _CHECKPOINT = "checkpoint"
-"""The source of the row that says how far the state has come: in micro-batches of the checkpoint, which knows the rest."""
+"""The source id of the row with the progress of the state: a micro-batch of the checkpoint, which has the offsets."""
 _DIALECT = PostgresDialect()
 _TABLES = {
     STATE: "pipeline_name text NOT NULL, group_key bytea NOT NULL, state_blob bytea NOT NULL, "
@@ -41,9 +41,9 @@ _TABLES = {
 
 @dataclass(repr=False)
 class PostgresKeeper:
-    """A part is several pieces, and a list that names them; the note names the parts.
+    """The state of one stream: a part is several blobs and a list of their keys; the manifest names the parts.
 
-    A session lasts as long as one step: between two micro-batches there may be hours.
+    A session lasts only one step: between two micro-batches there may be hours.
     """
 
     url: str
@@ -55,7 +55,7 @@ class PostgresKeeper:
     bytes_a_piece: int = BYTES_A_PIECE
     _is_ready: bool = field(default=False, init=False)
     _version: int = field(default=0, init=False)
-    """What the next note will be the version of."""
+    """The version of the next manifest."""
 
     @cached_property
     def _connection(self) -> PostgresConnection:
@@ -79,7 +79,7 @@ class PostgresKeeper:
         return self._key("part", part)
 
     def kept(self) -> Kept | None:
-        """The last note of this generation; None before the first."""
+        """Return the last manifest of this generation; None before the first."""
         with self._session() as session:
             found = self._blobs(session, [self._note_key]).get(self._note_key)
         if found is None:
@@ -89,7 +89,7 @@ class PostgresKeeper:
         return kept
 
     def read(self, part: str) -> DataFrame:
-        """The rows of a part, fetched by Spark's tasks."""
+        """Return the rows of a part, fetched by Spark's tasks."""
         from pyspark.sql.types import StructType
 
         with self._session() as session:
@@ -100,8 +100,8 @@ class PostgresKeeper:
         return self._pieces.read(active(), listed["pieces"], StructType.fromJson(listed["schema"]))
 
     def write(self, part: str, frame: DataFrame) -> int:
-        """The pieces of a try have a name of their own; the list, which comes last, says which of them count."""
-        with self._session():  # the tables are there before a task asks for them
+        """Write blobs under keys of this try, then the list that makes them valid; return the part's row count."""
+        with self._session():  # the tables exist before a task uses them
             pass
         try:
             pieces = self._pieces.write(
@@ -115,7 +115,7 @@ class PostgresKeeper:
         return sum(rows for _, rows in pieces)
 
     def size(self, parts: Sequence[str]) -> int:
-        """How many bytes these parts take."""
+        """Return the size of these parts in bytes."""
         with self._session() as session:
             lists = self._blobs(session, [self._list_key(part) for part in parts])
             pieces = [key for listed in lists.values() for key in json.loads(listed)["pieces"]]
@@ -128,7 +128,7 @@ class PostgresKeeper:
         return int(found or 0)
 
     def commit(self, kept: Kept) -> None:
-        """Note, offset and the end of all parts that nobody names, also of earlier generations: one transaction."""
+        """Write manifest and progress, and delete unreferenced parts, also of earlier generations: one transaction."""
         with self._session() as session, session.transaction():
             self._take_over(session, kept.number)
             session.execute(self._put(self._note_key, text_of(kept), kept.number))
@@ -143,14 +143,14 @@ class PostgresKeeper:
         self._version = kept.number + 1
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no session is open."""
 
     @property
     def _name(self) -> str:
         return _DIALECT.text_literal(self.stream)
 
     def _take_over(self, session: SqlSession, number: int) -> None:
-        """Say how far this generation has come; raise LeaseLost where a later one, or another process of it, was here."""
+        """Record the progress; raise LeaseLost where a later generation, or another process of this one, wrote."""
         mine = f"pipeline_name = {self._name} AND source_id = {_DIALECT.text_literal(_CHECKPOINT)}"
         seen = self._version - 1
         row = f"{self._name}, {_DIALECT.text_literal(_CHECKPOINT)}, {_bytes(self._progress(seen))}, {seen}, now()"
@@ -181,7 +181,7 @@ class PostgresKeeper:
         )
 
     def _blobs(self, session: SqlSession, keys: Sequence[str]) -> dict[str, str]:
-        """Texts by their keys, of those that are there."""
+        """Return the texts of those keys that exist."""
         if not keys:
             return {}
         rows = session.rows(
@@ -206,12 +206,12 @@ class PostgresKeeper:
             yield session
 
     def _prepare(self, session: SqlSession) -> None:
-        """Make what is missing, and ask for no right that is needed for that alone."""
+        """Create what is missing; where all of it exists, no privilege to create is needed."""
         for name, columns in _TABLES.items():
             relation = self._table(name)
             if session.scalar(f"SELECT to_regclass({_DIALECT.text_literal(relation)})") is not None:
                 continue
-            with session.transaction():  # streams that start at once would make it at once
+            with session.transaction():  # streams that start together would create it together
                 session.execute(f"SELECT pg_advisory_xact_lock(hashtext({_DIALECT.text_literal(relation)}))")
                 schema = _DIALECT.quote(self.schema)
                 if session.scalar(f"SELECT to_regnamespace({_DIALECT.text_literal(schema)})") is None:
@@ -220,5 +220,5 @@ class PostgresKeeper:
 
 
 def _bytes(text: str) -> str:
-    """A literal of bytea."""
+    """Return a bytea literal."""
     return f"'\\x{text.encode().hex()}'::bytea"

@@ -1,4 +1,4 @@
-"""Rows of a micro-batch with their event time, what is late among them, and what was heard of them while they were read."""
+"""Event times of a micro-batch's rows, their lateness, and the statistics observed while rows are read."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _KINDS = "timestamp", "timestamp_ntz", "date", "string", "int", "bigint", "long"
 
 @dataclass(frozen=True)
 class EventTime:
-    """The column that says when a row happened."""
+    """The column with the event time of a row."""
 
     column: str
 
     def placed(self, rows: DataFrame, dead: DeadLetters | None) -> DataFrame:
-        """The rows with the moment in `AT`; those without one are dead letters, or the end of the micro-batch."""
+        """Return the rows with their moment in `AT`; a row without one is a dead letter, or fails the micro-batch."""
         from pyspark.sql import functions as f
 
-        if not set(rows.columns) - {RAW, SOURCE}:  # of a source of which nobody has understood anything yet
+        if not set(rows.columns) - {RAW, SOURCE}:  # of a source none of whose messages was decoded yet
             return rows.withColumn(AT, f.lit(None).cast("bigint")).where("false")
         if self.column not in rows.columns:
             shown = [name for name in rows.columns if not name.startswith("_flow_")]
@@ -60,34 +60,34 @@ class EventTime:
 
 @dataclass(frozen=True)
 class Heard:
-    """What a micro-batch was made of."""
+    """The statistics of a micro-batch."""
 
     newest: tuple[int | None, ...]
     """The newest event time of every source."""
     late: int
     ahead: int
-    """Rows that are too far ahead of the clock to be believed."""
+    """Rows too far ahead of the clock to move the watermark."""
     due: int | None
-    """The next moment at which something of what was added comes out."""
+    """The next moment at which some of the added rows are emitted."""
 
 
 @dataclass
 class Watched:
-    """Counts rows while they are read for the first time."""
+    """An observer that counts rows while they are read for the first time."""
 
     late: str | None
-    """SQL over timed rows; None where nothing can be late yet."""
+    """SQL over timed rows; None where no row can be late yet."""
     horizon: int
-    """Moments behind this are ahead of every clock."""
+    """The moment after which a row is too far ahead of the clock."""
     _sources: list[Observation] = field(default_factory=list, init=False)
     _due: Observation | None = field(default=None, init=False)
 
     def marked(self, rows: DataFrame) -> DataFrame:
-        """Timed rows that say whether they are late."""
+        """Return timed rows with a column for whether they are late."""
         return rows.selectExpr("*", f"{f'coalesce({self.late}, false)' if self.late else 'false'} AS {IS_LATE}")
 
     def in_time(self, marked: DataFrame) -> DataFrame:
-        """Of one source, those that are not; all of them are counted."""
+        """Return the rows of one source that are not late; all of them are counted."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -102,7 +102,7 @@ class Watched:
         return counted.where(f"NOT {IS_LATE}").drop(IS_LATE)
 
     def added(self, partials: DataFrame, due: str, mark: int | None) -> DataFrame:
-        """What goes into the state, with an ear on when it comes out."""
+        """Return the rows that are added to the state, with an observation of when the first of them is due."""
         from pyspark.sql import Observation
         from pyspark.sql import functions as f
 
@@ -111,7 +111,7 @@ class Watched:
         return partials.observe(self._due, f.expr(f"min({still})").alias("due"))
 
     def heard(self) -> Heard:
-        """Asked when everything was read."""
+        """Return the statistics; call it after all rows were read."""
         found = [heard(one) for one in self._sources]
         due = heard(self._due).get("due") if self._due is not None else None
         return Heard(

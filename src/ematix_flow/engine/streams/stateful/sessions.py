@@ -1,23 +1,25 @@
 """Sessions: rows of one key whose event times follow each other in less than a gap, and never longer than a cap.
 
-Rows that follow each other are a chain. It is cut every cap, counted from its first row, and each piece is a session. A
-session ends a gap after its last row, or where its piece ends, and comes out when the watermark gets there.
+Rows that follow each other are a chain. It is cut every cap, counted from its first row, and each piece is a session.
+A session ends a gap after its last row, or where its piece ends, and is emitted when the watermark reaches that end.
 
-Where the cuts fall is known only when no earlier row can come any more, and a partial cannot be cut. So partials stay as
-fine as rows, by their moment, until compaction merges those that are in one piece whatever may still come: all of a piece
-once the first row of its chain is settled, before that all that is less than a cap after the earliest row that can come.
-Thus the same rows give the same sessions in any order and any batching, as long as none is behind the watermark.
+The cuts are final only when no earlier row can come any more, and a partial aggregate cannot be cut. So partials stay
+as fine as rows, by their moment, until compaction merges those that are in one piece whatever may still come: all of
+a piece once the first row of its chain is settled, before that all that is less than a cap after the earliest row
+that can come. Thus the same rows give the same sessions in any order and any batching, as long as none is behind the
+watermark.
 
-A row behind the watermark, but not late, still counts. It joins what is open at the watermark, never what has come out: to
-find its chain and its piece, it is taken to be at the watermark of its arrival (`_flow_from`). If its own piece has come out
-already, it counts in the next, whose window then starts where the piece does. So which rows of those are joined depends
-on when they came, but no row is lost or counted twice, and when the state is compacted makes no difference.
+A row behind the watermark, but not late, still counts. It joins sessions that are open at the watermark, never
+emitted ones: its chain and its piece are found as if it were at the watermark of its arrival (`_flow_from`). If its
+own piece was emitted already, it counts in the next, whose window then starts where the piece does. So which of those
+rows are joined depends on when they came, but no row is lost or counted twice, and the time of compaction makes no
+difference.
 
-Pieces that have come out are remembered as one row without values as long as their chain goes on: the place of its cuts, and
-how far it reaches. With `late_data="reopen"` all that is said here of the watermark holds for the watermark less the allowed
-lateness; sessions that have come out stay that long, and come out again when a row joins them, or when one moves the cuts of
-their chain or makes one chain of two. The id is that of the earliest start, so sessions that become one leave an id
-behind which does not come again.
+Emitted pieces are kept as one row without values as long as their chain goes on: it holds the place of the cuts, and
+the end of the chain so far. With `late_data="reopen"` all that is said here of the watermark holds for the watermark
+less the allowed lateness; emitted sessions are kept that long, and emitted again when a row joins them, moves the
+cuts of their chain, or makes one chain of two. The id is that of the earliest start, so sessions that become one
+leave an id behind which is not emitted again.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 _LAST = "_flow_last"
 """The last row of a partial; its first is `START`."""
 _FROM = "_flow_from"
-"""Where a partial is taken to begin: at its first row, or where the watermark was when that came."""
+"""Where a partial is taken to begin: at its first row, or at the watermark of that row's arrival."""
 _CHAIN, _ANCHOR, _REACH, _PIECE, _MOVED = (
     "_flow_chain", "_flow_anchor", "_flow_reach", "_flow_piece", "_flow_moved",
 )  # fmt: skip
@@ -43,7 +45,7 @@ _GONE = -1
 
 
 class Sessions(Grouped):
-    """The operator; the state has partials that never reach over a cut."""
+    """The operator of session windows; no partial in the state spans a cut."""
 
     @property
     def _gap(self) -> int:
@@ -54,17 +56,17 @@ class Sessions(Grouped):
         return micros(self.spec.max_session_duration_ms)
 
     def late(self, mark: int) -> str:
-        """Whether a session of the row alone would be closed for good."""
+        """Return SQL for whether a session of the row alone would be closed for good."""
         return f"{AT} + {self._gap + self.lateness}L <= {mark}L"
 
     def partials(self, rows: Sequence[DataFrame], mark: int | None) -> DataFrame:
-        """The aggregates of every key and moment."""
+        """Return the aggregates of every key and moment."""
         begins = AT if mark is None else f"greatest({AT}, {mark - self.lateness}L)"
         placed = self.given(rows).selectExpr("*", f"{begins} AS {_FROM}")
         return self.partial(placed, _FROM, **{START: f"min({AT})", _LAST: f"max({AT})"})
 
     def emitted(self, state: DataFrame, marks: Marks, number: int) -> DataFrame:
-        """Sessions that the watermark has reached, and earlier ones that the micro-batch changed."""
+        """Return the sessions that the watermark has reached, and earlier ones that the micro-batch changed."""
         placed = self._placed(state, number)
         closing = placed.where("false") if marks.after is None else placed.where(f"{END} <= {marks.after}L")
         if marks.before is not None:
@@ -77,7 +79,7 @@ class Sessions(Grouped):
         return self.finished(merged, *self.times(START, END), named)
 
     def kept(self, state: DataFrame, mark: int | None) -> DataFrame:
-        """Partials of chains that go on, as few as there can be; of what is out for good only where it was."""
+        """Return partials of chains that go on, as few as possible; of closed pieces only their place."""
         spans = {START: f"min({START})", _LAST: f"max({_LAST})"}
         if mark is None:
             return self.merged(state, _FROM, **spans).select(*state.columns)
@@ -99,12 +101,15 @@ class Sessions(Grouped):
         return merged.select(*state.columns)
 
     def due(self) -> str:
-        """A gap after the last row. A cut is known at once where its piece is one partial that begins the chain; else the
-        session may wait for up to a gap longer when no rows come."""
+        """Return SQL for when a session is due: a gap after its last row, or at a cut.
+
+        A cut is exact where its piece is one partial that begins the chain; else the session may be emitted up to a gap
+        later when no rows come.
+        """
         return f"least({_LAST} + {self._gap}L, {START} + {self._cap}L)"
 
     def refuse_crowds(self, state: DataFrame, mark: int | None = None) -> None:
-        """Fail where more sessions than are allowed have not come out by the watermark."""
+        """Raise DataError where more sessions than allowed are not emitted by the watermark."""
         placed = self._placed(state)
         waiting = placed if mark is None else placed.where(f"{END} > {mark}L")
         count = waiting.select(*self.keys, _CHAIN, _PIECE).distinct().count()
@@ -117,13 +122,13 @@ class Sessions(Grouped):
 
     @property
     def _id(self) -> str:
-        """A text that is the same for the same key and start, whatever the time zone of the session."""
+        """Return SQL for a text that is the same for the same key and start, whatever the time zone of the session."""
         told = "'timeZone', 'UTC', 'timestampFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS', 'timestampNTZFormat', 'yyyy-MM-dd HH:mm:ss.SSSSSS'"
         return f"md5(to_json(struct({self._by}, {START}), map({told})))"
 
     def _placed(self, state: DataFrame, number: int | None = None) -> DataFrame:
-        """Partials with their chain, its first and last moment, their piece, its end, and whether micro-batch `number`
-        moved the cuts. Everything is by key, so rows are shuffled once."""
+        """Return partials with their chain, its first and last moment, their piece, its end, and whether micro-batch
+        `number` moved the cuts. Everything is by key, so rows are shuffled once."""
         chains = state.selectExpr("*", f"{self._opens()} AS _flow_opens")
         old = f"{BATCH} < {number}L"
         if number is not None and self.reopens:
@@ -145,7 +150,7 @@ class Sessions(Grouped):
         return found.selectExpr("*", f"least({_REACH}, {_ANCHOR} + ({_PIECE} + 1) * {self._cap}L) AS {END}")
 
     def _opens(self, among: str = "true") -> str:
-        """Whether a partial begins a chain among those for which this is true: nothing before it reaches up to it."""
+        """Return SQL for whether a partial begins a chain among those that match: no earlier one reaches up to it."""
         before = f"OVER (PARTITION BY {self._by} ORDER BY {_FROM} ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING)"
         reach = f"max(CASE WHEN {among} THEN {_LAST} END) {before} + {self._gap}L"
         return f"coalesce({_FROM} >= {reach}, true)"

@@ -1,6 +1,6 @@
-"""Micro-batches of a stream whose sources are silent: a file beside the checkpoint is one more source, and wakes it up.
+"""The idle trigger: a file beside the checkpoint is one more source, and starts a micro-batch while others are silent.
 
-Spark begins a micro-batch only when a source has something. What a tick says does not matter: the fold looks at the clock.
+Spark begins a micro-batch only when a source has data. The content of the file does not matter: the clock decides.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ _NOBODYS = "_ticks"
 
 @dataclass
 class Ticks:
-    """The folder of ticks of one stream."""
+    """The folder with the trigger files of one stream."""
 
     spec: StreamSpec
     fold: Fold
     folder: LakePath
     _answered: int = field(default=-1, init=False)
-    """The micro-batch behind which the last tick was given: one is enough."""
+    """The micro-batch after which the last trigger file was written: one is enough."""
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """A source that has something whenever a tick was given."""
+        """Return a source that has data whenever a trigger file was written."""
         self._prepare()
-        # A tick that was removed before it was read has done its work: the micro-batch is there.
+        # A trigger file removed before it was read has served its purpose: the micro-batch has begun.
         return spark.readStream.schema(_SCHEMA).option("ignoreMissingFiles", "true").json(uri(self.folder))
 
     def begin(self) -> None:
-        """Before the query starts: what an earlier process remembered may be over by now."""
+        """Fire before the query starts if the state of an earlier process is due by now."""
         self._prepare()
         kept = self.fold.keeper.kept()
         if kept is not None:
             self._give(kept)
 
     def _prepare(self) -> None:
-        """A bucket has no empty folders: something that Spark passes over lies in it."""
+        """Create the folder; a bucket has no empty folders, so it gets a file that Spark ignores."""
         make_folder(self.folder)
         write_atomically(self.folder / _NOBODYS, "")
 
     def give(self) -> None:
-        """Asked often: a tick, when silence alone has brought the watermark to where something comes out."""
+        """Fire when silence alone has brought the watermark to where rows are emitted; called often."""
         if self.fold.last is not None:
             self._give(self.fold.last)
 

@@ -1,4 +1,4 @@
-"""How event time goes on: a pure function of what came, when, and of the clock."""
+"""The progress of event time: a pure function of the event times that came, when they came, and the clock."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ FUTURE = 3_600_000 * MILLISECOND
 
 @dataclass(frozen=True)
 class Times:
-    """What is known of the event times of every source."""
+    """The event times of every source, and the watermark."""
 
     newest: tuple[int | None, ...]
     heard: tuple[int | None, ...]
-    """When a row of it came last, by the clock; for one that never spoke, when the stream began."""
+    """When the last row of a source came, by the clock; before its first row, when the stream began."""
     mark: int | None = None
 
     @classmethod
     def of(cls, sources: int) -> Times:
-        """At the beginning."""
+        """Return the times at the beginning."""
         return cls((None,) * sources, (None,) * sources)
 
 
 def advanced(times: Times, came: Sequence[int | None], now: int, said: Watermark | None) -> Times:
-    """After a micro-batch at `now`, which brought these newest event times, None where a source was silent.
+    """Return the times after a micro-batch at `now` with these newest event times, None where a source was silent.
 
-    The watermark is what the slowest source has reached, less the lateness. A source that was silent for too long holds
-    nobody back; when all of them are, event time goes on as the clock does.
+    The watermark is what the slowest source has reached, less the lateness. A source that was silent for too long is
+    left out; when all of them are silent, event time goes on as the clock does.
 
     >>> once = advanced(Times.of(1), [5_000_000], now=10_000_000, said=Watermark(lateness_ms=1_000))
     >>> once.mark, advanced(once, [None], now=80_000_000, said=Watermark(lateness_ms=1_000)).mark
@@ -56,7 +56,7 @@ def _reached(newest: Sequence[int | None], heard: Sequence[int | None], now: int
 
 
 def wakes_at(times: Times, due: int | None, said: Watermark | None) -> int | None:
-    """When, by the clock, silence alone brings the watermark to `due`; None where it never does."""
+    """Return the clock time at which silence alone brings the watermark to `due`; None where it never does."""
     if due is None:
         return None
     lateness, idleness = waits(said)
@@ -69,7 +69,7 @@ def wakes_at(times: Times, due: int | None, said: Watermark | None) -> int | Non
 
 
 def waits(said: Watermark | None) -> tuple[int, int]:
-    """How late a row may come, and after which silence a source is idle, in microseconds."""
+    """Return the lateness of rows, and the silence after which a source is idle, in microseconds."""
     lateness = said.lateness_ms if said is not None and said.lateness_ms is not None else 0
     idleness = said.source_idleness_ms if said is not None and said.source_idleness_ms is not None else _IDLE_AFTER_MS
     return lateness * MILLISECOND, idleness * MILLISECOND

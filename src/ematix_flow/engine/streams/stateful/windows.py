@@ -1,8 +1,8 @@
-"""Tumbling and hopping windows: stretches of equal length on the epoch's grid, in UTC, from their start up to before their end.
+"""Tumbling and hopping windows: intervals of equal length on the epoch's grid, in UTC, without their end.
 
-A window comes out when the watermark reaches its end. Rows that come after that are late, a row of several windows only when
-all of them are out; with `late_data="reopen"` a window stays for the allowed lateness, and its groups that late rows touch
-come out again with all their values.
+A window is emitted when the watermark reaches its end. Rows that come after that are late, a row of several windows
+only when all of them were emitted; with `late_data="reopen"` a window is kept for the allowed lateness, and its
+groups that late rows touch are emitted again with all their values.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
 class Windows(Grouped):
-    """The operator; the state has one row for every window, group and micro-batch."""
+    """The operator of fixed windows; the state has one row for every window, group and micro-batch."""
 
     @property
     def _length(self) -> int:
@@ -33,11 +33,11 @@ class Windows(Grouped):
         return micros(self.spec.hop_ms) or self._length
 
     def late(self, mark: int) -> str:
-        """Whether even the last window of a row is closed for good."""
+        """Return SQL for whether even the last window of a row is closed for good."""
         return f"{self._newest} + {self._length + self.lateness}L <= {mark}L"
 
     def partials(self, rows: Sequence[DataFrame], mark: int | None) -> DataFrame:
-        """The aggregates of every window and group, without windows that are closed for good."""
+        """Return the aggregates of every window and group, without windows that are closed for good."""
         placed = self.given(rows)
         many = -(-self._length // self._hop)
         if many == 1:
@@ -53,7 +53,7 @@ class Windows(Grouped):
                                *(fold.name for fold in self.folds))  # fmt: skip
 
     def emitted(self, state: DataFrame, marks: Marks, number: int) -> DataFrame:
-        """Windows that the watermark has reached, and groups of earlier ones that the micro-batch touched."""
+        """Return the windows that the watermark has reached, and groups of earlier ones that the batch touched."""
         closing = state.where("false") if marks.after is None else state.where(f"{END} <= {marks.after}L")
         if marks.before is not None:
             closing = closing.where(f"{END} + {self.lateness}L > {marks.before}L")
@@ -63,16 +63,16 @@ class Windows(Grouped):
         return self.finished(merged, *self.times(START, END))
 
     def kept(self, state: DataFrame, mark: int | None) -> DataFrame:
-        """One row for every window and group that can still come out."""
+        """Return one row for every window and group that can still be emitted."""
         alive = state if mark is None else state.where(f"{END} + {self.lateness}L > {mark}L")
         return self.merged(alive, START, END).select(*state.columns)
 
     def due(self) -> str:
-        """The end of the window."""
+        """Return the column with the end of the window."""
         return END
 
     def refuse_crowds(self, state: DataFrame, mark: int | None = None) -> None:
-        """Fail where a window that can still come out has more groups than are allowed."""
+        """Raise DataError where a window that can still be emitted has more groups than allowed."""
         if not self.keys:
             return
         alive = state if mark is None else state.where(f"{END} + {self.lateness}L > {mark}L")
@@ -84,5 +84,5 @@ class Windows(Grouped):
 
     @property
     def _newest(self) -> str:
-        """The start of the last window that a row is in."""
+        """Return SQL for the start of the last window that a row is in."""
         return f"({AT} - pmod({AT}, {self._hop}L))"

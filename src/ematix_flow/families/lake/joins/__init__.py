@@ -1,1 +1,1 @@
-"""The order of inner joins: chosen from statistics of the tables, and written into the statement before Spark sees it."""
+"""Join reordering: the order of inner joins is chosen from table statistics and written into the SQL text."""

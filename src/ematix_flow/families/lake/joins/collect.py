@@ -1,4 +1,4 @@
-"""Statistics of Parquet files: ranges from their footers or the table's log, the rest from a bounded sample of values."""
+"""Statistics of Parquet files: ranges from their footers or the table's log, the rest from a bounded sample."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from ematix_flow.families.lake.joins.stats import ColumnStats, TableStats, Value
 from ematix_flow.families.lake.kept import Shelf, Stamp
 
 _SHELF = Shelf("statistics", rules=1)
-MOST_FILES = 512  # so many footers are read in about a second
+MOST_FILES = 512  # this many footers are read in about a second
 _GROUPS = 12
 _ROWS_OF_A_GROUP = 8192
 _SAMPLE = 1000
 _SAFE_DIGITS = 18
-"""Decimals with more are a kind of their own for each precision: Spark may fail to bring two of them to one type."""
+"""Decimals with more digits have a kind per precision: Spark may fail to find a common type for two of them."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The least and the greatest value of a column, and how many are NULL; None is not known."""
+    """The minimum and maximum of a column and its number of NULLs; None means unknown."""
 
     low: Value | None = None
     high: Value | None = None
     nulls: int | None = None
     is_empty: bool = False
-    """Whether there is nothing but NULLs, so that there are no bounds."""
+    """Whether there are only NULLs, so that there are no bounds."""
 
 
 @dataclass(frozen=True)
 class Logged:
-    """What a table's log tells of its files, so that their footers are not read."""
+    """Statistics from a table's log, which save reading the footers."""
 
     rows: int
     range_of: Callable[[str], Range]
@@ -42,24 +42,24 @@ class Logged:
 
 @dataclass(frozen=True)
 class TableFiles:
-    """The Parquet files of a table, and what they are recognised by."""
+    """The Parquet files of a table, with the stamp that identifies their state."""
 
     stamp: Stamp
     files: tuple[Path, ...]
     names: tuple[str, ...] | None = None
-    """The columns, None where the files tell them."""
+    """The columns, None where they are read from the files."""
     logged: Logged | None = None
 
     @property
     def size(self) -> int:
-        """The bytes of all files."""
+        """Return the bytes of all files."""
         return sum(int(item[-1]) for item in self.stamp)
 
 
 def table_stats(table: TableFiles, wanted: Collection[str]) -> TableStats | None:
-    """Return statistics with at least these columns, from the cache where the files have not changed.
+    """Return statistics with at least these columns, from the cache if the files have not changed.
 
-    None where there are more files than is worth a look.
+    None if reading that many files costs too much.
     """
     known = TableStats.from_plain(_SHELF.recall(table.stamp, {}))
     missing = [name for name in wanted if known is None or name not in known.columns]
@@ -94,7 +94,7 @@ class _Footers:
 
     @cached_property
     def groups(self) -> list[tuple[Any, int]]:
-        """Row groups that are sampled."""
+        """Return the row groups to sample."""
         every = [(self.of(file), number) for file in self.looked_at for number in range(self.of(file).num_row_groups)]
         return _evenly([item for item in every if item[0].metadata.row_group(item[1]).num_rows], _GROUPS)
 
@@ -118,7 +118,7 @@ def _collected(table: TableFiles, wanted: Sequence[str]) -> TableStats:
 
 
 def _kinds(table: TableFiles, schemas: Sequence[Any]) -> dict[str, str]:
-    """What the values of each column are; files that do not agree give no kind."""
+    """Return the kind of each column's values; a column whose kind differs between files is OTHER."""
     names = table.names or tuple(dict.fromkeys(name for schema in schemas for name in schema.names))
     found = {name: {_kind(schema.field(name).type) for schema in schemas if name in schema.names} for name in names}
     return {name: kinds.pop() if len(kinds) == 1 else stats.OTHER for name, kinds in found.items()}
@@ -137,7 +137,7 @@ def _column(footers: _Footers, name: str, kind: str, rows: int) -> ColumnStats:
 
 
 def _values(opened: Any, group: int, name: str) -> list[Value | None]:
-    """The first values of a row group."""
+    """Return the first values of a row group."""
     rows = min(_ROWS_OF_A_GROUP, opened.metadata.row_group(group).num_rows)
     if name not in opened.schema_arrow.names:
         return [None] * rows
@@ -146,7 +146,7 @@ def _values(opened: Any, group: int, name: str) -> list[Value | None]:
 
 
 def _comparable(values: Any) -> Any:
-    """The same values in types whose Python objects are quick to make."""
+    """Return the values in types that convert quickly to Python objects."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
@@ -163,10 +163,10 @@ def _sample(parts: Sequence[Sequence[Value | None]]) -> tuple[Value | None, ...]
 
 
 def distinct_estimate(parts: Sequence[Sequence[Value | None]], rows: int) -> float | None:
-    """Return how many different values a column of so many rows has, from stretches of it; None without any value.
+    """Estimate the number of distinct values of a column with `rows` rows from samples; None without any value.
 
-    Stretches that have hardly a value in common go on like this: the column is sorted, or nearly unique. Of others,
-    values seen once tell how many are still to be seen (the estimator Duj1 of Haas and Stokes).
+    Samples with hardly any common value are extrapolated linearly: the column is sorted, or nearly unique. Otherwise
+    the values seen once determine how many are unseen (the estimator Duj1 of Haas and Stokes).
     """
     seen: dict[Value, int] = {}
     apart = number = 0
@@ -191,7 +191,7 @@ def _halves(parts: Sequence[Sequence[Value | None]]) -> list[Sequence[Value | No
 
 
 def _range(footers: _Footers, name: str) -> Range:
-    """What the footers of all files say of a column."""
+    """Return the range of a column from the footers of all files."""
     found = [
         part
         for file in footers.table.files
@@ -204,7 +204,7 @@ def _range(footers: _Footers, name: str) -> Range:
 
 
 def merged(parts: Sequence[Range]) -> Range:
-    """Return the range of several parts together; a bound or a count that one of them does not tell is not known."""
+    """Return the combined range of several parts; a bound or count that is unknown in one of them is unknown."""
     nulls = [part.nulls for part in parts]
     told = [part for part in parts if not part.is_empty]
     return Range(
@@ -224,7 +224,7 @@ def _extreme(values: Sequence[Value | None], choose: Callable[[Any], Any]) -> Va
 
 
 def _place(opened: Any, name: str) -> int | None:
-    """The number of a flat column among the leaves of the schema."""
+    """Return the index of a flat column among the leaves of the schema, None if there is none."""
     columns = opened.metadata.schema
     return next((number for number in range(len(columns)) if columns.column(number).path == name), None)
 
@@ -240,7 +240,7 @@ def _group_range(group: Any, place: int | None) -> Range:
         if not about.has_min_max:
             return Range(nulls=nulls, is_empty=nulls == group.num_rows)
         return Range(plain_value(about.min), plain_value(about.max), nulls)
-    except Exception:  # bounds of a type that this library does not tell
+    except Exception:  # bounds of a type that pyarrow does not support
         return Range()
 
 
@@ -257,13 +257,13 @@ def _kind(stored: Any) -> str:
         (of.is_decimal, stats.DECIMAL), (of.is_date, stats.DATE), (of.is_timestamp, stats.TIMESTAMP),
         (of.is_string, stats.TEXT), (of.is_large_string, stats.TEXT),
     )  # fmt: skip
-    if str(stored) == "string_view":  # which older versions of this library lack
+    if str(stored) == "string_view":  # older pyarrow versions lack this type
         return stats.TEXT
     return next((kind for test, kind in known if test(stored)), stats.OTHER)
 
 
 def _evenly(items: Sequence[Any], most: int) -> list[Any]:
-    """So many of the items, at equal distances."""
+    """Return at most `most` of the items, at equal distances."""
     if len(items) <= most:
         return list(items)
     return [items[number * len(items) // most] for number in range(most)]

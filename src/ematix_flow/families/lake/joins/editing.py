@@ -1,4 +1,4 @@
-"""Another order of the relations of a SELECT in its text; all other text stays as it was written."""
+"""Edits the order of the relations in the text of a SELECT; all other text is unchanged."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Span = tuple[int, int]
 
 @dataclass(frozen=True)
 class _From:
-    """Where the relations of a FROM, its ON conditions and the WHERE behind it are written."""
+    """The positions of a FROM's relations, its ON conditions and the WHERE that follows."""
 
     relations: tuple[Span, ...]
     ons: tuple[Span, ...]
@@ -29,9 +29,9 @@ class _From:
 
 
 def permuted(query: str, scope: JoinScope, order: Sequence[int]) -> str:
-    """Return the statement with the relations of one scope in another order; raise Unclear if its text is uncommon.
+    """Return the statement with the relations of one scope in another order; raise Unclear if its text is unusual.
 
-    Conditions of ON join those of WHERE, before them, because they name relations that may now follow.
+    ON conditions are moved to the start of WHERE, because they refer to relations that may now follow.
     """
     found = _found(query, scope)
     texts = [query[start:end] for start, end in (found.relations[number] for number in order)]
@@ -103,7 +103,7 @@ def _found(query: str, scope: JoinScope) -> _From:
 
 
 class _Tokens:
-    """The words of a statement, and where they stand."""
+    """The tokens of a statement and their positions."""
 
     def __init__(self, query: str) -> None:
         import sqlglot
@@ -112,32 +112,32 @@ class _Tokens:
         self._starts = [token.start for token in self._tokens]
 
     def at(self, offset: int) -> int:
-        """The number of the word that begins there."""
+        """Return the index of the token that begins at an offset; raise Unclear if there is none."""
         place = bisect_left(self._starts, offset)
         if place >= len(self._starts) or self._starts[place] != offset:
             raise Unclear("no word begins there")
         return place
 
     def after(self, offset: int) -> int:
-        """The number of the first word behind."""
+        """Return the index of the first token at or after an offset."""
         return bisect_left(self._starts, offset)
 
     def kind(self, place: int) -> str:
-        """What a word is, an empty text behind the last one."""
+        """Return the type of a token, an empty text after the last one."""
         return str(self._tokens[place].token_type.name) if place < len(self._tokens) else ""
 
     def start(self, place: int) -> int:
-        """Where a word begins."""
+        """Return the offset at which a token begins."""
         if place >= len(self._tokens):
             raise Unclear("the statement ends")
         return int(self._tokens[place].start)
 
     def end(self, place: int) -> int:
-        """Where the text behind a word begins."""
+        """Return the offset after a token."""
         return int(self._tokens[place].end) + 1
 
     def stop(self, place: int, kinds: Sequence[str]) -> int:
-        """The number of the first word of these kinds that is in no further parentheses, or of what closes them."""
+        """Return the index of the first token of these kinds outside inner parentheses, or of the closing one."""
         depth = 0
         while self.kind(place):
             kind = self.kind(place)

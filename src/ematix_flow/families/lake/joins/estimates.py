@@ -1,4 +1,4 @@
-"""The relations and links of a scope: its tables with the rows that their conditions leave, and its join conditions."""
+"""The join graph of a scope: its tables with the rows that their conditions leave, and its join conditions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ematix_flow.families.lake.joins.selectivity import UNKNOWN, joined_share, r
 
 
 def described(resolver: Resolver, conditions: Sequence[Condition]) -> tuple[list[Relation], list[Link]]:
-    """Return what orders are compared by."""
+    """Return the relations and links from which orders are compared."""
     relations = []
     for number, (table, used) in enumerate(zip(resolver.tables, resolver.used(), strict=True)):
         own = [item.node for item in conditions if item.relations == {number} and not item.is_opaque]
@@ -23,7 +23,7 @@ def described(resolver: Resolver, conditions: Sequence[Condition]) -> tuple[list
 
 
 def _equalities(resolver: Resolver, conditions: Sequence[Condition]) -> list[Link]:
-    """Two relations and all their equal columns as one link."""
+    """Return one link per pair of relations, for all their equal columns together."""
     pairs: dict[tuple[int, int], list[tuple[float | None, float | None]]] = {}
     for condition in conditions:
         if _is_equality(condition):
@@ -41,7 +41,7 @@ def _equalities(resolver: Resolver, conditions: Sequence[Condition]) -> list[Lin
 
 
 def _others(resolver: Resolver, conditions: Sequence[Condition]) -> list[Link]:
-    """Conditions about several relations that are no equality; what they say of a single relation is counted there."""
+    """Return links for non-equality conditions on several relations, without what they imply for a single one."""
     made = []
     for condition in conditions:
         if len(condition.relations) < 2 or _is_equality(condition):
@@ -55,7 +55,7 @@ def _others(resolver: Resolver, conditions: Sequence[Condition]) -> list[Link]:
 
 
 def _is_equality(condition: Condition) -> bool:
-    """Whether this is `a.x = b.y`."""
+    """Return whether this is `a.x = b.y`."""
     from sqlglot import exp
 
     node = condition.node
@@ -64,7 +64,7 @@ def _is_equality(condition: Condition) -> bool:
 
 
 def _implied(resolver: Resolver, condition: Condition, number: int) -> float:
-    """What alternatives leave of one relation, where each of them says something about it."""
+    """Return the share of one relation's rows that an OR leaves if each of its branches restricts the relation."""
     from sqlglot import exp
 
     if condition.is_opaque or not isinstance(condition.node, exp.Or) or number not in condition.relations:
@@ -79,7 +79,7 @@ def _implied(resolver: Resolver, condition: Condition, number: int) -> float:
 
 
 def _share(resolver: Resolver, node: Any) -> float:
-    """The part of all combinations of rows that meets a condition about any relations."""
+    """Return the share of all combinations of rows that meets a condition on any relations."""
     from sqlglot import exp
 
     if isinstance(node, exp.Paren):

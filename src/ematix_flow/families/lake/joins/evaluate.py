@@ -1,4 +1,4 @@
-"""Simple conditions of one table, evaluated on sampled rows to find how many rows they leave."""
+"""Evaluates simple conditions of one table on sampled rows, to estimate how many rows they leave."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _COMPUTED: dict[str, Callable[[Any, Any], Any]] = {"Add": operator.add, "Sub": o
 
 
 class Unclear(Exception):
-    """The condition holds something that is not evaluated here."""
+    """An expression that is not supported here."""
 
 
 @dataclass(frozen=True)
 class Evaluated:
-    """What gives the value of an expression for a row, and of which kind the value is."""
+    """A function from a row to the value of an expression, and the kind of that value."""
 
     of: Callable[[Row], Any]
     kind: str
@@ -37,13 +37,13 @@ class Evaluated:
 
 
 class Evaluator:
-    """Expressions over the columns of one table, by their names in small letters."""
+    """Evaluates expressions over the columns of one table, by their lower-case names."""
 
     def __init__(self, columns: Mapping[str, ColumnStats]) -> None:
         self._columns = columns
 
     def evaluated(self, node: Any) -> Evaluated:
-        """Return what evaluates an expression; raise Unclear where it holds anything uncommon."""
+        """Return the function of an expression; raise Unclear for unsupported expressions."""
         found = getattr(self, f"of_{type(node).__name__.lower()}", None)
         if found is not None:
             return found(node)  # type: ignore[no-any-return]
@@ -55,7 +55,7 @@ class Evaluator:
         raise Unclear(name)
 
     def aligned(self, equality: Any) -> Any:
-        """Return the constant right side of `column = constant` as a value of the column; raise Unclear if it is none."""
+        """Return the right side of `column = constant` as a value of the column; raise Unclear if it is no constant."""
         _, right = _alike(self.evaluated(equality.this), self.evaluated(equality.expression))
         if not right.is_constant:
             raise Unclear("a column")
@@ -204,7 +204,7 @@ def _either(left: Any, right: Any) -> bool | None:
 
 
 def _alike(left: Evaluated, right: Evaluated) -> tuple[Evaluated, Evaluated]:
-    """The same values in forms that compare as Spark compares them."""
+    """Return both sides in forms that compare as in Spark; raise Unclear for other kinds."""
     if left.kind == right.kind or (left.kind in stats.NUMBERS and right.kind in stats.NUMBERS):
         return left, right
     times = (stats.DATE, stats.TIMESTAMP)
@@ -234,7 +234,7 @@ def _moment(text: str, kind: str) -> int:
 
 
 def _moved(value: Evaluated, interval: Any, sign: int) -> Evaluated:
-    """A date or timestamp, an interval later or earlier."""
+    """Return a date or timestamp plus or minus an interval."""
     unit = interval.args.get("unit")
     try:
         count = sign * int(interval.this.name)

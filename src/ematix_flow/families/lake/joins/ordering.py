@@ -1,4 +1,4 @@
-"""The cheapest order of inner joins: a pure function over estimated rows."""
+"""The cheapest order of inner joins, as a pure function of estimated rows."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from dataclasses import dataclass
 
 _MOST_EXACT = 10
 _SHUFFLED = 4.0
-"""What it costs to send a row to another task, where looking up its partner costs 1."""
+"""The cost of sending a row to another task, relative to a lookup in the hash table (1)."""
 _BUILT = 3.0
-"""What it costs to put a row into the hash table that every task gets."""
+"""The cost of inserting a row into the hash table that is broadcast to every task."""
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A table: the rows that its own conditions leave, and the bytes that Spark takes it for when it plans."""
+    """A table: the rows that its own conditions leave, and the size in bytes that Spark's planner estimates for it."""
 
     rows: float
     size: float = math.inf
     read: float = 0.0
-    """The rows that are read to find them: the same in every order, and a part of what a statement costs."""
+    """The rows read from the table: equal in every order, but a part of the statement's cost."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """A condition between relations: the part of all combinations of their rows that meets it.
+    """A condition between relations: the share of all combinations of their rows that meets it.
 
-    Only an equality of columns leads from one relation to the next; other conditions apply as soon as they can.
+    Only an equality of columns connects one relation to the next; other conditions apply as early as possible.
     """
 
     relations: frozenset[int]
@@ -37,7 +37,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Ordered:
-    """An order, the estimated rows after each of its joins, and what it costs to read and join the relations."""
+    """An order, the estimated rows after each of its joins, and the cost of reading and joining the relations."""
 
     order: tuple[int, ...]
     rows: tuple[float, ...]
@@ -45,7 +45,7 @@ class Ordered:
 
 
 def as_spark(relations: Sequence[Relation], links: Sequence[Link], *, broadcast: float = 0) -> Ordered:
-    """Return what Spark makes of relations in the order they are written: it avoids only products.
+    """Return the order in which Spark joins relations as they are written: it avoids only cross products.
 
     >>> as_spark([Relation(1), Relation(2), Relation(3)], [Link(frozenset({0, 2}), 1), Link(frozenset({1, 2}), 1)]).order
     (0, 2, 1)
@@ -63,10 +63,10 @@ def as_spark(relations: Sequence[Relation], links: Sequence[Link], *, broadcast:
 
 
 def cheapest(relations: Sequence[Relation], links: Sequence[Link], *, broadcast: float = 0) -> Ordered | None:
-    """Return the order that costs least, None where an equality does not reach every relation.
+    """Return the order with the lowest cost, None where the equalities do not connect every relation.
 
-    The cost is the rows that go into and come out of each join, and what becomes of the side that is sent around:
-    all of it to every task, where Spark takes it for at most `broadcast` bytes, else both sides are shuffled.
+    The cost is the rows into and out of each join, and the transfer: one side is broadcast to every task if Spark
+    estimates it at no more than `broadcast` bytes, otherwise both sides are shuffled.
     """
     estimate = _Estimate(relations, links, broadcast)
     order = _exact(estimate) if len(relations) <= _MOST_EXACT else _greedy(estimate)
@@ -83,7 +83,7 @@ class _Estimate:
         self._rows: dict[frozenset[int], float] = {}
 
     def rows(self, members: frozenset[int]) -> float:
-        """The rows that these relations give together."""
+        """Return the number of rows of these relations joined."""
         if members not in self._rows:
             found = 1.0
             for number in members:
@@ -95,9 +95,9 @@ class _Estimate:
         return self._rows[members]
 
     def step(self, members: frozenset[int], one_more: int) -> float:
-        """What it costs to join one more relation.
+        """Return the cost of joining one more relation.
 
-        Spark takes a join for as large as the product of its sides, and decides by that whether every task gets a side.
+        Spark estimates the size of a join as the product of its sides, and decides by that whether to broadcast a side.
         """
         left, right = self.rows(members), self.relations[one_more].rows
         given = self.rows(members | {one_more})
@@ -108,7 +108,7 @@ class _Estimate:
         return _BUILT * built + streamed + given
 
     def reached(self, members: frozenset[int]) -> list[int]:
-        """The relations that an equality leads to."""
+        """Return the relations that an equality connects to the members."""
         found = {
             number
             for link in self._links
@@ -118,7 +118,7 @@ class _Estimate:
         return sorted(found)
 
     def ordered(self, order: tuple[int, ...]) -> Ordered:
-        """An order with its rows and costs."""
+        """Return an order with its rows and cost."""
         rows, cost = [], sum(relation.read for relation in self.relations)
         for number in range(1, len(order)):
             members = frozenset(order[:number])
@@ -128,7 +128,7 @@ class _Estimate:
 
 
 def _exact(estimate: _Estimate) -> tuple[int, ...] | None:
-    """The best of all orders: the best one of each set of relations is found once."""
+    """Return the best order by dynamic programming over sets of relations."""
     count = len(estimate.relations)
     best: Mapping[frozenset[int], tuple[float, tuple[int, ...]]] = {
         frozenset({item}): (0.0, (item,)) for item in range(count)
@@ -146,7 +146,7 @@ def _exact(estimate: _Estimate) -> tuple[int, ...] | None:
 
 
 def _greedy(estimate: _Estimate) -> tuple[int, ...] | None:
-    """From each relation on, always the cheapest next join; the best of these orders."""
+    """Return the best of the orders that start at each relation and always add the cheapest next join."""
     found: list[tuple[float, tuple[int, ...]]] = []
     for first in range(len(estimate.relations)):
         order: tuple[int, ...] = (first,)

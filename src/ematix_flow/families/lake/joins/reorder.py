@@ -1,4 +1,4 @@
-"""A statement with its inner joins in the cheapest order, by the statistics of its tables."""
+"""Writes a statement's inner joins in the cheapest order, by the statistics of its tables."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from ematix_flow.families.lake.joins.stats import TableStats
 from ematix_flow.foundation.redact import mask
 
 LEAST_BYTES = 10 * 1024 * 1024
-"""Of the largest table; the joins of smaller ones take less time than the look at them."""
+"""The minimum size of the largest table: smaller joins take less time than the reordering."""
 _GAIN = 0.8
 _GAIN_BESIDE_QUERIES = 0.5
-"""What a subquery in a condition leaves is not estimated, nor which shuffle of it a join could use."""
+"""A stricter threshold, as neither the selectivity of a subquery in a condition nor its shuffles are estimated."""
 _ROUNDS = 8
 
 FilesOf: TypeAlias = "Callable[[Any], TableFiles | None]"
-"""Gives the files of a table that a statement names, None where nothing is known of them."""
+"""Returns the files of a table in the statement, None where nothing is known about them."""
 
 
 @dataclass(frozen=True)
 class Reordered:
-    """The statement, and of each SELECT that was changed the new order and why."""
+    """The statement, and for each changed SELECT the new order and its reason."""
 
     query: str
     reasons: tuple[str, ...] = ()
 
 
 def reordered(query: str, files_of: FilesOf, *, parse: Callable[[str], Any], broadcast: Callable[[], int]) -> Reordered:
-    """Return the statement as it is best written for Spark, which joins relations in the order they are listed.
+    """Return the statement in the best form for Spark, which joins relations in the order they are listed.
 
-    Tables of up to `broadcast()` bytes are joined without a shuffle. Whatever is unclear, or fails, leaves the statement
-    as it is.
+    Tables of up to `broadcast()` bytes are joined without a shuffle. If anything is unclear or fails, the statement is
+    returned unchanged.
     """
     try:
         tree = parse(query)
@@ -53,7 +53,7 @@ def reordered(query: str, files_of: FilesOf, *, parse: Callable[[str], Any], bro
 
 
 class _Rewriter:
-    """Rewrites one SELECT after the other, each in the text that the one before has left."""
+    """Rewrites one SELECT after the other, each in the text produced by the previous step."""
 
     def __init__(self, files_of: FilesOf, parse: Callable[[str], Any], broadcast: Callable[[], int]) -> None:
         self._ask_for_files = files_of
@@ -75,7 +75,7 @@ class _Rewriter:
         return Reordered(query, tuple(reasons)) if reasons else Reordered(written)
 
     def _next(self, query: str, tree: Any) -> tuple[str, str] | None:
-        """The text after the first SELECT that is better written otherwise, and the reason."""
+        """Return the text after the first SELECT that can be improved, and the reason; None if there is none."""
         for scope in scopes_in(tree):
             try:
                 chosen = self._chosen(scope)
@@ -86,7 +86,7 @@ class _Rewriter:
         return None
 
     def _chosen(self, scope: JoinScope) -> tuple[Ordered, Ordered] | None:
-        """What Spark would make of the scope, and the better order; None where that is not much better."""
+        """Return the order that Spark would use and a better one, None unless the latter is much cheaper."""
         files = [self._files_of(relation) for relation in scope.relations]
         known = [item for item in files if item is not None]
         if len(known) < len(files) or max(item.size for item in known) < LEAST_BYTES:
@@ -104,7 +104,7 @@ class _Rewriter:
         return (written, best) if best is not None and best.cost < asked * written.cost else None
 
     def _files_of(self, relation: Any) -> TableFiles | None:
-        """The files of a table, listed once."""
+        """Return the files of a table, listed once."""
         names = tuple(part.name for part in relation.parts)
         if names not in self._files:
             self._files[names] = self._ask_for_files(relation)
@@ -119,7 +119,7 @@ def _stats(files: TableFiles, wanted: Collection[str]) -> TableStats:
 
 
 def _reason(scope: JoinScope, written: Ordered, best: Ordered) -> str:
-    """For people: the order with the estimated rows after each join, and what the order as written would have given."""
+    """Return a text for users: the order with estimated rows after each join, and the comparison with the original."""
     names = [scope.relations[number].alias_or_name for number in best.order]
     joined = " → ".join(
         [names[0], *(f"{name} (~{rows:,.0f})" for name, rows in zip(names[1:], best.rows, strict=True))]

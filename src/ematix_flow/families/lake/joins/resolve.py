@@ -1,4 +1,4 @@
-"""Which relations each condition of a scope is about, and whether any condition may fail for some rows."""
+"""Resolves the relations to which each condition of a scope refers; rejects conditions that may fail for a row."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _ANY, _CONSTANT_TEXT, _SUBQUERY = "any", "constant text", "subquery"
 
 @dataclass(frozen=True)
 class Condition:
-    """A condition, and the numbers of the relations it is about."""
+    """A condition, and the numbers of the relations to which it refers."""
 
     node: Any
     relations: frozenset[int]
     is_opaque: bool
-    """Whether it is about more than these relations, so that nothing is estimated from it."""
+    """Whether it depends on more than these relations, so that nothing is estimated from it."""
     holds_query: bool = False
 
 
 class Resolver:
-    """Finds the relation of a column by the columns that the tables have."""
+    """The resolver of a scope's columns to their relations, by the columns that the tables have."""
 
     def __init__(self, scope: JoinScope, tables: Sequence[TableStats]) -> None:
         self._scope = scope
@@ -38,7 +38,7 @@ class Resolver:
         self._names = [_names(table) for table in tables]
 
     def column(self, column: Any) -> int | None:
-        """Return the relation of a column, None for one of a query around this; raise Unclear where it may be either."""
+        """Return the relation of a column, None for one of an enclosing query; raise Unclear if it is ambiguous."""
         if column.args.get("db"):
             raise Unclear("a name of three parts")
         name, table = column.name.lower(), column.table.lower()
@@ -56,23 +56,23 @@ class Resolver:
 
     @property
     def tables(self) -> Sequence[TableStats]:
-        """The statistics of each relation."""
+        """Return the statistics of each relation."""
         return self._tables
 
     def relations_of(self, node: Any) -> frozenset[int]:
-        """Return the relations that an expression is about."""
+        """Return the relations to which an expression refers."""
         found = {self.column(column) for column in own_columns(node)}
         return frozenset(number for number in found if number is not None)
 
     def stats_of(self, column: Any) -> ColumnStats:
-        """Return the statistics of a column of this scope; raise Unclear where there are none."""
+        """Return the statistics of a column of this scope; raise Unclear for a column of an enclosing query."""
         number = self.column(column)
         if number is None:
             raise Unclear(column.name)
         return self._tables[number].columns[self._names[number][column.name.lower()]]
 
     def wanted(self) -> list[set[str]]:
-        """Return the columns of each relation that conditions are about, as the tables call them."""
+        """Return the columns of each relation that occur in conditions, in the tables' spelling."""
         found: list[set[str]] = [set() for _ in self._tables]
         for written in self._scope.conditions:
             for column in own_columns(written.node):
@@ -82,7 +82,7 @@ class Resolver:
         return found
 
     def conditions(self) -> list[Condition]:
-        """Return every condition with its relations; raise Unclear where one of them may fail."""
+        """Return every condition with its relations; raise Unclear if one of them may fail."""
         found: list[Condition] = []
         for written in self._scope.conditions:
             numbers = {self.column(column) for column in own_columns(written.node)}
@@ -95,7 +95,7 @@ class Resolver:
         return found
 
     def kind(self, column: Any) -> str:
-        """Return the kind of a column's values; raise Unclear where it is not known."""
+        """Return the kind of a column's values; raise Unclear where it is unknown."""
         number = self.column(column)
         if number is None:
             return _ANY
@@ -106,7 +106,7 @@ class Resolver:
         return kind
 
     def used(self) -> list[set[str]]:
-        """Return the columns of each relation that the SELECT mentions anywhere."""
+        """Return the columns of each relation that the SELECT uses anywhere."""
         from sqlglot import exp
 
         found: list[set[str]] = [set() for _ in self._tables]
@@ -118,7 +118,7 @@ class Resolver:
         return found
 
     def _check(self, node: Any) -> None:
-        """Refuse what may fail for some rows: which rows meet a condition first depends on the order of the joins."""
+        """Raise Unclear for a condition that may fail for a row: the join order decides which rows it is applied to."""
         from sqlglot import exp
 
         name = type(node).__name__
@@ -139,8 +139,9 @@ class Resolver:
             raise Unclear(name)
 
     def _comparable(self, *values: Any) -> None:
-        """No value is cast for the comparison in a way that may fail."""
-        # A constant is cast once, when the statement is planned; outer columns are compared above all joins of this scope.
+        """Raise Unclear if a value would be cast for the comparison in a way that may fail."""
+        # A constant is cast once, when the statement is planned; outer columns are compared above all joins of this
+        # scope.
         kinds = {self._value(value) for value in values} - {_ANY, _CONSTANT_TEXT}
         if _SUBQUERY in kinds and stats.TEXT in kinds:
             raise Unclear("a text compared with a query")
@@ -149,7 +150,7 @@ class Resolver:
             raise Unclear(" and ".join(sorted(kinds)))
 
     def _value(self, node: Any) -> str:
-        """The kind of a value that can be had of every row."""
+        """Return the kind of a value that can be computed for every row without an error."""
         from sqlglot import exp
 
         if isinstance(node, exp.Paren):
@@ -170,7 +171,7 @@ class Resolver:
 
 
 def _constant(node: Any) -> str:
-    """The kind of an expression without columns; it is computed when the statement is planned."""
+    """Return the kind of an expression without columns, which is computed when the statement is planned."""
     from sqlglot import exp
 
     if isinstance(node, exp.Literal):
@@ -195,7 +196,7 @@ def _constant(node: Any) -> str:
 
 
 def own_columns(node: Any) -> list[Any]:
-    """Columns of an expression outside of the queries inside of it."""
+    """Return the columns of an expression outside of its subqueries."""
     from sqlglot import exp
 
     return [column for column in node.find_all(exp.Column) if not _is_inside_query(column, node)]
@@ -216,7 +217,7 @@ def _holds_a_query(node: Any) -> bool:
 
 
 def _names(table: TableStats) -> Mapping[str, str]:
-    """The columns of a table by their names in small letters; raise Unclear where two differ by letter case only."""
+    """Return the columns of a table by their lower-case names; raise Unclear where two differ by case only."""
     found = {name.lower(): name for name in table.names}
     if len(found) < len(table.names) or not found:
         raise Unclear("columns that differ by letter case only")

@@ -1,4 +1,4 @@
-"""The parts of a statement whose relations may change places: inner joins of plain tables, and nothing that minds."""
+"""The parts of a statement whose relations may be reordered: inner joins of plain tables, results without row order."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SELECT_PARTS = {"kind", "hint", "match", "laterals", "connect", "start", "sampl
 
 @dataclass(frozen=True)
 class Written:
-    """A condition, and how many relations are listed before it: it may be about these only."""
+    """A condition, and how many relations are listed before it: it may refer to these only."""
 
     node: Any
     sees: int
@@ -27,18 +27,18 @@ class JoinScope:
     select: Any
     relations: tuple[Any, ...]
     conditions: tuple[Written, ...]
-    """What holds together, those of ON before those of WHERE."""
+    """The conjunction's conditions, those of ON before those of WHERE."""
 
     @property
     def is_nested(self) -> bool:
-        """Whether names that no relation has may be those of a query around this one."""
+        """Return whether names that no relation has may refer to an enclosing query."""
         from sqlglot import exp
 
         return self.select.find_ancestor(exp.Select) is not None
 
 
 def scopes_in(tree: Any) -> list[JoinScope]:
-    """Return the scopes of a statement, none where an order of rows may show in its result."""
+    """Return the scopes of a statement; none if the order of rows may affect its result."""
     from sqlglot import exp
 
     if not _is_steady(tree):
@@ -48,7 +48,7 @@ def scopes_in(tree: Any) -> list[JoinScope]:
 
 
 def conjuncts(condition: Any) -> Iterator[Any]:
-    """The conditions that all have to hold."""
+    """Yield the conditions of a conjunction."""
     from sqlglot import exp
 
     if isinstance(condition, exp.Paren):
@@ -61,7 +61,7 @@ def conjuncts(condition: Any) -> Iterator[Any]:
 
 
 def _is_steady(tree: Any) -> bool:
-    """Whether the result follows from the rows of the tables, whatever order they come in."""
+    """Return whether the result does not depend on the order of the tables' rows."""
     from sqlglot import exp
 
     plain = (exp.Sum, exp.Avg, exp.Count, exp.CountIf, exp.Min, exp.Max, exp.Stddev, exp.StddevPop, exp.StddevSamp,
@@ -93,7 +93,7 @@ def _scope(select: Any, local: set[str]) -> JoinScope | None:
         return None
     ons = [join.args.get("on") for join in joins]
     if any(ons) and (not all(ons) or any(on.find(exp.Select) for on in ons)):
-        return None  # between commas, an ON does not see all that is listed before it
+        return None  # between commas, an ON does not see all relations listed before it
     where = select.args.get("where")
     written = [Written(item, number) for number, on in enumerate(ons, 2) if on for item in conjuncts(on)]
     written += [Written(item, len(relations)) for item in (conjuncts(where.this) if where else ())]
@@ -101,7 +101,7 @@ def _scope(select: Any, local: set[str]) -> JoinScope | None:
 
 
 def _is_plain(relation: Any, local: set[str]) -> bool:
-    """Whether this is a table by its name and at most an alias, and not the name of a WITH query."""
+    """Return whether this is a table by its name with at most an alias, and not a name of a WITH query."""
     from sqlglot import exp
 
     if not isinstance(relation, exp.Table) or not isinstance(relation.this, exp.Identifier):
@@ -120,7 +120,7 @@ def _is_inner(join: Any) -> bool:
 
 
 def _is_ordered_by_tables(select: Any) -> bool:
-    """Whether a * lists the columns of all relations, one after the other."""
+    """Return whether a * lists the columns of all relations, one after the other."""
     from sqlglot import exp
 
     return any(

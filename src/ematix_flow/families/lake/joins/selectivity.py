@@ -1,4 +1,4 @@
-"""How many rows of a table its conditions leave, and how many pairs of rows a join condition does."""
+"""Estimates how many rows of a table its conditions leave, and how many pairs of rows a join condition leaves."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ UNKNOWN = 1 / 3
 _LIKE = 0.1
 _EQUAL = 0.05
 _ENOUGH = 10
-"""Sampled rows; fewer say only that there are few."""
+"""The minimum number of matching sampled rows for a count; a lower number only proves that there are few."""
 _RANGES = ("LT", "LTE", "GT", "GTE")
 _TURNED = {"LT": "GT", "LTE": "GTE", "GT": "LT", "GTE": "LTE"}
 
 
 def rows_left(table: TableStats, conditions: Sequence[Any]) -> float:
-    """Return the estimated rows of a table that meet all these conditions; never less than one.
+    """Return the estimated number of rows that meet all conditions; at least one.
 
-    Conditions are counted together on the sampled rows, which tells how they depend on each other.
+    Conditions are counted together on the sampled rows, which covers their correlation.
     """
     estimate = _Estimate(table)
     counted: list[Evaluated] = []
@@ -40,12 +40,12 @@ def rows_left(table: TableStats, conditions: Sequence[Any]) -> float:
 
 
 def share_of(table: TableStats, condition: Any) -> float:
-    """Return the part of a table's rows that meets one condition."""
+    """Return the share of a table's rows that meets one condition."""
     return _Estimate(table).share(condition)
 
 
 class _Estimate:
-    """Estimates over the columns of one table, by their names in small letters."""
+    """Estimates over the columns of one table, by their lower-case names."""
 
     def __init__(self, table: TableStats) -> None:
         columns = {name.lower(): about for name, about in table.columns.items()}
@@ -56,7 +56,7 @@ class _Estimate:
         self._rows = [{name: values[number] for name, values in sampled.items()} for number in range(size)]
 
     def evaluated(self, condition: Any) -> Evaluated | None:
-        """What evaluates a condition, None where the sample does not tell about it."""
+        """Return the evaluation of a condition on sampled rows, None where the sample does not cover it."""
         from sqlglot import exp
 
         names = {column.name.lower() for column in condition.find_all(exp.Column)}
@@ -68,12 +68,12 @@ class _Estimate:
             return None
 
     def hits(self, conditions: Sequence[Evaluated]) -> tuple[int, int]:
-        """Sampled rows that meet all conditions, and how many there are."""
+        """Return the number of sampled rows that meet all conditions, and the number of sampled rows."""
         found = sum(1 for row in self._rows if all(_holds(condition, row) for condition in conditions))
         return found, len(self._rows)
 
     def share(self, condition: Any) -> float:
-        """The part of the rows that meets a condition: as counted, or by its form where too few were sampled."""
+        """Return the share of the rows that meets a condition: counted, or by its form if too few samples match."""
         found = self.evaluated(condition)
         if found is None:
             return self._by_form(condition)
@@ -100,7 +100,7 @@ class _Estimate:
         return self._of_values(node)
 
     def _of_values(self, node: Any) -> float:
-        """Conditions that compare a column with values."""
+        """Return the share for a condition that compares a column with values."""
         from sqlglot import exp
 
         about = self._columns.get(node.this.name.lower()) if isinstance(node.this, exp.Column) else None
@@ -131,7 +131,7 @@ class _Estimate:
         return max(0.0, above + below - 1) if above + below > 1 else above * below
 
     def _range(self, name: str, left: Any, right: Any) -> float:
-        """The part of a column's range on one side of a value, all values taken for equally likely."""
+        """Return the share of a column's range on one side of a value, with all values equally likely."""
         from sqlglot import exp
 
         if not isinstance(left, exp.Column):
@@ -148,7 +148,7 @@ class _Estimate:
         return below if name in ("LT", "LTE") else 1 - below
 
     def _number(self, about: ColumnStats | None, column: Any, value: Any) -> float | None:
-        """A constant in the form of the column's values."""
+        """Return a constant in the comparable form of the column's values."""
         from sqlglot import exp
 
         if about is None or about.kind == stats.TEXT:
@@ -177,10 +177,10 @@ def _is_number(value: object) -> bool:
 
 
 def joined_share(pairs: Iterable[tuple[float | None, float | None]], rows: tuple[float, float]) -> float | None:
-    """Return the part of all pairs of rows that two tables' equal columns leave, from the distinct values of each.
+    """Return the share of all pairs of rows that an equality of columns leaves, from the distinct values of each.
 
-    None where nothing is known. Several columns are as distinct as the table has rows, at most; then the smaller of
-    both numbers counts, because such columns are a key that the other table refers to.
+    None if nothing is known. Several columns have at most as many distinct values as the table has rows; in that case
+    the smaller of both numbers counts, because such columns are a key to which the other table refers.
     """
     left = right = 1.0
     count = 0

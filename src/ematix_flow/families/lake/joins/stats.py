@@ -1,4 +1,4 @@
-"""What is known about the rows of a table: their number, and of each column its range, its NULLs and a sample."""
+"""Statistics of a table: its number of rows, and for each column its range, its NULLs and a sample."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ INTEGER, DECIMAL, REAL, TEXT, DATE, TIMESTAMP, BOOLEAN, OTHER = (
 NUMBERS = (INTEGER, DECIMAL, REAL)
 DISCRETE = (INTEGER, DATE, BOOLEAN)
 MOST_TEXT = 100
-"""Characters that are kept of a text."""
+"""The number of characters of a text that are kept."""
 _WIDTHS = {INTEGER: 8, DECIMAL: 8, REAL: 8, TIMESTAMP: 8, DATE: 4, BOOLEAN: 1}
 _WIDE = 20
 _OF_A_ROW = 8
@@ -28,7 +28,7 @@ _MIDNIGHT = datetime.datetime(1970, 1, 1)
 
 @dataclass(frozen=True)
 class ColumnStats:
-    """One column; what is None is not known. Samples of one table's columns are of the same rows."""
+    """Statistics of one column; None means unknown. Samples of one table's columns come from the same rows."""
 
     kind: str
     low: Value | None = None
@@ -39,7 +39,7 @@ class ColumnStats:
 
     @property
     def is_spread(self) -> bool:
-        """Whether the sample spans the column's range: in a sorted file the first rows of a few row groups may not."""
+        """Return whether the sample spans the column's range; the first rows of a sorted file's row groups may not."""
         seen = [value for value in self.sample if value is not None and not isinstance(value, str)]
         low, high = self.low, self.high
         if not seen or low is None or high is None or isinstance(low, str) or isinstance(high, str) or high <= low:
@@ -49,7 +49,7 @@ class ColumnStats:
 
 @dataclass(frozen=True)
 class TableStats:
-    """One table: the kinds of all its columns, and statistics of those that were asked for."""
+    """Statistics of one table: the kinds of all its columns, and column statistics for the requested ones."""
 
     rows: int
     size: int
@@ -58,22 +58,22 @@ class TableStats:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All columns."""
+        """Return the names of all columns."""
         return tuple(self.kinds)
 
     def bytes_of(self, names: Collection[str]) -> float:
-        """Return how much of the files Spark takes some columns for, by the usual widths of their types."""
+        """Return the size in bytes that Spark estimates for some columns, by the usual widths of their types."""
         widths = {name: _WIDTHS.get(kind, _WIDE) for name, kind in self.kinds.items()}
         taken = sum(widths[name] for name in names if name in widths)
         return self.size * (taken + _OF_A_ROW) / (sum(widths.values()) + _OF_A_ROW)
 
     def to_plain(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return the statistics as plain data."""
         return asdict(self)
 
     @classmethod
     def from_plain(cls, kept: Any) -> TableStats | None:
-        """From plain data, None where it is damaged."""
+        """Return the statistics from plain data, None if it is damaged."""
         try:
             columns = {str(name): _column(about) for name, about in kept["columns"].items()}
             kinds = {str(name): str(kind) for name, kind in kept["kinds"].items()}
@@ -84,7 +84,7 @@ class TableStats:
 
 
 def plain_value(value: Any) -> Value | None:
-    """Return a value of a file as it is compared here, None for one that is not: NaN, bytes, nested ones.
+    """Return a file's value in its comparable form, None for one without it: NaN, bytes, nested values.
 
     >>> plain_value(datetime.date(1970, 1, 2)), plain_value(Decimal("1.5")), plain_value(float("nan"))
     (1, 1.5, None)

@@ -1,1 +1,1 @@
-"""A lake in a bucket: objects instead of files, conditions instead of renames."""
+"""Lakes in a bucket: objects instead of files, conditional writes instead of renames."""

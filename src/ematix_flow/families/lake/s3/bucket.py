@@ -1,4 +1,4 @@
-"""One bucket with its login: objects are read, listed, copied, deleted, and written on a condition."""
+"""One bucket with its credentials: objects are read, listed, copied, deleted and written conditionally."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from ematix_flow.foundation.errors import (
 from ematix_flow.foundation.redact import mask
 
 ABSENT = "*"
-"""The condition that nothing is there yet."""
+"""The condition that no object exists yet."""
 AT_ONCE = 16
-_LARGEST_COPY = 5 * 1024**3  # what one request may copy
+_LARGEST_COPY = 5 * 1024**3  # the limit of one copy request
 _AMAZON = ".amazonaws.com"
 _MOST_DELETED = 1000
 _MISSING = ("NoSuchKey", "404", "NotFound")
@@ -39,19 +39,19 @@ _R = TypeVar("_R")
 
 
 class Changed(FlowError):
-    """The condition of a write does not hold: somebody else was there first."""
+    """The condition of a write does not hold: another process changed the object first."""
 
     def __init__(self, key: str) -> None:
         super().__init__(f"{key} was changed by somebody else", hint="run it again")
 
 
 class _Missing(FlowError):
-    """The object is not there."""
+    """The object does not exist."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """One object: what is in it, which version it is, and how old it is by the server's own clock."""
+    """One object: its content, its version, and its age in seconds by the server's clock."""
 
     body: bytes
     tag: str
@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Listed:
-    """One object as a listing tells it."""
+    """One object of a listing."""
 
     key: str
     size: int
@@ -70,7 +70,7 @@ class Listed:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A bucket on S3, or on a server that speaks it and knows conditional writes."""
+    """A bucket on S3, or on a compatible server that supports conditional writes."""
 
     name: str
     endpoint: str
@@ -80,17 +80,17 @@ class Bucket:
 
     @classmethod
     def of(cls, connection: BucketConnection) -> Bucket:
-        """The bucket of a connection, which is resolved here."""
+        """Return the bucket of a connection, which is resolved here."""
         ready = connection.resolved()
         return cls(ready.bucket, ready.endpoint.rstrip("/"), ready.region, ready.access_key_id, ready.secret_access_key)
 
     @property
     def is_amazons(self) -> bool:
-        """Whether the endpoint is one of Amazon's own, which are found by their region."""
+        """Return whether the endpoint is one of Amazon's own, which follow from the region."""
         return (urlsplit(self.endpoint).hostname or "").endswith(_AMAZON)
 
     def get(self, key: str) -> Found | None:
-        """An object; None when it is not there."""
+        """Return an object; None when it does not exist."""
         try:
             with self._translated(key):
                 answer = self._client.get_object(Bucket=self.name, Key=key)
@@ -102,17 +102,17 @@ class Bucket:
         return Found(body, answer["ETag"], (clock - answer["LastModified"]).total_seconds())
 
     def put(self, key: str, body: bytes, *, match: str | None = None) -> str:
-        """Write an object, if asked only where `match` holds, else `Changed`; the version that is there now."""
+        """Write an object and return its new ETag; with `match`, raise `Changed` if the condition does not hold."""
         condition = {} if match is None else {"IfNoneMatch": "*"} if match == ABSENT else {"IfMatch": match}
         try:
             with self._translated(key):
                 answer = self._client.put_object(Bucket=self.name, Key=key, Body=body, **condition)
-        except _Missing:  # what was to be matched has been deleted
+        except _Missing:  # the object to match has been deleted
             raise Changed(key) from None
         return str(answer["ETag"])
 
     def listed(self, prefix: str, *, after: str | None = None) -> Iterator[Listed]:
-        """The objects below a prefix, in the order of their keys; marks of folders are left out."""
+        """Yield the objects below a prefix, ordered by key; folder markers are left out."""
         start = {"StartAfter": after} if after else {}
         with self._translated(prefix):
             for answer in self._pages(Prefix=prefix, **start):
@@ -121,7 +121,7 @@ class Bucket:
                         yield Listed(item["Key"], item["Size"], item["ETag"], item["LastModified"])
 
     def children(self, prefix: str) -> tuple[Sequence[str], Sequence[Listed]]:
-        """What is directly below a prefix: folders, without their slash, and objects."""
+        """Return the direct children of a prefix: folders, without their slash, and objects."""
         folders: list[str] = []
         objects: list[Listed] = []
         with self._translated(prefix):
@@ -135,22 +135,22 @@ class Bucket:
         return folders, objects
 
     def first(self, prefix: str) -> str | None:
-        """The first key below a prefix, marks of folders included; None when there is nothing."""
+        """Return the first key below a prefix, folder markers included; None when there is none."""
         with self._translated(prefix):
             answer = self._client.list_objects_v2(Bucket=self.name, Prefix=prefix, MaxKeys=1)
         return next((str(item["Key"]) for item in answer.get("Contents", ())), None)
 
     def copy(self, source: Listed, key: str) -> None:
-        """Copy an object inside the bucket; no byte passes through here."""
+        """Copy an object inside the bucket, on the server."""
         origin = {"Bucket": self.name, "Key": source.key}
         with self._translated(source.key):
             if source.size < _LARGEST_COPY:
                 self._client.copy_object(Bucket=self.name, Key=key, CopySource=origin)
             else:
-                self._client.copy(origin, self.name, key)  # in parts
+                self._client.copy(origin, self.name, key)  # multipart
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; those that are not there do not matter."""
+        """Delete objects; missing ones are no error."""
         todo = list(keys)
         for start in range(0, len(todo), _MOST_DELETED):
             some = [{"Key": key} for key in todo[start : start + _MOST_DELETED]]
@@ -162,14 +162,14 @@ class Bucket:
                     raise ConnectionFailed(f"{self.label} does not delete {said}", hint=self._hint)
 
     def delete_below(self, prefix: str) -> None:
-        """Delete everything below a prefix, marks of folders included."""
+        """Delete everything below a prefix, folder markers included."""
         with self._translated(prefix):
             keys = [item["Key"] for answer in self._pages(Prefix=prefix) for item in answer.get("Contents", ())]
-        # A folder that still holds something may refuse to go, so the deepest go first.
+        # Some servers refuse to delete a folder that is not empty, so the deepest come first.
         self.delete(sorted(keys, key=lambda key: (key.endswith("/"), -key.count("/"))))
 
     def at_once(self, work: Callable[[_T], _R], items: Iterable[_T]) -> list[_R]:
-        """The same for many, some at a time: a bucket is slow to answer and quick to serve many."""
+        """Run a function for many items, some in parallel: a single request has a high latency."""
         todo = list(items)
         if len(todo) < 2:
             return [work(item) for item in todo]
@@ -178,7 +178,7 @@ class Bucket:
 
     @property
     def label(self) -> str:
-        """The bucket's address, without the login."""
+        """Return the bucket's address, without credentials."""
         return f"s3://{self.name}"
 
     @property
@@ -228,7 +228,7 @@ class Bucket:
 
 @lru_cache(maxsize=32)
 def _client(endpoint: str | None, region: str, access_key_id: str, secret_access_key: str) -> Any:
-    """One client for everybody who logs in like this: making one takes longer than most requests."""
+    """Return a client, shared by all users of these credentials: creating one takes longer than most requests."""
     try:
         import boto3
     except ImportError as error:
@@ -243,7 +243,7 @@ def _client(endpoint: str | None, region: str, access_key_id: str, secret_access
         read_timeout=60,
         retries={"total_max_attempts": 4, "mode": "standard"},
         max_pool_connections=AT_ONCE,
-        # The checksums that newer clients add are more than some servers that speak S3 understand.
+        # Some S3-compatible servers do not support the checksums that newer clients add.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         **({"s3": {"addressing_style": "path"}} if endpoint else {}),

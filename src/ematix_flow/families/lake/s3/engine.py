@@ -1,4 +1,4 @@
-"""How Spark gets at a bucket: settings of Hadoop's S3A for that bucket alone, given to the session when it is first used."""
+"""Access to buckets for Spark: Hadoop S3A settings per bucket, set on the session when the bucket is first used."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _telling = threading.Lock()
 
 
 def address(path: S3Path) -> str:
-    """The path as Spark must be told; the session of this process learns how to get there."""
+    """Return the path as an s3a URI; configure the session of this process for the bucket."""
     introduce(path.bucket, active())
     return f"s3a://{path.bucket.name}/{path.key}"
 
 
 def introduce(bucket: Bucket, spark: SparkSession | None) -> None:
-    """Give a session, or that of this process if it runs, the login of a bucket, once.
+    """Set the credentials of a bucket on a session, or on that of this process if it runs, once.
 
-    A query that streams goes on with the settings its session had when it began. Two logins for one bucket cannot both
-    be meant, because Hadoop keeps the first.
+    A running streaming query keeps the settings its session had when it started. Two sets of credentials for one bucket
+    raise `ConfigError`, because Hadoop keeps the first.
     """
     spark = spark or _running()
     if spark is None:
@@ -55,7 +55,7 @@ def introduce(bucket: Bucket, spark: SparkSession | None) -> None:
 
 
 def lacks_on_sail(connection: Any, load: Any) -> str:
-    """Why the native engine has nothing to do with buckets."""
+    """Return why the Sail engine does not support buckets."""
     return "it has no way into a bucket here"
 
 
@@ -68,14 +68,14 @@ def _running() -> SparkSession | None:
 
 
 def hadoop_settings(bucket: Bucket) -> dict[str, str]:
-    """S3A's settings for one bucket; they hold its secret, and belong in no log."""
+    """Return the S3A settings of one bucket; they contain its secret and must not be logged."""
     made = {
         "endpoint.region": bucket.region,
         "access.key": bucket.access_key_id,
         "secret.key": bucket.secret_access_key,
         "aws.credentials.provider": _SIMPLE_LOGIN,
     }
-    if not bucket.is_amazons:  # whose own endpoints are found by their region
+    if not bucket.is_amazons:  # Amazon's endpoints follow from the region
         made |= {
             "endpoint": bucket.endpoint,
             "path.style.access": "true",

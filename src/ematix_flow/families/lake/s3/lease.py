@@ -1,6 +1,6 @@
-"""One publish per table at a time, among all machines: a lock object that is taken on a condition and kept by renewing it.
+"""A publish lock per table among all machines: a lock object, acquired by a conditional write and then renewed.
 
-A holder that falls silent loses it after a while. Whoever is about to commit asks once more whether it still holds it.
+A holder that stops renewing loses the lock after `SECONDS`. A holder must call `check` right before it commits.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ematix_flow.families.lake.s3.path import S3Path
 from ematix_flow.foundation.errors import FlowError, LeaseHeld, LeaseLost
 
 SECONDS = 30.0
-"""How long a silent holder keeps the lock."""
+"""Seconds after which the lock of a holder that stopped renewing expires."""
 PATIENCE_SECONDS = 900.0
-_SAFE = 0.7  # of its time, within which a holder trusts its lock; the rest is for a request on its way
+_SAFE = 0.7  # share of that time for which a holder relies on its lock; the rest covers a request in flight
 _PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)
 
 
 class Lease:
-    """The lock while it is held."""
+    """The lock while it is held; a daemon thread renews it."""
 
     def __init__(self, path: S3Path, seconds: float) -> None:
         self._path = path
@@ -38,7 +38,7 @@ class Lease:
         self._is_lost = False
 
     def check(self) -> None:
-        """Stop unless the lock is still ours for certain."""
+        """Raise `LeaseLost` unless the lock is certainly still held."""
         if self._is_lost or time.monotonic() - self._renewed_at > self._seconds * _SAFE:
             raise LeaseLost(
                 f"this process was silent for so long that its lock {self._path} was given up; nothing was loaded",
@@ -46,7 +46,7 @@ class Lease:
             )
 
     def take(self) -> None:
-        """Wait for the lock."""
+        """Wait for the lock; raise `LeaseHeld` after `PATIENCE_SECONDS`."""
         until, tries = time.monotonic() + PATIENCE_SECONDS, 0
         while not self._taken():
             if time.monotonic() > until:
@@ -59,7 +59,7 @@ class Lease:
         threading.Thread(target=self._keep, name="lake-lock", daemon=True).start()
 
     def release(self) -> None:
-        """Let the next one in; a lock that was lost is somebody else's."""
+        """Release the lock; a lost lock belongs to another holder and is left alone."""
         self._is_over.set()
         with self._guard, suppress(FlowError):
             if not self._is_lost:
@@ -86,11 +86,11 @@ class Lease:
                 except Changed:
                     self._is_lost = True
                     return
-                except FlowError:  # a server that is away for a moment; `check` notices when it is too long
+                except FlowError:  # the server may be unreachable for a moment; `check` detects when it lasts too long
                     continue
 
     def _write(self, *, match: str, free: bool = False) -> None:
-        """Every text is another one, and so is its version."""
+        """Write the lock object; each text differs, so that each version has its own ETag."""
         asked_at = time.monotonic()
         self._renewals += 1
         told = {"owner": self._owner, "renewals": self._renewals, "free": free}
@@ -101,7 +101,7 @@ class Lease:
 def _is_free(body: bytes) -> bool:
     try:
         return bool(json.loads(body).get("free"))
-    except (ValueError, AttributeError):  # not one of ours: whoever wrote it has the time of every holder
+    except (ValueError, AttributeError):  # not in our format: it expires like the lock of any holder
         return False
 
 

@@ -1,4 +1,4 @@
-"""A path in a bucket, with the words of pathlib that lakes use."""
+"""A path in a bucket, with the pathlib methods that lakes use."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ematix_flow.families.lake.s3.bucket import Bucket
 @total_ordering
 @dataclass(frozen=True)
 class S3Path:
-    """An object, or all that lies below a prefix; folders are there as long as something is in them."""
+    """An object or a prefix in a bucket; a folder exists as long as there are objects below it."""
 
     bucket: Bucket
     key: str = ""
     _is_folder: bool | None = field(default=None, compare=False, repr=False)
-    """What a listing said, which need not be asked again."""
+    """Whether a listing showed this path as a folder, to save a request; None if unknown."""
 
     def __truediv__(self, name: str) -> S3Path:
         return S3Path(self.bucket, f"{self.key}/{name}" if self.key else name)
@@ -31,7 +31,7 @@ class S3Path:
         return self.key < other.key
 
     def joinpath(self, *names: str) -> S3Path:
-        """The path below."""
+        """Return the path below."""
         path = self
         for name in names:
             path = path / name
@@ -39,25 +39,25 @@ class S3Path:
 
     @property
     def name(self) -> str:
-        """The last part."""
+        """Return the last part of the key."""
         return self.key.rpartition("/")[2]
 
     def with_name(self, name: str) -> S3Path:
-        """Another one beside it."""
+        """Return a path with another name in the same folder."""
         return self.parent / name
 
     @property
     def stem(self) -> str:
-        """The last part without its ending."""
+        """Return the last part without its extension."""
         return PurePosixPath(self.name).stem
 
     @property
     def parent(self) -> S3Path:
-        """The path above."""
+        """Return the parent path."""
         return S3Path(self.bucket, self.key.rpartition("/")[0])
 
     def rename(self, other: S3Path) -> None:
-        """Copy an object, or everything below, to another place, then delete it here; may be done again."""
+        """Copy an object, or everything below a prefix, to another path, then delete the originals; idempotent."""
         items = [
             item for item in self.bucket.listed(self.key) if item.key == self.key or item.key.startswith(self.prefix)
         ]
@@ -65,29 +65,29 @@ class S3Path:
         self.bucket.delete(item.key for item in items)
 
     def relative_to(self, other: S3Path) -> PurePosixPath:
-        """What follows another path."""
+        """Return the part of the key below another path."""
         return PurePosixPath(self.key).relative_to(other.key) if other.key else PurePosixPath(self.key)
 
     def exists(self) -> bool:
-        """Whether an object is there, or something below."""
+        """Return whether an object exists here or below."""
         return self.is_file() or self.is_dir()
 
     def is_file(self) -> bool:
-        """Whether it is an object."""
+        """Return whether this is an object."""
         return not self._is_folder if self._is_folder is not None else self.bucket.first(self.key) == self.key
 
     def is_dir(self) -> bool:
-        """Whether something is below."""
+        """Return whether objects exist below."""
         return self._is_folder if self._is_folder is not None else self.bucket.first(self.prefix) is not None
 
     def iterdir(self) -> Iterator[S3Path]:
-        """What is directly below; nothing when there is nothing."""
+        """Yield the direct children; none if the folder does not exist."""
         folders, objects = self.bucket.children(self.prefix)
         yield from (S3Path(self.bucket, key, True) for key in folders)
         yield from (S3Path(self.bucket, item.key, False) for item in objects)
 
     def glob(self, pattern: str) -> Iterator[S3Path]:
-        """What is directly below and has such a name, or lies deeper for a pattern with slashes."""
+        """Yield the direct children that match the pattern, or deeper ones for a pattern with slashes."""
         depth = pattern.count("/") + 1
         if depth == 1:
             yield from (item for item in self.iterdir() if fnmatchcase(item.name, pattern))
@@ -98,31 +98,31 @@ class S3Path:
                 yield item
 
     def rglob(self, pattern: str) -> Iterator[S3Path]:
-        """The objects at any depth whose names are like this."""
+        """Yield the objects at any depth whose names match the pattern."""
         for item in self.bucket.listed(self.prefix):
             if fnmatchcase(item.key.rpartition("/")[2], pattern):
                 yield S3Path(self.bucket, item.key)
 
     def read_bytes(self) -> bytes:
-        """What is in an object."""
+        """Return the content of the object; raise FileNotFoundError if it does not exist."""
         found = self.bucket.get(self.key)
         if found is None:
             raise FileNotFoundError(f"{self} is not there")
         return found.body
 
     def read_text(self, encoding: str = "utf-8") -> str:
-        """The text of an object."""
+        """Return the text of the object."""
         return self.read_bytes().decode(encoding)
 
     def write_text(self, text: str, encoding: str = "utf-8") -> None:
-        """Write an object."""
+        """Write a text as the object."""
         self.bucket.put(self.key, text.encode(encoding))
 
     def unlink(self, missing_ok: bool = False) -> None:
-        """Delete an object."""
+        """Delete the object; a missing one is no error."""
         self.bucket.delete([self.key])
 
     @property
     def prefix(self) -> str:
-        """How the keys of everything below begin."""
+        """Return the key prefix of everything below."""
         return f"{self.key}/" if self.key else ""
