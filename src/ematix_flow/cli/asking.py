@@ -17,7 +17,7 @@ from ematix_flow.runlog.protocol import RunLog
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 queue_option: Callable[[_F], _F] = click.option(
-    "--queue", is_flag=True, help="only ask for it: the next scheduler or `flow run-due` carries it out"
+    "--queue", is_flag=True, help="only queue the run: the next scheduler or `flow run-due` executes it"
 )
 
 

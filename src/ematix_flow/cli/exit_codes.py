@@ -15,14 +15,14 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141
 
 MEANINGS: dict[int, str] = {
-    OK: "all went well",
+    OK: "success",
     RUN_FAILED: "a run failed",
-    USAGE: "the command line is wrong, or names something that is not there",
-    VALIDATION: "a declaration, a statement or a table is not right; nothing was run",
-    DATA: "rows break the table's promise or its checks; nothing was loaded",
-    CONNECTION: "a connection, a secret or a configuration file is not right",
-    LEASE: "another run of the pipeline is alive",
-    BRAKE: "the load would delete too much and stopped",
+    USAGE: "the command line is wrong, or refers to something that does not exist",
+    VALIDATION: "a declaration, a statement or a table is invalid; nothing was run",
+    DATA: "rows violate the table's constraints or its checks; nothing was loaded",
+    CONNECTION: "a connection, a secret or a configuration file is invalid",
+    LEASE: "another run of the pipeline is active",
+    BRAKE: "the load was stopped because it would delete too many rows",
     PARTIAL: "some succeeded and some failed",
     INTERRUPTED: "interrupted",
 }

@@ -23,10 +23,12 @@ accept_deletes_option: Callable[[_F], _F] = click.option(
     "--accept-deletes",
     type=click.IntRange(min=0),
     metavar="N",
-    help="let the load delete up to N rows although the brake would stop it",
+    help="let the load delete up to N rows, in spite of the delete limit",
 )
 force_path_option: Callable[[_F], _F] = click.option(
-    "--force-path", type=click.Choice(["same_db", "cross_db"]), help="inside the database, or through Spark"
+    "--force-path",
+    type=click.Choice(["same_db", "cross_db"]),
+    help="force the path: inside the database, or through Spark",
 )
 
 
@@ -38,8 +40,8 @@ def run_log_options(function: _F) -> _F:
         return function(*args, run_log_choice=RunLogChoice(run_log_url, run_log_path, no_run_log), **kwargs)
 
     for option in (
-        click.option("--no-run-log", is_flag=True, help="keep no history"),
-        click.option("--run-log-path", metavar="PATH", help="the run log as a plain SQLite path"),
+        click.option("--no-run-log", is_flag=True, help="do not record runs"),
+        click.option("--run-log-path", metavar="PATH", help="the run log as the path of a SQLite file"),
         click.option(
             "--run-log",
             "--run-log-url",
@@ -60,8 +62,8 @@ def unwatched_options(function: _F) -> _F:
         return function(*args, **kwargs)
 
     for option in (
-        click.option("--metrics", metavar="URL", help="taken, and not needed: nothing is run here"),
-        click.option("--alerter", metavar="URL", multiple=True, help="taken, and not needed: nothing is run here"),
+        click.option("--metrics", metavar="URL", help="accepted and ignored: this command runs nothing"),
+        click.option("--alerter", metavar="URL", multiple=True, help="accepted and ignored: this command runs nothing"),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]
@@ -81,7 +83,9 @@ def observing_options(function: _F) -> _F:
         click.option(
             "--metrics", metavar="URL", help="where metrics go: prometheus://:9100, otlp://host:4317, stdout://"
         ),
-        click.option("--alerter", metavar="URL", multiple=True, help="whom to tell of failures; as often as you like"),
+        click.option(
+            "--alerter", metavar="URL", multiple=True, help="where to send alerts about failures; may be repeated"
+        ),
     ):
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

@@ -73,7 +73,12 @@ def output_options() -> list[click.Option]:
     """Return `--json` and the other output options, as new objects for each command."""
     return [
         _option(["--json", "json"], "write one JSON document to stdout, errors included", _set_json, is_flag=True),
-        _option(["--format"], "the same by name", _set_format, type=click.Choice(["text", "json"])),
+        _option(
+            ["--format"],
+            "the output format; json is the same as --json",
+            _set_format,
+            type=click.Choice(["text", "json"]),
+        ),
         _option(["-v", "--verbose"], "show tracebacks, log lines and details", _set_verbose, is_flag=True),
         _option(["--no-color"], "no colours (as NO_COLOR=1)", _set_no_color, is_flag=True),
         _option(["--no-progress"], "no progress lines", _set_no_progress, is_flag=True),

@@ -21,42 +21,62 @@ from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.logs import mask_every_log_record
 
 _HOME = "ematix_flow.cli.commands"
-COMMANDS = {
-    "init": Lazy(f"{_HOME}.init", "write a project that runs"),
-    "list": Lazy(f"{_HOME}.listing", "the pipelines, streams and transforms of a module"),
-    "preview": Lazy(f"{_HOME}.preview", "what a run would do, before it is done"),
-    "validate": Lazy(f"{_HOME}.validate", "check source, target and declaration against the real systems"),
-    "dry-run": Lazy(f"{_HOME}.dry_run", "load, check and count, then roll back"),
-    "run": Lazy(f"{_HOME}.run", "run pipelines now"),
-    "run-due": Lazy(f"{_HOME}.run_due", "run what a schedule, a trigger or a retry asks for now"),
-    "freshness-check": Lazy(f"{_HOME}.freshness_check", "is every pipeline as fresh as it promises?"),
-    "backfill": Lazy(f"{_HOME}.backfill", "load windows of the past that are not loaded yet"),
-    "gaps": Lazy(f"{_HOME}.gaps", "which windows of a pipeline are loaded, and which are missing"),
-    "scheduler": Lazy(f"{_HOME}.scheduler", "fire what is due, from a process that stays"),
-    "consume": Lazy(f"{_HOME}.consume", "run a stream until somebody stops it"),
-    "consume-list": Lazy(f"{_HOME}.consume", "the streams of a module", attribute="list_command"),
-    "stream": Lazy(f"{_HOME}.stream", "how streams stand; stop, rewind and repair one", attribute="group"),
-    "dlq": Lazy(f"{_HOME}.dlq", "messages that a stream could not take", attribute="group"),
-    "send": Lazy(f"{_HOME}.send", "send a message that fires workflows"),
-    "retry": Lazy(f"{_HOME}.control", "try a pipeline again, whatever failed before", attribute="retry_command"),
-    "pause": Lazy(f"{_HOME}.control", "do not fire pipelines until somebody says so", attribute="pause_command"),
-    "unpause": Lazy(f"{_HOME}.control", "fire them again", attribute="unpause_command"),
-    "status": Lazy(f"{_HOME}.status", "each pipeline's last run, next due time and attempts"),
-    "runs": Lazy(f"{_HOME}.runs", "the run history", attribute="group"),
-    "logs": Lazy(f"{_HOME}.logs", "what a run printed and logged"),
-    "connections": Lazy(f"{_HOME}.connections", "list, check and set connections", attribute="group"),
-    "secrets": Lazy(f"{_HOME}.secrets", "does something answer a reference to a secret?", attribute="group"),
-    "transform": Lazy(f"{_HOME}.transform", "list and run named transforms", attribute="group"),
-    "backends": Lazy(f"{_HOME}.backends", "the systems this can read and write"),
-    "engine": Lazy(f"{_HOME}.engine", "keep a Spark process ready for short runs", attribute="group"),
-    "cluster": Lazy(f"{_HOME}.cluster", "try a Spark cluster on this machine", attribute="group"),
-    "doctor": Lazy(f"{_HOME}.doctor", "is everything there that a run needs?"),
-    "version": Lazy(f"{_HOME}.version", "the version of this program and of what it stands on"),
+GROUPS = {
+    "Build": {
+        "init": Lazy(f"{_HOME}.init", "write a project that runs"),
+        "list": Lazy(f"{_HOME}.listing", "list the pipelines, streams and transforms of a module"),
+        "preview": Lazy(f"{_HOME}.preview", "show what a run would do, without changing anything"),
+        "validate": Lazy(f"{_HOME}.validate", "check source, target and declaration against the real systems"),
+        "dry-run": Lazy(f"{_HOME}.dry_run", "load, check and count, then roll back"),
+    },
+    "Run": {
+        "run": Lazy(f"{_HOME}.run", "run pipelines now"),
+        "backfill": Lazy(f"{_HOME}.backfill", "load windows of the past that are not loaded yet"),
+        "transform": Lazy(f"{_HOME}.transform", "list and run named transforms", attribute="group"),
+    },
+    "Schedule": {
+        "scheduler": Lazy(f"{_HOME}.scheduler", "run what is due, from a long-running process"),
+        "run-due": Lazy(f"{_HOME}.run_due", "run what a schedule, a trigger or a retry makes due"),
+        "retry": Lazy(f"{_HOME}.control", "retry a pipeline, whatever failed before", attribute="retry_command"),
+        "pause": Lazy(f"{_HOME}.control", "stop firing pipelines until they are unpaused", attribute="pause_command"),
+        "unpause": Lazy(f"{_HOME}.control", "fire paused pipelines again", attribute="unpause_command"),
+        "send": Lazy(f"{_HOME}.send", "send a message that fires workflows"),
+        "freshness-check": Lazy(f"{_HOME}.freshness_check", "check that every pipeline meets its freshness_sla"),
+        "gaps": Lazy(f"{_HOME}.gaps", "show which windows of a pipeline are loaded, and which are missing"),
+    },
+    "Stream": {
+        "consume": Lazy(f"{_HOME}.consume", "run a stream until it is stopped"),
+        "consume-list": Lazy(f"{_HOME}.consume", "list the streams of a module", attribute="list_command"),
+        "stream": Lazy(f"{_HOME}.stream", "show the status of streams; stop, rewind and repair one", attribute="group"),
+        "dlq": Lazy(f"{_HOME}.dlq", "manage the messages that a stream could not process", attribute="group"),
+    },
+    "Inspect": {
+        "status": Lazy(f"{_HOME}.status", "show each pipeline's last run, next due time and attempts"),
+        "runs": Lazy(f"{_HOME}.runs", "show and control the run history", attribute="group"),
+        "logs": Lazy(f"{_HOME}.logs", "show what a run printed and logged"),
+    },
+    "Set up": {
+        "connections": Lazy(f"{_HOME}.connections", "list, check and set connections", attribute="group"),
+        "secrets": Lazy(f"{_HOME}.secrets", "check whether references to secrets can be resolved", attribute="group"),
+        "backends": Lazy(f"{_HOME}.backends", "list the systems that flow can read and write"),
+        "engine": Lazy(f"{_HOME}.engine", "keep a Spark process ready for short runs", attribute="group"),
+        "cluster": Lazy(f"{_HOME}.cluster", "manage a Spark cluster on this machine, for trials", attribute="group"),
+        "doctor": Lazy(f"{_HOME}.doctor", "check everything that a run needs"),
+        "version": Lazy(f"{_HOME}.version", "show the versions of flow, Python and pyspark"),
+    },
 }
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
 class RootGroup(FlowGroup):
     """The root command, whose help ends with exit codes and environment variables."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands with their summaries, one section for each group."""
+        width = max(map(len, self.lazy))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(width), entry.summary) for name, entry in group.items()])
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write exit codes and variables, one per line."""
@@ -67,13 +87,16 @@ class RootGroup(FlowGroup):
                 [
                     ("EMATIX_FLOW_MODULE", "the module with the pipelines, instead of --module"),
                     ("EMATIX_FLOW_RUN_LOG_URL", "the run log, instead of --run-log"),
-                    ("EMATIX_FLOW_RUN_LOG_PATH", "the same as a plain path"),
+                    ("EMATIX_FLOW_RUN_LOG_PATH", "the run log as a plain path"),
                     ("EMATIX_FLOW_DSN_<NAME>", "the URL of the connection <name>"),
-                    ("EMATIX_FLOW_ENGINE", "auto: join a warm engine if there is one; local: never; distributed"),
-                    ("EMATIX_FLOW_KEEP_WARM", "1: leave an engine running for the next commands; 0: never"),
-                    ("EMATIX_FLOW_REORDER_JOINS", "0: leave joins over lakes in the order they are written"),
+                    (
+                        "EMATIX_FLOW_ENGINE",
+                        "auto: join a warm engine if there is one; local: never join one; distributed: use a cluster",
+                    ),
+                    ("EMATIX_FLOW_KEEP_WARM", "1: keep an engine running for later commands; 0: never"),
+                    ("EMATIX_FLOW_REORDER_JOINS", "0: do not reorder joins over lake tables"),
                     ("EMATIX_FLOW_MASTER", "the cluster: spark://host:7077, sc://host:15002, k8s://…"),
-                    ("EMATIX_SKIP_QUALITY=1", "load without asking the checks of expectations="),
+                    ("EMATIX_SKIP_QUALITY=1", "load without running the checks of expectations="),
                     ("FLOW_OUTPUT=json", "the same as --json"),
                     ("NO_COLOR", "no colours"),
                 ]

@@ -59,11 +59,11 @@ def worker_options(function: _F) -> _F:
 
     for option in (
         click.option("--heartbeat-interval", type=click.FloatRange(min=0.1), default=40.0, show_default=True,
-                     metavar="SECONDS", help="how often the claim is renewed"),
+                     metavar="SECONDS", help="how often the lease is renewed"),
         click.option("--lease-seconds", type=click.FloatRange(min=1), default=120.0, show_default=True,
-                     metavar="SECONDS", help="how long the claim outlives its last renewal"),
-        click.option("--claim-token", metavar="TOKEN", help="the pipeline's claim, held already (for schedulers)"),
-        click.option("--run-id", metavar="RUN", help="take this requested run (for schedulers)"),
+                     metavar="SECONDS", help="how long the lease is valid after its last renewal"),
+        click.option("--claim-token", metavar="TOKEN", help="the token of a lease that is already held (for schedulers)"),
+        click.option("--run-id", metavar="RUN", help="execute this requested run (for schedulers)"),
     ):  # fmt: skip
         wrapped = option(wrapped)
     return wrapped  # type: ignore[return-value]

@@ -40,15 +40,17 @@ _MOST_LINES = 10
 @click.command("backfill", cls=FlowCommand)
 @click.argument("name")
 @click.option("--from", "start", metavar="TIME",
-              help="where to begin: 2026-01-31, 2026-01-31T06:00, 2026-01-31T06:00Z (else the pipeline's window_start)")  # fmt: skip
-@click.option("--to", "end", metavar="TIME", help="where to stop; that moment itself is not loaded (else now)")
+              help="start time: 2026-01-31, 2026-01-31T06:00, 2026-01-31T06:00Z (else the pipeline's window_start)")  # fmt: skip
+@click.option("--to", "end", metavar="TIME", help="end time, exclusive (else now)")
 @click.option("--chunk", metavar="LENGTH",
               help="the length of a window: 15min, 6h, 1d, 1w, 1mo (else the pipeline's window_size, else 1d)")  # fmt: skip
 @click.option("--parallel", type=click.IntRange(1, 64), default=1, show_default=True, metavar="N",
-              help="windows at once, each in a process of its own, where the strategy allows it")  # fmt: skip
-@click.option("--resume", is_flag=True, help="only windows that an earlier backfill or run left open")
-@click.option("--redo", is_flag=True, help="windows that are done as well; with append, remove their rows first")
-@click.option("--dry-run", is_flag=True, help="show the windows and load none")
+              help="load N windows in parallel, each in its own process, where the strategy allows it")  # fmt: skip
+@click.option("--resume", is_flag=True, help="only windows that an earlier backfill or run left unloaded")
+@click.option(
+    "--redo", is_flag=True, help="also load windows that are already loaded; with append, remove their rows first"
+)
+@click.option("--dry-run", is_flag=True, help="show the windows without loading them")
 @click.option("--worker", type=int, hidden=True)
 @module_option
 @run_log_options

@@ -24,9 +24,9 @@ _HERE = "ematix_flow.cli.commands.cluster"
     cls=FlowGroup,
     invoke_without_command=True,
     lazy={
-        "start": Lazy(_HERE, "start one, or the workers that it lacks", attribute="start_command"),
-        "status": Lazy(_HERE, "its address, its workers, and what runs on them", attribute="status_command"),
-        "stop": Lazy(_HERE, "end all of its processes", attribute="stop_command"),
+        "start": Lazy(_HERE, "start a cluster, or its missing workers", attribute="start_command"),
+        "status": Lazy(_HERE, "show its address, its workers and the runs on it", attribute="status_command"),
+        "stop": Lazy(_HERE, "stop the cluster", attribute="stop_command"),
     },
 )
 @click.pass_context
@@ -37,10 +37,14 @@ def group(ctx: click.Context) -> None:
 
 
 @click.command("start", cls=FlowCommand)
-@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="how many worker processes")
-@click.option("--cores", type=click.IntRange(1), metavar="N", help="cores of each; all of this machine unless told")
-@click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="memory of each (1g, 1500m)")
-@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="the master's; 7077 where that is free")
+@click.option("--workers", type=click.IntRange(1), default=2, show_default=True, help="number of worker processes")
+@click.option(
+    "--cores", type=click.IntRange(1), metavar="N", help="cores per worker  [default: all cores of this machine]"
+)
+@click.option("--memory", default="1g", show_default=True, metavar="SIZE", help="memory per worker (1g, 1500m)")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), metavar="N", help="port of the master  [default: 7077 if it is free]"
+)
 @click.pass_obj
 def start_command(output: Output, workers: int, cores: int | None, memory: str, port: int | None) -> None:
     """Start a cluster of this user, or the missing workers of a running one; access to it requires a secret.

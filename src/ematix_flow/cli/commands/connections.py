@@ -17,9 +17,9 @@ _HERE = "ematix_flow.cli.commands.connections"
     cls=FlowGroup,
     invoke_without_command=True,
     lazy={
-        "list": Lazy(_HERE, "every connection, its address and where it is written", attribute="list_command"),
-        "check": Lazy(_HERE, "does it answer?", attribute="check_command"),
-        "set": Lazy(_HERE, "write one into your own configuration", attribute="set_command"),
+        "list": Lazy(_HERE, "list every connection, its address and where it is defined", attribute="list_command"),
+        "check": Lazy(_HERE, "check whether connections answer", attribute="check_command"),
+        "set": Lazy(_HERE, "write a connection into your own configuration", attribute="set_command"),
     },
 )
 @click.pass_context

@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 @click.command("consume", cls=FlowCommand)
 @click.argument("stream", required=False, metavar="[PIPELINE_TOML | NAME]")
 @module_option
-@click.option("--once", is_flag=True, help="read what is there, then stop")
-@click.option("--trigger", metavar="INTERVAL", help='one batch each "5 seconds", however little has come')
+@click.option("--once", is_flag=True, help="process the available data, then stop")
+@click.option("--trigger", metavar="INTERVAL", help='start a batch every INTERVAL, for example "5 seconds"')
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), metavar="PORT",
               help="serve Prometheus metrics at 127.0.0.1:PORT/metrics")  # fmt: skip
-@click.option("--restart-on-error", is_flag=True, help="start again after an error that may pass")
+@click.option("--restart-on-error", is_flag=True, help="restart after a transient error")
 @click.option("--initial-backoff-ms", type=click.IntRange(min=1), metavar="MS",
-              help="the wait before the first restart, then twice as long each time  [default: 1000]")  # fmt: skip
+              help="wait before the first restart; doubled for each further one  [default: 1000]")  # fmt: skip
 @click.option("--max-backoff-ms", type=click.IntRange(min=1), metavar="MS",
-              help="the longest wait before a restart  [default: 60000]")  # fmt: skip
+              help="longest wait before a restart  [default: 60000]")  # fmt: skip
 @click.option("--reset-backoff-after-secs", type=click.FloatRange(min=0), metavar="SECONDS",
-              help="begin to count restarts anew after so long without an error, else 300")  # fmt: skip
+              help="reset the restart count after this long without an error  [default: 300]")  # fmt: skip
 @click.option("--max-restarts", type=click.IntRange(min=0), metavar="N",
-              help="give up after so many restarts in a row  [default: never]")  # fmt: skip
+              help="stop after N restarts in a row  [default: unlimited]")  # fmt: skip
 @run_log_options
 @click.pass_obj
 def command(output: Output, /, stream: str | None, module: str | None, once: bool, trigger: str | None,

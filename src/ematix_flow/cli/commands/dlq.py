@@ -32,20 +32,20 @@ _SHORT_ERROR = 70
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 _stream_option: Callable[[_F], _F] = click.option(
-    "-s", "--stream", metavar="NAME", help="whose; not needed where one stream is declared"
+    "-s", "--stream", metavar="NAME", help="the stream; optional if only one is declared"
 )
-_all_option: Callable[[_F], _F] = click.option("--all", "everything", is_flag=True, help="all of them")
+_all_option: Callable[[_F], _F] = click.option("--all", "everything", is_flag=True, help="select all dead letters")
 
 
 @click.command(
     "dlq",
     cls=FlowGroup,
     lazy={
-        "list": Lazy(_HERE, "the newest first, and how many there are", attribute="list_command"),
-        "show": Lazy(_HERE, "everything about one message", attribute="show_command"),
-        "replay": Lazy(_HERE, "take messages through the stream again", attribute="replay_command"),
-        "park": Lazy(_HERE, "keep messages, and leave them out of replays", attribute="park_command"),
-        "purge": Lazy(_HERE, "forget messages for good", attribute="purge_command"),
+        "list": Lazy(_HERE, "list dead letters, the newest first, with counts", attribute="list_command"),
+        "show": Lazy(_HERE, "show everything about one dead letter", attribute="show_command"),
+        "replay": Lazy(_HERE, "process dead letters again", attribute="replay_command"),
+        "park": Lazy(_HERE, "keep dead letters, but leave them out of replays", attribute="park_command"),
+        "purge": Lazy(_HERE, "delete dead letters permanently", attribute="purge_command"),
     },
 )
 def group() -> None:
@@ -54,9 +54,9 @@ def group() -> None:
 
 @click.command("list", cls=FlowCommand)
 @click.argument("name", required=False)
-@click.option("--status", type=click.Choice(_STATUSES), help="only these")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="at most so many")
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="leave out the newest so many")
+@click.option("--status", type=click.Choice(_STATUSES), help="only dead letters with this status")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="show at most N")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="skip the newest N")
 @_stream_option
 @stream_options
 @click.pass_obj
@@ -106,9 +106,9 @@ def show_command(
 @click.command("replay", cls=FlowCommand)
 @click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
-@click.option("--first", type=click.IntRange(min=1), metavar="N", help="the oldest so many")
+@click.option("--first", type=click.IntRange(min=1), metavar="N", help="select the oldest N")
 @click.option("--max-attempts", type=click.IntRange(min=1), metavar="N",
-              help="park what fails in its Nth try  [default: dlq_max_attempts of the stream]")  # fmt: skip
+              help="park messages that fail in their Nth attempt  [default: dlq_max_attempts of the stream]")  # fmt: skip
 @_stream_option
 @stream_options
 @run_log_options
@@ -163,7 +163,7 @@ def park_command(output: Output, letters: tuple[str, ...], everything: bool, str
 @click.command("purge", cls=FlowCommand)
 @click.argument("letters", metavar="[NAME] [ID...]", nargs=-1)
 @_all_option
-@click.option("--older-than", metavar="SPAN", help="those that failed longer ago than 30d, 12h, 90m")
+@click.option("--older-than", metavar="SPAN", help="only messages that failed longer ago than this (30d, 12h, 90m)")
 @_stream_option
 @stream_options
 @click.pass_obj

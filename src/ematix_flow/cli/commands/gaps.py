@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @click.command("gaps", cls=FlowCommand)
 @click.argument("name")
-@click.option("--check", is_flag=True, help="exit with 1 when something is missing")
+@click.option("--check", is_flag=True, help="exit with 1 if windows are missing")
 @module_option
 @run_log_options
 @click.pass_obj

@@ -24,8 +24,8 @@ _LOOK = 0.5
 
 @click.command("logs", cls=FlowCommand)
 @click.argument("run", metavar="RUN")
-@click.option("-f", "--follow", is_flag=True, help="go on until the run has ended")
-@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="only the last so many lines")
+@click.option("-f", "--follow", is_flag=True, help="print new lines until the run has ended")
+@click.option("--tail", type=click.IntRange(min=1), metavar="N", help="print only the last N lines")
 @run_log_options
 @click.pass_obj
 def command(output: Output, run: str, follow: bool, tail: int | None, run_log_choice: RunLogChoice) -> int:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 @click.command("run", cls=FlowCommand)
 @click.argument("names", nargs=-1, metavar="[NAME]...")
-@click.option("--all", "everything", is_flag=True, help="every pipeline of the module, in order of dependence")
+@click.option("--all", "everything", is_flag=True, help="every pipeline of the module, dependencies first")
 @module_option
 @accept_deletes_option
 @force_path_option

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 @click.command("run-due", cls=FlowCommand)
 @click.option("--now", "moment", type=click.DateTime(["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%dT%H:%M:%S%z"]),
-              help="the time to go by, else the clock's")  # fmt: skip
+              help="the time to use as now  [default: the clock]")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(min=1), default=60.0, show_default=True,
-              help="seconds that a schedule may have fired ago")  # fmt: skip
+              help="how many seconds ago a schedule may have fired")  # fmt: skip
 @click.option("--parallel", type=click.IntRange(min=1), default=1, show_default=True, metavar="N",
-              help="run so many independent pipelines side by side")  # fmt: skip
+              help="run up to N independent pipelines in parallel")  # fmt: skip
 @module_option
 @observing_options
 @run_log_options

@@ -27,13 +27,15 @@ _COUNTS = ("rows_read", "rows_inserted", "rows_updated", "rows_closed", "rows_de
     cls=FlowGroup,
     invoke_without_command=True,
     lazy={
-        "list": Lazy(_HERE, "recent runs, the newest first", attribute="list_command"),
-        "show": Lazy(_HERE, "everything about one run, and why it took so long", attribute="show_command"),
-        "tail": Lazy(f"{_HERE}_control", "runs as they come and end", attribute="tail_command"),
-        "restart": Lazy(f"{_HERE}_control", "run again as a run did, from a step", attribute="restart_command"),
-        "resume": Lazy(f"{_HERE}_control", "go on where a run ended", attribute="resume_command"),
+        "list": Lazy(_HERE, "list recent runs, the newest first", attribute="list_command"),
+        "show": Lazy(_HERE, "show everything about one run, and why it took so long", attribute="show_command"),
+        "tail": Lazy(f"{_HERE}_control", "print runs as they start and end", attribute="tail_command"),
+        "restart": Lazy(
+            f"{_HERE}_control", "run the pipeline of an earlier run again, from a step", attribute="restart_command"
+        ),
+        "resume": Lazy(f"{_HERE}_control", "continue where a failed run ended", attribute="resume_command"),
         "cancel": Lazy(f"{_HERE}_control", "stop a run", attribute="cancel_command"),
-        "compare": Lazy(f"{_HERE}_compare", "what changed from one run to another", attribute="compare_command"),
+        "compare": Lazy(f"{_HERE}_compare", "show what changed from one run to another", attribute="compare_command"),
     },
 )
 @click.pass_context
@@ -46,8 +48,8 @@ def group(ctx: click.Context) -> None:
 @click.command("list", cls=FlowCommand)
 @click.option("-p", "--pipeline", help="only runs of this pipeline")
 @click.option("--status", type=click.Choice(STATUSES), help="only runs with this status")
-@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="at most so many")
-@click.option("--offset", type=click.IntRange(min=0), default=0, help="leave out the newest so many")
+@click.option("-n", "--limit", type=click.IntRange(min=1), default=20, show_default=True, help="show at most N runs")
+@click.option("--offset", type=click.IntRange(min=0), default=0, help="skip the newest N runs")
 @unwatched_options
 @run_log_options
 @click.pass_obj

@@ -28,7 +28,7 @@ _RECENT = 200
 
 @click.command("restart", cls=FlowCommand)
 @click.argument("run", metavar="RUN")
-@click.option("--from-step", metavar="STEP", help="begin here, for example transform[1]; else where it failed")
+@click.option("--from-step", metavar="STEP", help="the first step, such as transform[1]  [default: the failed one]")
 @queue_option
 @module_option
 @run_log_options
@@ -82,9 +82,15 @@ def cancel_command(output: Output, run: str, run_log_choice: RunLogChoice) -> No
 
 @click.command("tail", cls=FlowCommand)
 @click.option("-p", "--pipeline", help="only runs of this pipeline")
-@click.option("-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="begin with so many")
 @click.option(
-    "--for", "seconds", type=click.FloatRange(min=0), metavar="SECONDS", help="look for so long, else until Ctrl-C"
+    "-n", "--limit", type=click.IntRange(min=0), default=10, show_default=True, help="show N recent runs first"
+)
+@click.option(
+    "--for",
+    "seconds",
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="stop after this time  [default: until Ctrl-C]",
 )
 @run_log_options
 @click.pass_obj

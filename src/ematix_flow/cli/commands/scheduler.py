@@ -35,20 +35,20 @@ _HANDED_ON = "EMATIX_FLOW_METRICS_URL"
 
 @click.command("scheduler", cls=FlowCommand)
 @click.option("--executor", "executor_url", metavar="URL", default="subprocess://", show_default=True,
-              help="who carries runs out: subprocess://, inprocess://, k8s://<ns>?image=…, lambda://<fn>, "
+              help="the executor of the runs: subprocess://, inprocess://, k8s://<ns>?image=…, lambda://<fn>, "
               "spark-submit://<master>")  # fmt: skip
 @click.option("--max-concurrent", type=click.IntRange(min=1), default=lambda: os.cpu_count() or 2, metavar="N",
-              help="runs at the same time  [default: the cores of this machine]")  # fmt: skip
+              help="maximum number of concurrent runs  [default: the cores of this machine]")  # fmt: skip
 @click.option("--poll-interval", type=click.FloatRange(min=0), default=10.0, show_default=True, metavar="SECONDS",
-              help="how often to look at the clock")  # fmt: skip
+              help="time between polling cycles")  # fmt: skip
 @click.option("--interval", type=click.FloatRange(min=1), default=60.0, show_default=True, metavar="SECONDS",
-              help="how long ago a schedule may have fired")  # fmt: skip
+              help="how long ago a schedule may have fired and still be due")  # fmt: skip
 @click.option("--lease-seconds", type=click.IntRange(min=1), default=300, show_default=True, metavar="SECONDS",
-              help="how long a worker may be silent")  # fmt: skip
+              help="a worker that is silent for longer counts as lost")  # fmt: skip
 @click.option("--leader-lease-seconds", type=click.FloatRange(min=1), default=60.0, show_default=True,
-              metavar="SECONDS", help="how long a leader may be silent")  # fmt: skip
+              metavar="SECONDS", help="a leader that is silent for longer is replaced")  # fmt: skip
 @click.option("--worker-id", metavar="NAME", default="", help="this scheduler's name in the run log")
-@click.option("--max-iterations", type=click.IntRange(min=1), metavar="N", help="stop after so many looks")
+@click.option("--max-iterations", type=click.IntRange(min=1), metavar="N", help="stop after N polling cycles")
 @module_option
 @observing_options
 @run_log_options

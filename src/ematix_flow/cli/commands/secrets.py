@@ -17,7 +17,7 @@ _HERE = "ematix_flow.cli.commands.secrets"
 @click.command(
     "secrets",
     cls=FlowGroup,
-    lazy={"test": Lazy(_HERE, "does something answer a reference?", attribute="test_command")},
+    lazy={"test": Lazy(_HERE, "check whether a reference can be resolved", attribute="test_command")},
 )
 def group() -> None:
     """Test references to secrets: ${VAR}, ${vault:…}, ${aws:…}, ${gcp:…} and ${file:…}."""
@@ -25,7 +25,7 @@ def group() -> None:
 
 @click.command("test", cls=FlowCommand)
 @click.argument("reference", metavar="REF")
-@click.option("--show", is_flag=True, help="write the value itself")
+@click.option("--show", is_flag=True, help="print the value itself")
 @module_option
 @click.pass_obj
 def test_command(output: Output, reference: str, show: bool, module: str | None) -> None:

@@ -35,10 +35,10 @@ _WORDS = {"succeeded": "stopped", "never": "never ran"}
     cls=FlowGroup,
     invoke_without_command=True,
     lazy={
-        "status": Lazy(_HERE, "running or not, how fast, how far behind", attribute="status_command"),
+        "status": Lazy(_HERE, "show state, throughput and lag", attribute="status_command"),
         "stop": Lazy(_HERE, "stop a stream between two batches", attribute="stop_command"),
-        "rewind": Lazy(_HERE, "read again from a moment or from offsets", attribute="rewind_command"),
-        "repair": Lazy(_HERE, "do what is safe about a damaged checkpoint", attribute="repair_command"),
+        "rewind": Lazy(_HERE, "read again from a point in time or from offsets", attribute="rewind_command"),
+        "repair": Lazy(_HERE, "make the safe repairs of a damaged checkpoint", attribute="repair_command"),
     },
 )
 @click.pass_context
@@ -95,7 +95,7 @@ def _names(output: Output, module: str | None, config: str | None) -> list[str]:
 @click.command("stop", cls=FlowCommand)
 @click.argument("name")
 @click.option("--timeout", type=click.FloatRange(min=0), default=120.0, show_default=True, metavar="SECONDS",
-              help="how long to wait until its batch has ended")  # fmt: skip
+              help="how long to wait for the running batch to end")  # fmt: skip
 @run_log_options
 @click.pass_obj
 def stop_command(output: Output, name: str, timeout: float, run_log_choice: RunLogChoice) -> None:
@@ -119,9 +119,9 @@ def stop_command(output: Output, name: str, timeout: float, run_log_choice: RunL
 @click.command("rewind", cls=FlowCommand)
 @click.argument("name")
 @click.option("--to", "to", required=True, metavar="PLACE",
-              help='earliest, latest, a moment (2026-01-31T10:00:00Z), or offsets ({"events": {"0": 1200}})')  # fmt: skip
-@click.option("--preview", is_flag=True, help="only say what would be read again")
-@click.option("--yes", is_flag=True, help="also where rows come twice or are passed over")
+              help='earliest, latest, a time (2026-01-31T10:00:00Z), or offsets ({"events": {"0": 1200}})')  # fmt: skip
+@click.option("--preview", is_flag=True, help="only show what would be read again")
+@click.option("--yes", is_flag=True, help="proceed even if rows are duplicated or skipped")
 @stream_options
 @run_log_options
 @click.pass_obj
@@ -149,8 +149,8 @@ def rewind_command(output: Output, name: str, to: str, preview: bool, yes: bool,
 @click.command("repair", cls=FlowCommand)
 @click.argument("name")
 @click.option("--to-batch", type=click.IntRange(min=0), metavar="N",
-              help="begin a new checkpoint where batch N ended; what came after it is read again")  # fmt: skip
-@click.option("--yes", is_flag=True, help="also what may double rows, or forgets what was learned")
+              help="start a new checkpoint after batch N; later batches are read again")  # fmt: skip
+@click.option("--yes", is_flag=True, help="also make repairs that may duplicate rows or discard learned columns")
 @stream_options
 @run_log_options
 @click.pass_obj

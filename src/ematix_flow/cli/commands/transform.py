@@ -18,7 +18,7 @@ _HERE = "ematix_flow.cli.commands.transform"
     cls=FlowGroup,
     invoke_without_command=True,
     lazy={
-        "list": Lazy(_HERE, "the transforms of a module", attribute="list_command"),
+        "list": Lazy(_HERE, "list the transforms of a module", attribute="list_command"),
         "run": Lazy(_HERE, "run one transform now", attribute="run_command"),
     },
 )
