@@ -69,7 +69,7 @@ def test_a_stream_that_never_ran_has_nothing_wrong() -> None:
         ({"lost": "nobody answers"}, {"source": TO_DO}),
         ({"note_problem": "is not there"}, {"generation": DAMAGED}),
         ({"unfinished_rewind": True}, {"generation": TO_DO}),
-        ({"schema_problem": "cannot be read"}, {"learned schema": DAMAGED}),
+        ({"schema_problems": {"schema.json": "cannot be read"}}, {"learned schema": DAMAGED}),
         ({"spools": (Spooled("mq.orders", 5, 0, True),)}, {}),
         ({"spools": (Spooled("mq.old", 5, 0, False),)}, {"spool": TO_DO}),
         ({"commits": log(3, 4, 5, drafts=("/folder/x.tmp",))}, {"leftovers": TO_DO}),

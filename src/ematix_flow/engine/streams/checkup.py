@@ -114,8 +114,8 @@ def retention(seen: Look) -> Finding:
 
 def schema(seen: Look) -> Finding:
     """Check the learned schema of the messages."""
-    if seen.schema_problem:
-        says = f"schema.json {seen.schema_problem}: it is learned anew"
+    if seen.schema_problems:
+        says = "; ".join(f"{name} {wrong}: it is learned anew" for name, wrong in seen.schema_problems.items())
         return Finding("learned schema", DAMAGED, says, f"flow stream repair {seen.pipeline} --yes")
     return Finding("learned schema", OK, "readable" if seen.has_schema else "nothing was learned")
 
@@ -283,8 +283,8 @@ def remembered(seen: Look, known: Mapping[str, Mapping[str, int]]) -> str | None
 
 
 def _schema(seen: Look) -> Iterator[Step]:
-    if seen.schema_problem:
-        yield Step(ASIDE, "put schema.json aside: the messages tell it anew", ("schema.json",), needs_word=True)
+    for name in seen.schema_problems:
+        yield Step(ASIDE, f"put {name} aside: the messages tell it anew", (name,), needs_word=True)
 
 
 def _entry(log: str, number: int) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 
 from ematix_flow.contract.stream import Lost, StreamRead, StreamSource
@@ -19,6 +19,8 @@ from ematix_flow.families.spool.segments import Segment
 from ematix_flow.families.spool.source import SpoolSource
 from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
+
+_Sources = Sequence[tuple[StreamSource, StreamRead]]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,7 @@ class Spooled:
     messages: int
     drafts: int
     is_used: bool
+    """Whether a source of the stream reads it, or may read it: the sources could not be opened."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class Look:
     unfinished_rewind: bool = False
     offsets: Log = field(default_factory=Log)
     commits: Log = field(default_factory=Log)
-    schema_problem: str | None = None
+    schema_problems: Mapping[str, str] = field(default_factory=dict)
+    """The errors of files with learned schemas, by file name."""
     has_schema: bool = False
     tokens: Mapping[str, int | str | None] = field(default_factory=dict)
     """The tokens of tables, which commit every micro-batch."""
@@ -100,7 +104,8 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
     is_stateful = spec.window is not None or spec.join is not None
     if is_stateful:  # most micro-batches produce no output, and tables commit none for those
         tokens, reaches = {}, {**reaches, **{name: _reach(token) for name, token in tokens.items()}}
-    with _opened(spec, folder) as source:
+    learned = [folder.learned(number).path for number in range(len(spec.sources))]
+    with _opened(spec, folder) as sources:
         return Look(
             spec.name,
             str(folder.root),
@@ -109,18 +114,18 @@ def look(spec: StreamSpec, *, holder: str | None = None) -> Look:
             unfinished_rewind=bool(note.get("aside")),
             offsets=offsets,
             commits=commits,
-            schema_problem=_schema(folder),
-            has_schema=folder.learned().path.exists(),
+            schema_problems={file.name: wrong for file in learned if (wrong := _schema(file)) is not None},
+            has_schema=any(file.exists() for file in learned),
             tokens=tokens,
             reaches=reaches,
-            lost=_lost(source, folder, commits),
+            lost=_lost(sources, folder, commits),
             behind=behind,
             behind_drafts=drafts,
-            spools=tuple(_spools(source, folder)),
+            spools=tuple(_spools(sources, folder)),
             state=_state(spec, folder, generation) if is_stateful else None,
             is_stateful=is_stateful,
             holder=holder,
-            can_begin_behind_batches=not isinstance(source, str) and _takes_offsets(source[0]),
+            can_begin_behind_batches=not isinstance(sources, str) and all(_takes_offsets(item) for item, _ in sources),
         )
 
 
@@ -146,17 +151,19 @@ def _takes_offsets(source: StreamSource) -> bool:
 
 
 @contextmanager
-def _opened(spec: StreamSpec, folder: StreamFolder) -> Iterator[tuple[StreamSource, StreamRead] | str]:
-    """Yield the source, or the error for which there is none."""
-    try:
-        source, read, _ = source_of(spec, 0, folder, once=False)
-    except FlowError as error:
-        yield mask(error.what)
-        return
-    try:
-        yield source, read
-    finally:
-        source.close()
+def _opened(spec: StreamSpec, folder: StreamFolder) -> Iterator[_Sources | str]:
+    """Yield the stream's sources in their order, or the error for which one of them cannot be opened."""
+    sources: list[tuple[StreamSource, StreamRead]] = []
+    with ExitStack() as open_until:
+        try:
+            for number in range(len(spec.sources)):
+                source, read, _ = source_of(spec, number, folder, once=False)
+                open_until.callback(source.close)
+                sources.append((source, read))
+        except FlowError as error:
+            yield mask(error.what)
+            return
+        yield sources
 
 
 def _note(folder: StreamFolder) -> tuple[Mapping[str, object], str | None]:
@@ -208,8 +215,8 @@ def _entry_problem(path: LakePath, least: int) -> str | None:
     return None
 
 
-def _schema(folder: StreamFolder) -> str | None:
-    path = folder.learned().path
+def _schema(path: LakePath) -> str | None:
+    """Return the error in a file with a learned schema; None where it is well or absent."""
     if not path.exists():
         return None
     try:
@@ -227,31 +234,31 @@ def backlog(spec: StreamSpec, folder: StreamFolder) -> tuple[dict[str, int], tup
     return kept.counted([target.name for target in spec.targets]), tuple(sorted(drafts))
 
 
-def _lost(asked: tuple[StreamSource, StreamRead] | str, folder: StreamFolder, commits: Log) -> Sequence[Lost] | str:
-    """Return the unread rows that the source dropped after the last committed batch, or the error."""
-    if isinstance(asked, str):
-        return asked
-    source, read = asked
+def _lost(sources: _Sources | str, folder: StreamFolder, commits: Log) -> Sequence[Lost] | str:
+    """Return the unread rows that the sources dropped after the last committed batch, or the error."""
+    if isinstance(sources, str):
+        return sources
     done = [number for number, wrong in commits.entries.items() if wrong is None]
     try:
         ends = folder.ends(max(done)) if done else []
-        return tuple(source.lost(read, ends[0])) if ends and ends[0] else ()
+        return tuple(
+            lost for (source, read), end in zip(sources, ends, strict=False) if end for lost in source.lost(read, end)
+        )
     except FlowError as error:
         return mask(error.what)
     except (ValueError, KeyError, TypeError):
         return "the last offsets are not in this source's form"
 
 
-def _spools(asked: tuple[StreamSource, StreamRead] | str, folder: StreamFolder) -> Iterator[Spooled]:
+def _spools(sources: _Sources | str, folder: StreamFolder) -> Iterator[Spooled]:
     root = folder.root / "spool"
     if not root.is_dir():
         return
-    used: str | None = None
-    if not isinstance(asked, str):
-        own = getattr(asked[0], "folder", None)  # the spool of brokers without offsets
-        used = str(own(asked[1]).root) if own is not None else None
+    is_unknown = isinstance(sources, str)
+    opened = () if isinstance(sources, str) else sources
+    used = {str(source.folder(read).root) for source, read in opened if isinstance(source, SpoolSource)}
     for item in sorted((one for one in root.iterdir() if one.is_dir()), key=lambda one: one.name):
         names = [one.name for one in item.iterdir()]
         segments = [segment for name in names if (segment := Segment.of(name)) is not None]
         drafts = sum(name.endswith(".part") for name in names)
-        yield Spooled(item.name, sum(segment.rows for segment in segments), drafts, str(item) == used)
+        yield Spooled(item.name, sum(segment.rows for segment in segments), drafts, is_unknown or str(item) in used)
