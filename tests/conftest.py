@@ -29,7 +29,9 @@ def pytest_configure(config: pytest.Config) -> None:
     hypothesis.settings.load_profile("busy machine")
     os.environ.setdefault("EMATIX_FLOW_ENGINE", "local")  # an engine that a developer keeps warm is not under test
     # The JVMs of tests are short-lived and share two cores: a second compiler and collector cost more than they save.
-    os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+    # With one compiler Java reserves 48 MB for compiled code, which a session of many tests fills and compiles again.
+    quick = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC -Xmn256m"
+    os.environ.setdefault("JDK_JAVA_OPTIONS", quick)
     # Tests with a home of their own would fetch the jars again, start without a class archive and train one.
     os.environ.setdefault("EMATIX_FLOW_CACHE", str(cache_home()))
     if not hasattr(config, "workerinput"):

@@ -195,7 +195,7 @@ class Ematix:
             raise TypeError(f"transform_ref takes a name, not {name!r}")
         return TransformRef(name)
 
-    def workflow(self, *, name: str, jobs: Sequence[Any], triggered_by: Any = None, schedule: str | None = None,
+    def workflow(self, *, name: str, jobs: Any, triggered_by: Any = None, schedule: str | None = None,
                  timezone: str | None = None, on_message: Any = None, depends_on: Any = None) -> Workflow:  # fmt: skip
         """Declare a group of jobs, and what fires it: a schedule, a message, or the success of other jobs."""
         return register_workflow(

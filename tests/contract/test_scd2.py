@@ -66,6 +66,20 @@ def test_hard_deletes_remove_every_version_of_the_key(harness: Harness) -> None:
         load(harness, table, [], **options)
 
 
+def test_the_brake_counts_expired_versions_that_hard_deletes_would_remove(harness: Harness) -> None:
+    table = people()
+    options = {"mode": "scd2", "handle_deletes": "hard", "ttl": timedelta(microseconds=1)}
+    for _ in range(2):
+        load(harness, table, [row(1, "a"), row(2, "b")], **options)
+    expired = [(1, "a", None, False), (2, "b", None, False)]
+    assert shown(harness, table) == expired
+    with pytest.raises(Brake, match=r"(?s)the source is empty, and 2 row\(s\).*--accept-deletes 2"):
+        load(harness, table, [], **options)
+    assert shown(harness, table) == expired
+    assert counts(load(harness, table, [row(1, "a")], **options))["deleted"] == 1
+    assert shown(harness, table) == expired[:1]
+
+
 def test_a_version_that_outlives_its_ttl_is_closed_and_does_not_flap(harness: Harness) -> None:
     table = people()
     options = {"mode": "scd2", "ttl": timedelta(microseconds=1)}

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Numeric, String, Text, TimestampTZ, ematix, pk
-from ematix_flow.foundation.errors import NullViolation
+from ematix_flow.foundation.errors import Brake, NullViolation
 from tests.contract.loading import columns, counts, day, declare, load, unique
 from tests.contract.oracle import Observation, versions
 from tests.harness.base import Harness, canonical
@@ -113,6 +113,19 @@ def test_a_ttl_ends_a_version_and_does_not_flap(harness: Harness) -> None:
     for _ in range(2):
         load(harness, table, [row(event) for event in events], **OPTIONS, ttl=timedelta(days=3))
         assert found(harness, table) == [(1, "a", day(1), day(4)), (2, "b", day(1), day(2)), (2, "c", day(2), day(5))]
+
+
+def test_the_brake_counts_expired_versions_that_hard_deletes_would_remove(harness: Harness) -> None:
+    table = history()
+    options = {**OPTIONS, "ttl": timedelta(days=1), "handle_deletes": "hard"}
+    load(harness, table, [row(Observation(1, day(1), "a")), row(Observation(2, day(1), "b"))], **options)
+    expired = [(1, "a", day(1), day(2)), (2, "b", day(1), day(2))]
+    assert found(harness, table) == expired
+    with pytest.raises(Brake, match=r"(?s)the source is empty, and 2 row\(s\).*--accept-deletes 2"):
+        load(harness, table, [], **options)
+    assert found(harness, table) == expired
+    load(harness, table, [row(Observation(1, day(1), "a"))], **options)
+    assert found(harness, table) == expired[:1]
 
 
 def test_columns_that_are_added_or_widened_between_events_are_observed_as_well(harness: Harness) -> None:

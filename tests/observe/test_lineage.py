@@ -430,6 +430,34 @@ def test_a_completed_run_says_how_much_it_read_and_wrote(loading: PipelineSpec) 
     assert [one["field"] for one in lineage["dataset"]] == ["state"]
 
 
+@ematix.table(schema="marts", name="daily_orders")
+class DailyOrders:
+    id: Annotated[BigInt, pk()]
+    amount: Numeric[12, 2]
+    at: TimestampTZ
+
+
+def test_every_target_has_its_own_counts() -> None:
+    """Also where the name of one table ends with that of another, and where two connections have tables of one name."""
+
+    @ematix.pipeline(source_connection="shop", mode="append", targets=[
+        Target(table=Orders, connection="wh"),
+        Target(table=DailyOrders, connection="wh", mode="truncate"),
+        Target(table=Orders, connection="crm"),
+    ])  # fmt: skip
+    def orders(conn):
+        return "SELECT id, amount, at FROM raw.orders"
+
+    counts = [("marts.orders", "wh", 1), ("marts.daily_orders", "wh", 2), ("marts.orders", "crm", 3)]
+    found = [{"table": table, "connection": name, "rows_inserted": rows} for table, name, rows in counts]
+    spec = spec_of(orders)
+    event = run_event("COMPLETE", spec, lineage_of(spec), run_id=str(uuid.uuid4()), at=AT,
+                      record=record("succeeded", extras={"targets": found}))  # fmt: skip
+    rows = [one["outputFacets"]["outputStatistics"]["rowCount"] for one in event["outputs"]]
+    assert rows == [1, 2, 3]
+    assert ["lifecycleStateChange" in one["facets"] for one in event["outputs"]] == [False, True, False]
+
+
 def test_an_event_holds_no_secret(loading: PipelineSpec) -> None:
     source = "SELECT nr AS id, amount, at FROM raw.orders WHERE token = 'geheim99'"
     failed = record("failed", error_summary="postgres://ana:geheim99@db does not answer")

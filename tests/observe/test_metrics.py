@@ -106,6 +106,21 @@ def test_stdout_writes_every_metric_when_it_is_closed() -> None:
     assert {line.removeprefix("METRIC ").partition("{")[0] for line in lines} == {metric.name for metric in METRICS}
 
 
+def test_stdout_loses_nothing_that_comes_while_it_is_closed() -> None:
+    class Busy(io.StringIO):
+        def write(self, text: str) -> int:
+            if text:
+                sink.inc_runs("orders", "failure")  # as another thread does
+            return super().write(text)
+
+    stream = Busy()
+    sink = StdoutSink(stream)
+    sink.inc_runs("orders", "success")
+    sink.close()
+    assert sink.counters == {("orders", "failure"): 1}
+    assert 'outcome="failure"' not in stream.getvalue()
+
+
 def test_null_takes_everything_and_says_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     sink = NullSink()
     record_run(sink, record("succeeded", extras={"targets": TARGETS}), steps=STEPS)

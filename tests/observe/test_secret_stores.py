@@ -206,7 +206,37 @@ def test_a_client_of_the_users_own_is_asked_as_googles_is() -> None:
         GCPSecretManagerResolver(own).resolve("name")
 
 
+def test_an_old_client_of_the_users_own_that_fails_is_an_error_in_words() -> None:
+    class Forbidden(Exception):
+        pass
+
+    class Old:
+        def access_secret_version(self, request: dict[str, str]) -> Any:
+            raise Forbidden("login ana:gcp-geheim-9 refused")
+
+    with pytest.raises(MissingSecret, match=r"the login may not read it \(Forbidden\)") as caught:
+        GCPSecretManagerResolver(Old(), "p").resolve("name")
+    assert "gcp-geheim-9" not in str(caught.value)
+
+
 # -- settings
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        ('[secrets.vault]\ncache_seconds = "a minute"', "cache_seconds of [secrets.vault] is no number"),
+        ("[secrets.vault]\ncache_seconds = []", "cache_seconds of [secrets.vault] is no number"),
+        ('[secrets.vault]\nkv_version = "two"', "there is no kv_version 'two'"),
+    ],
+)
+def test_a_setting_that_is_no_number_is_refused_with_its_place(project: Path, lines: str, said: str) -> None:
+    (project / ".ematix-flow.toml").write_text(f'{lines}\naddress = "http://127.0.0.1:1"\ntoken = "t"\n')
+    with pytest.raises(ConfigError) as caught:
+        expand("${vault:shop/db#user}")
+    assert said in caught.value.what
+    assert caught.value.hint
+    assert ".ematix-flow.toml" in str(caught.value.where)
 
 
 def test_a_registered_resolver_comes_before_the_file(google: GoogleSecretManagerDouble) -> None:

@@ -21,6 +21,7 @@ from ematix_flow.backends.kafka.transactions import Delivery, delivering
 from ematix_flow.contract.stream import BrokerJob
 from ematix_flow.engine.session import spark_session
 from ematix_flow.families.carry import CarriedError
+from ematix_flow.families.message_ids import COLUMNS, with_ids
 from ematix_flow.foundation.errors import BadValue, FlowError, MissingTable, PlanError, RunFailed
 from tests.services.kafka import Kafka
 from tests.streams.kafka_session import everybody, scram
@@ -82,6 +83,15 @@ def test_a_batch_that_is_sent_again_at_least_once_carries_the_same_ids(kafka: Ka
     ids = Counter(dict(message.headers())["ematix-message-id"] for message in everything(kafka, topic))
     assert sorted(ids.values()) == [1] * 40 + [2] * 40
     assert {name.split(b"/")[1] for name, times in ids.items() if times == 2} == {b"0"}
+
+
+def test_a_key_is_not_taken_for_a_value(spark: Any) -> None:
+    """Equal messages of a task are numbered in the order in which they come, and that order may change."""
+    rows = spark.createDataFrame([(b"a", None, None), (None, b"a", None)], "key BINARY, value BINARY, headers STRING")
+    sent = with_ids(rows.selectExpr("key", "value", COLUMNS[2].replace("headers", "NULL", 1)).coalesce(1), job("t"))
+    ids = [bytes(row.headers[-1].value).decode() for row in sent.collect()]
+    assert len({one.rpartition("-")[0] for one in ids}) == 2
+    assert {len(one.split("-")[-2]) for one in ids} == {32}
 
 
 @pytest.mark.full

@@ -515,6 +515,27 @@ def test_a_notebook_reads_writes_commits_and_goes_back(service: Service) -> None
         assert ACCESS["secret_access_key"] not in repr(backend)
 
 
+def test_a_notebook_has_a_position_in_every_stream(timed: Service) -> None:
+    """Shards of two streams have the same names."""
+    other = Service(timed.url)
+    timed.send(range(50))
+    other.send(range(50, 60))
+    with KinesisBackend.open(
+        timed.name, region=REGION, endpoint=timed.url, max_empty_polls=2, idle_poll_ms=20, **ACCESS
+    ) as backend:
+
+        def read(stream: str) -> list[int]:
+            return sorted(n for item in backend.read_arrow_stream(stream) for n in item.column("n").to_pylist())
+
+        assert read("") == list(range(50))
+        backend.commit_offsets()
+        assert read(other.name) == list(range(50, 60))
+        assert read(timed.name) == []
+        backend.reset_to_committed_offsets()
+        assert read(other.name) == list(range(50, 60))
+        assert read("") == []
+
+
 @pytest.mark.full
 def test_what_a_notebook_could_not_decode_is_never_committed(service: Service) -> None:
     with KinesisBackend.open(

@@ -15,12 +15,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 from uuid import UUID, uuid4
 
+import pyarrow as pa
 import pytest
 
+from ematix_flow.backends.kafka.registry import Schemas
 from ematix_flow.connections import GlueSchemaRegistryConnection, KafkaConnection, SchemaRegistryConnection
 from ematix_flow.engine.session import spark_session
 from ematix_flow.families.messages.confluent import ConfluentRegistry
 from ematix_flow.families.messages.decode import Decoding
+from ematix_flow.families.messages.encode import subject_of
 from ematix_flow.families.messages.glue import GlueRegistry
 from ematix_flow.families.messages.registry import (
     AVRO,
@@ -269,6 +272,26 @@ def test_glue_messages_are_read_compressed_and_plain(spark: Any, glue: GlueRegis
     assert told[0] == f"the bytes are not what schema {version} describes"
     assert told[1] == "the message does not begin with the id of its schema"
     assert told[2].startswith("the registry glue:events knows no schema version")
+
+
+def test_a_notebook_names_its_schema_in_glue_as_a_stream_does(glue: GlueRegistry) -> None:
+    assert Schemas(glue).messages(AVRO, "clicks", pa.record_batch({"id": [1]}))
+    assert glue.latest(subject_of("clicks", glue)) is not None
+    assert glue.latest("clicks-value") is None
+
+
+@breadth
+def test_glue_messages_of_protobuf_say_which_they_are_when_compressed(spark: Any, glue: GlueRegistry) -> None:
+    text = 'syntax = "proto3"; message B { int64 b = 1; } message A { int64 a = 1; }'
+    version = glue.register("packed", text, PROTOBUF)
+    values = [_framed(version, bytes([index]) + proto({1: 5}), is_compressed=True) for index in (1, 0)]
+    broken = bytes([3, 5]) + UUID(str(version)).bytes + b"no zlib"
+    found = rows(
+        spark, [*values, _framed(version, b"\x01" + proto({1: 5})), broken], Decoding("protobuf", registry=glue)
+    )
+    assert payloads(found[:3]) == [{"b": 5, "a": None}, {"b": None, "a": 5}, {"b": 5, "a": None}]
+    said = "the bytes behind its id do not say which of its messages follows"
+    assert errors(found) == [None, None, None, f"schema {version} cannot be used: {said}"]
 
 
 @breadth

@@ -25,4 +25,5 @@ MEANINGS: dict[int, str] = {
     BRAKE: "the load was stopped because it would delete too many rows",
     PARTIAL: "some succeeded and some failed",
     INTERRUPTED: "interrupted",
+    BROKEN_PIPE: "the reader of the output has ended, as in `flow list | head -1`",
 }

@@ -100,12 +100,12 @@ def _lookup(lookup: Lookup, secrets: _Secrets) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value for TOML: sequences as lists, paths as texts."""
+    """Return a value for TOML: sequences as lists, sets as sorted lists, paths as texts."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
         return dict(value)
-    return list(value) if isinstance(value, (list, tuple, set, frozenset)) else value
+    return list(several(value)) if isinstance(value, (list, tuple, set, frozenset)) else value
 
 
 class _Secrets:

@@ -236,10 +236,16 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
 
 
 def several(given: Any) -> tuple[Any, ...]:
-    """Return a list as a tuple, and a single value as a tuple of one; empty for None."""
+    """Return a list as a tuple, and a single value as a tuple of one; empty for None. A set is sorted.
+
+    >>> several({"id", "day"})
+    ('day', 'id')
+    """
     if given is None:
         return ()
-    return tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else (given,)
+    if isinstance(given, (set, frozenset)):  # its own order differs between processes
+        return tuple(sorted(given, key=str))
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
 
 
 def _check_choices(options: PipelineOptions) -> None:

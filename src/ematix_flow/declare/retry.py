@@ -57,7 +57,11 @@ class RetryPolicy:
         wait = self._wait_after(attempt)
         if not of or self.backoff != "exponential":
             return wait
-        return wait * (1 + zlib.crc32(f"{of}#{attempt}".encode()) % 1000 / 10_000)
+        share = zlib.crc32(f"{of}#{attempt}".encode()) % 1000 / 10_000
+        longest = self.max_backoff_secs
+        if longest is not None and wait * (1 + share) > longest:  # the maximum holds, and waits differ below it
+            return longest * (1 - share)
+        return wait * (1 + share)
 
     def _wait_after(self, attempt: int) -> float:
         if self.backoff == "linear":

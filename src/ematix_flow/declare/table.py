@@ -15,7 +15,7 @@ from typing import Annotated, Any, ClassVar, get_args, get_origin
 from ematix_flow.declare.markers import NaturalKey, Nullable, PrimaryKey
 from ematix_flow.declare.normalizers import check_chain
 from ematix_flow.declare.types import Column, ColumnType, NullableType, Numeric, String
-from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.errors import DeclarationError, MissingColumn
 from ematix_flow.foundation.location import Location, caller
 from ematix_flow.foundation.names import did_you_mean, snake_case
 
@@ -51,8 +51,13 @@ class TableSpec:
         return tuple(column.name for column in self.columns if column.primary_key)
 
     def column(self, name: str) -> Column:
-        """Return the column of that name; raise StopIteration if there is none."""
-        return next(column for column in self.columns if column.name == name)
+        """Return the column of that name; raise MissingColumn if there is none."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise MissingColumn(
+            f"{self.qualified} has no column {name!r}", where=self.where, hint=did_you_mean(name, self.column_names)
+        )
 
 
 class ManagedTable:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ class Workflow:
 _workflows: dict[str, Workflow] = {}
 
 
-def register_workflow(*, name: str, jobs: Sequence[str], triggered_by: Any = None, schedule: str | None = None,
+def register_workflow(*, name: str, jobs: Any, triggered_by: Any = None, schedule: str | None = None,
                       timezone: str | None = None, on_message: Any = None, depends_on: Any = None,
                       where: Location | None = None) -> Workflow:  # fmt: skip
     """Check and register a workflow; warn about jobs that it takes over from another one."""
@@ -111,13 +111,22 @@ def clear() -> None:
     _workflows.clear()
 
 
-def _jobs(name: str, jobs: Sequence[str]) -> tuple[str, ...]:
-    listed = (jobs,) if isinstance(jobs, str) else tuple(jobs or ())
-    if not name or not listed:
+def _jobs(name: str, jobs: Any) -> tuple[str, ...]:
+    """Return the names of the jobs, each of which is given as a name or as a pipeline."""
+    listed = (jobs,) if isinstance(jobs, str) or not isinstance(jobs, Iterable) else tuple(jobs)
+    if not name or jobs is None or not listed:
         raise DeclarationError("a workflow needs a name and at least one job")
-    if len(set(listed)) != len(listed):
-        raise DeclarationError(f"workflow {name} names a job twice")
-    return tuple(str(getattr(job, "name", job)) for job in listed)
+    names = tuple(getattr(job, "name", job) for job in listed)
+    for job in names:
+        if not isinstance(job, str) or not job:
+            raise DeclarationError(
+                f"workflow {name}: a job is a pipeline or its name, not {job!r}",
+                hint='for example jobs=["orders", "customers"]',
+            )
+    twice = sorted({job for job in names if names.count(job) > 1})
+    if twice:
+        raise DeclarationError(f"workflow {name} names the job {', '.join(twice)} twice", hint="name each once")
+    return names
 
 
 def _trigger(given: Any) -> TriggerOp | None:

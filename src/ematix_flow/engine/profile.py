@@ -28,7 +28,8 @@ _LISTS = {
     "spark.jars": ",",
     "spark.sql.extensions": ",",
 }
-_QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
+# With one compiler Java reserves 48 MB for compiled code; a session of some minutes fills them, and compiles again and again.
+_QUICK_COMPILER = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 _COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _JAVA_VARIABLES = ("JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _HEAP_PER_BROADCAST = 128

@@ -67,15 +67,19 @@ class MessageIds:
 def with_ids(messages: DataFrame, job: BrokerJob) -> DataFrame:
     """Return the messages with their ids as a header, for one of Spark's own writers.
 
-    The ids are built in the same way, from Spark's xxhash64. Only the digests pass through Python, which numbers equal
-    ones; the messages stay in the JVM.
+    The ids are built in the same way, from two of Spark's xxhash64 with different seeds. Only the digests pass through
+    Python, which numbers equal ones; the messages stay in the JVM.
     """
     from pyspark.sql import functions as f
 
-    known = messages.withColumn(_DIGEST, f.xxhash64("key", "value"))
+    # With one hash of 64 bits, different messages would share a digest now and then, and get other numbers when they
+    # are sent again in another order. A hash skips NULLs, so it also takes whether there is a key and a value.
+    content = (f.col("key").isNull(), f.col("key"), f.col("value").isNull(), f.col("value"))
+    halves = [f.lpad(f.lower(f.hex(f.xxhash64(f.lit(seed), *content))), 16, "0") for seed in (0, 1)]
+    known = messages.withColumn(_DIGEST, f.concat(*halves))
     known = known.withColumn(_NUMBER, _counting_equals()(f.col(_DIGEST)))
     prefix = text(f"{_short(job.writer)}/{job.batch}/")
-    name = f"concat({prefix}, spark_partition_id(), '-', lower(hex({_DIGEST})), '-', {_NUMBER})"
+    name = f"concat({prefix}, spark_partition_id(), '-', {_DIGEST}, '-', {_NUMBER})"
     ours = f"named_struct('key', {text(ATTRIBUTE)}, 'value', CAST({name} AS BINARY))"
     return known.selectExpr("key", "value", f"array_append(coalesce(headers, array()), {ours}) AS headers")
 

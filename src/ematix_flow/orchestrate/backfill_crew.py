@@ -24,7 +24,8 @@ _USUAL_EXITS = (0, 1, 130)
 class Crew:
     """A pool of `flow backfill --worker` processes; the first one runs alone until its first window is settled.
 
-    The first window creates missing tables and shows the errors that every window would have.
+    The first window creates missing tables and shows the errors that every window would have. A worker that crashes is
+    not replaced, or a window that kills its worker would do so for ever; the others take its window.
     """
 
     arguments: Sequence[str]

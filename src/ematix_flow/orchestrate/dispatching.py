@@ -47,6 +47,7 @@ class Dispatching:
         self._cancel([record for record in pending if not Action.of(record).starts_a_run])
         waiting = [record for record in pending if record.pipeline in self.policies and Action.of(record).starts_a_run]
         self._forget_the_ended({record.run_id for record in waiting})
+        self._tries = {record.run_id: self._tries[record.run_id] for record in waiting if record.run_id in self._tries}
         if not waiting:
             return 0
         busy = self._busy()

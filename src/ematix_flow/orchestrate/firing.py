@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.foundation.errors import LeaseHeld, told_of
+from ematix_flow.foundation.errors import LeaseHeld, LeaseLost, RunCancelled, told_of
 from ematix_flow.orchestrate.due import Job, Skip
 from ematix_flow.orchestrate.known import tried_again, waits_for_retry
 from ematix_flow.orchestrate.lost import WORKER_GONE, lost_runs
@@ -114,8 +114,8 @@ class Firing:
         name = record.pipeline
         try:
             done = self.work(record)
-        except LeaseHeld as error:
-            self.result.skipped.append(SkippedEvent(name, error.what))
+        except (LeaseHeld, LeaseLost, RunCancelled) as error:  # none of them is recorded as a failed attempt
+            self._tell_skipped([Skip(name, error.what)])
         except Exception as error:
             kind, said = told_of(error)
             gave_up = gives_up(self._policies[name], record.attempt, error)

@@ -76,8 +76,8 @@ class Queueing:
 
     def _fire(self, fire: Fire) -> bool:
         slot = Slot(fire.name, fire.slot, clock_now(), this_worker(), str(uuid.uuid4()))
-        if not self.run_log.take_slot(
-            fire.name, fire.slot, slot.worker_id, leader=self.leader, run_id=slot.run_id
+        if not self.run_log.take_slot(  # with the time, so that a recovered run has the same time and counts as the same
+            fire.name, fire.slot, slot.worker_id, leader=self.leader, run_id=slot.run_id, fired_at=slot.fired_at
         ):  # another process was first
             return False
         if fire.clears_attempts:

@@ -36,6 +36,8 @@ _REFUSED = (1044, 1045, 1142, 1227, 1290, 1698, 1836)
 _CONFLICTS = (1205, 1213)
 _GONE = (1040, 1053, 1927, 2002, 2003, 2006, 2013, 2055, 3024, *_CONFLICTS)
 _FULL = (1021, 1114)
+_LONGEST_TIMEOUT = 31_536_000
+"""PyMySQL accepts at most a year."""
 _TLS_MODES = ("disabled", "preferred", "required", "verify_ca", "verify_identity")
 
 
@@ -171,8 +173,16 @@ def _access(url: str) -> dict[str, Any]:
         "database": parts.path,
     }
     if "connect_timeout" in params:
-        access["connect_timeout"] = int(params["connect_timeout"])
+        access["connect_timeout"] = _seconds(params["connect_timeout"])
     return {**access, **_tls(params)}
+
+
+def _seconds(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and 0 < int(text) <= _LONGEST_TIMEOUT):
+        raise ConfigError(
+            f"connect_timeout={text} of the run log's URL is no number of seconds", hint="write connect_timeout=5"
+        )
+    return int(text)
 
 
 def _tls(params: Mapping[str, str]) -> dict[str, Any]:

@@ -118,7 +118,14 @@ class RunLog(RunHistoryStore, Protocol):
         """Delete and return the claims that have expired or whose holder is dead."""
 
     def take_slot(
-        self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
+        self,
+        pipeline: str,
+        slot: str,
+        worker_id: str,
+        *,
+        leader: str | None = None,
+        run_id: str = "",
+        fired_at: datetime | None = None,
     ) -> bool:
         """Take the right to fire one slot, which is granted once; raise LeaseLost if the leader's token has expired."""
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from ematix_flow.cli import exit_codes
 from ematix_flow.cli.exit_codes import MEANINGS
-from ematix_flow.run_log import SqliteRunLog
+from ematix_flow.run_log import Action, SqliteRunLog
 from ematix_flow.runlog import this_worker
 
 PIPELINE = (
@@ -36,6 +37,7 @@ def test_help_explains_every_code_and_is_no_failure(flow: Any, project: Path) ->
     for code, meaning in MEANINGS.items():
         assert f"{code} " in answer.out
         assert meaning in answer.out
+    assert set(MEANINGS) == {value for value in vars(exit_codes).values() if isinstance(value, int)}
 
 
 def test_0_when_all_goes_well_and_the_second_run_says_that_nothing_changed(flow: Any, shop: Path) -> None:
@@ -75,6 +77,19 @@ def test_2_when_the_command_line_is_wrong(flow: Any, shop: Path, words: tuple[st
     assert answer.code == 2
     assert answer.out == ""
     assert answer.err
+
+
+@pytest.mark.parametrize("option", [("--accept-deletes", "5"), ("--force-path", "same_db")], ids=lambda words: words[0])
+def test_2_when_an_option_cannot_change_a_run_that_was_requested(
+    flow: Any, shop: Path, option: tuple[str, str]
+) -> None:
+    with closing(history(shop)) as log:
+        asked = log.enqueue(Action("run", "people"))
+    answer = flow("run", "people", "--run-id", asked, *option)
+    assert answer.code == 2
+    assert f"{option[0]} does not go with --run-id" in answer.err
+    with closing(history(shop)) as log:
+        assert [record.run_id for record in log.pending_actions()] == [asked]
 
 
 def test_3_when_the_source_names_a_column_that_is_not_there(

@@ -258,6 +258,21 @@ def test_letters_are_parked_and_purged(flow: Any, letters: Path) -> None:
     assert "no dead letters" in flow("dlq", "list").err
 
 
+def test_a_stream_whose_name_could_be_an_id_is_a_stream(flow: Any, letters: Path) -> None:
+    module = letters / "pipelines.py"
+    module.write_text(module.read_text() + '\n\nevents_2 = ematix.streaming_pipeline(source=incoming, source_query="feed", '
+                      'target=warehouse, target_table=("main", "feed"), transform_on_error="dlq", name="feed")(lambda: None)\n')  # fmt: skip
+    with closing(sqlite3.connect(letters / "shop.db")) as shop, shop:
+        shop.execute("UPDATE ematix_flow_dlq_records SET pipeline_name = 'feed' WHERE id LIKE '0ab%'")
+    assert flow("dlq", "show", "feed", "0ab", "--json").document["id"].startswith("0ab")
+    assert flow("dlq", "show", "0ab", "--stream", "feed", "--json").document["id"].startswith("0ab")
+    assert flow("dlq", "park", "feed", "0ab", "--json").document == {"pipeline": "feed", "parked": 1}
+    assert flow("dlq", "show", "feed").code == 2
+    answer = flow("dlq", "purge", "feed", "--all")
+    assert (answer.code, answer.out) == (0, "feed  1 purged\n")
+    assert flow("dlq", "purge", "events", "--all").out == "events  2 purged\n"
+
+
 @pytest.mark.parametrize(
     "words",
     [("replay",), ("park",), ("purge",), ("replay", "0ab", "--all"), ("purge", "--all", "--older-than", "1d"),

@@ -96,6 +96,20 @@ def test_what_stands_in_no_module_cannot_be_written() -> None:
         render(made)
 
 
+def test_a_set_is_written_and_declared_in_the_same_order_by_every_process() -> None:
+    made = keywords(
+        name="x", source="k", source_query="events", target="w", target_table="t", mode="merge",
+        keys=set("hgfedcba"), update_columns=frozenset("zyxwvuts"), target_primary_key=set("hgfedcba"),
+    )  # fmt: skip
+    text = render(made)
+    listed = '["a", "b", "c", "d", "e", "f", "g", "h"]'
+    assert f"keys = {listed}" in text
+    assert f"primary_key = {listed}" in text
+    assert 'update_columns = ["s", "t", "u", "v", "w", "x", "y", "z"]' in text
+    assert made.targets[0].primary_key == tuple("abcdefgh")
+    assert stream_from_text(text) == made
+
+
 # Any stream ----------------------------------------------------------------------------------------------------------
 
 words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=20).filter(str.strip)

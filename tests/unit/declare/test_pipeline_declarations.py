@@ -11,6 +11,7 @@ import pytest
 
 from ematix_flow import BigInt, String, Target, Text, TimestampTZ, ematix, pk
 from ematix_flow.declare.pipeline import PipelineOptions
+from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.strategy import Append, Merge, Scd2, Truncate
 from ematix_flow.foundation.errors import DeclarationError, UnknownKeyword
 from ematix_flow.transforms import deduplicate_by, filter_where
@@ -123,6 +124,15 @@ def test_both_spellings_of_retry_mean_the_same() -> None:
     ).spec.retry
     assert documented == shipped
     assert [documented.wait_after(attempt) for attempt in (1, 2, 3)] == [30, 60, 120]
+
+
+def test_no_wait_is_longer_than_the_maximum_and_jobs_that_failed_together_still_spread() -> None:
+    policy = RetryPolicy.parse({"max_attempts": 9, "backoff": "exponential", "base_secs": 30, "max_backoff_secs": 100})
+    for attempt in (2, 3, 9):
+        waits = [policy.wait_after(attempt, of=f"job {number}") for number in range(50)]
+        assert max(waits) <= 100
+        assert min(waits) >= 0.9 * min(policy.wait_after(attempt), 100)
+        assert len(set(waits)) > 40
 
 
 # Functions -----------------------------------------------------------------------------------------------------------

@@ -36,6 +36,7 @@ from ematix_flow import (
 )
 from ematix_flow.declare.table import TableError
 from ematix_flow.declare.table_data import as_table
+from ematix_flow.foundation.errors import MissingColumn
 from ematix_flow.normalize import lower, trim
 
 
@@ -315,3 +316,10 @@ def test_plain_data_of_an_unknown_kind_names_the_nearest() -> None:
         as_table("{")
     with pytest.raises(TypeError, match="is not a table"):
         as_table(3)  # type: ignore[arg-type]
+
+
+def test_a_column_that_is_not_there_is_named_with_the_nearest() -> None:
+    table = as_table({"schema": "raw", "name": "t", "columns": [{"name": "order_id", "type": {"kind": "big_int"}}]})
+    with pytest.raises(MissingColumn, match=r"raw\.t has no column 'orderid'") as caught:
+        [table.column(name) for name in ("orderid",)]
+    assert caught.value.hint == "did you mean 'order_id'?"

@@ -76,6 +76,15 @@ def test_a_scheme_that_is_not_known_is_refused_with_the_nearest_one(url: str, ne
     assert f"did you mean {near}" in str(caught.value)
 
 
+@pytest.mark.parametrize("seconds", ["soon", "0", "-1", "1.5", "99999999999"])
+def test_a_connect_timeout_that_is_no_number_of_seconds_is_refused(seconds: str) -> None:
+    pytest.importorskip("pymysql")
+    with pytest.raises(ConfigError, match=f"connect_timeout={seconds} of the run log's URL") as caught:
+        from_url(f"mysql://u:hunter22@h/d?connect_timeout={seconds}")
+    assert "connect_timeout=5" in str(caught.value.hint)
+    assert "hunter22" not in str(caught.value)
+
+
 def test_the_file_of_an_address_is_known_without_opening_it(here: Path) -> None:
     assert file_of("logs/run_log.db") == Path("logs/run_log.db")
     assert file_of(f"duckdb:///{here}/x.duckdb") == here / "x.duckdb"

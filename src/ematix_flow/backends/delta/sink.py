@@ -281,7 +281,7 @@ class DeltaSink(LakeSink):
         return last
 
     def forget_load(self, load: Load) -> None:
-        if self.place.is_local:  # `take_back` works on local folders only
+        if self.place.is_local:  # in a bucket the files stay for VACUUM: a request under way may still commit them
             take_back(self._table(load.schema, load.table).folder, load.run_id)
         with translating("taking back observations"):
             take_back_observations(self._observations(load.schema, load.table), load.run_id)

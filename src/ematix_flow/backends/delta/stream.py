@@ -172,7 +172,7 @@ def _commits(table: DeltaTable, first: int) -> Iterator[tuple[int, float, int]]:
     """Yield versions from `first` on, oldest first, with their time (ms) and row count; 100 versions at most."""
     versions = sorted(table.versions(first))[:_MOST_COMMITS]
     for version in versions:
-        yield version, *_about(table.actions_of(version))
+        yield _commit(table, version)
 
 
 def _removed(table: DeltaTable, first: int) -> tuple[int, int | None, int | None] | None:
@@ -195,8 +195,15 @@ def _plain(address: str) -> str:
 
 
 def _newest_first(table: DeltaTable) -> Iterator[tuple[int, float, int]]:
+    """Yield every version that the log has, without a limit: the caller stops at the moment that it wants."""
     for version in sorted(table.versions(0), reverse=True):
-        yield version, *_about(table.actions_of(version))
+        yield _commit(table, version)
+
+
+def _commit(table: DeltaTable, version: int) -> tuple[int, float, int]:
+    """Return a version with its time (ms) and row count; without a time in the commit, that of its file, as in Delta."""
+    at, rows = _about(table.actions_of(version))
+    return version, at or table.written_at(version), rows
 
 
 def _files_of(table: DeltaTable, rows: int) -> int:

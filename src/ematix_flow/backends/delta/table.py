@@ -6,7 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -135,6 +135,16 @@ class DeltaTable:
         """Return all actions of one commit."""
         found = read_if_there(self.path / "_delta_log" / f"{version:020}.json")
         return [json.loads(line) for line in (found or "").splitlines() if line.strip()]
+
+    def written_at(self, version: int) -> float:
+        """Return when the file of a commit was written, in milliseconds; 0 where the log no longer has it."""
+        file = self.path / "_delta_log" / f"{version:020}.json"
+        if isinstance(file, S3Path):
+            found = next((item for item in file.bucket.listed(file.key) if item.key == file.key), None)
+            return found.modified.timestamp() * 1000 if found is not None else 0.0
+        with explained(file), suppress(FileNotFoundError):
+            return local(file).stat().st_mtime * 1000
+        return 0.0
 
     def properties(self) -> Mapping[str, str]:
         """Return the table's properties."""

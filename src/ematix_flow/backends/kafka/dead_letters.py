@@ -62,10 +62,22 @@ class LetterTopic:
 
     def newest(self, limit: int) -> list[TopicLetter]:
         """Return up to `limit` letters, the newest first."""
-        first, last = self._bounds()
-        ranges = {part: (max(first[part], last[part] - limit), last[part]) for part in first}
-        found = [item for item in self._read(ranges) if self._is_ours(item)]
-        return sorted(found, key=lambda item: (item.at, item.offset), reverse=True)[:limit]
+        first, begins = self._bounds()
+        found: dict[int, list[TopicLetter]] = {}
+        span = limit
+        # Letters of other streams and transaction markers take offsets, too: look further back until it is enough.
+        while ranges := {
+            (topic, number): (max(first[topic, number], begin - span), begin)
+            for (topic, number), begin in begins.items()
+            if begin > first[topic, number] and len(found.get(number, ())) < limit
+        }:
+            for item in self._read(ranges):
+                if self._is_ours(item):
+                    found.setdefault(item.partition, []).append(item)
+            begins = {part: ranges[part][0] if part in ranges else begin for part, begin in begins.items()}
+            span *= 2
+        letters = [item for items in found.values() for item in items]
+        return sorted(letters, key=lambda item: (item.at, item.offset), reverse=True)[:limit]
 
     def get(self, partition: int, offset: int) -> TopicLetter | None:
         """Return the letter at an offset; None where there is none."""

@@ -76,7 +76,8 @@ class KafkaListener:
             self._consumer.close()
 
     def _told(self, error: Any) -> FlowError:
-        return translate(error, at=self._label)
+        # Errors of messages and callbacks are values; `translate` takes exceptions.
+        return translate(load().KafkaException(error), at=self._label)
 
 
 def _message(item: Any) -> Message:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.families.messages import avro_schema, protobuf_arrow, protobuf_files
+from ematix_flow.families.messages.encode import subject_of
 from ematix_flow.families.messages.framing import Prefix, meaning_of, prefix_for
 from ematix_flow.families.messages.registry import AVRO, GLUE_WIRE, PROTOBUF, Registry, Schema, SchemaId, open_registry
 from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, MissingDriver, Unsupported
@@ -64,7 +65,7 @@ class Schemas:
             ) from exc
 
     def _schema_for(self, kind: str, topic: str, batch: Any) -> tuple[SchemaId, Schema]:
-        subject = f"{topic}-value"
+        subject = subject_of(topic, self._registry)
         known = self._registry.latest(subject)
         if known is not None:
             return known

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ematix_flow.backends.kinesis.client import Access, Kinesis
@@ -19,6 +19,7 @@ BATCH_SIZE = 10_000
 BATCH_BYTES = 16 * 1024**2
 MAX_EMPTY_POLLS = 10
 IDLE_POLL_MS = 200
+_BEGINNING = Standing(Position(), {})
 
 
 class KinesisBackend:
@@ -29,7 +30,8 @@ class KinesisBackend:
         self._connection = connection
         self._batch_size, self._batch_bytes = batch_size, batch_bytes
         self._empty_polls, self._pause = max_empty_polls, idle_poll_ms / 1000
-        self._committed = self._read = Standing(Position(), {})
+        self._committed: Mapping[str, Standing] = {}
+        self._read: Mapping[str, Standing] = {}
         self._pending = 0
 
     @classmethod
@@ -68,17 +70,19 @@ class KinesisBackend:
     def iter_arrow_stream(self, query: str = "") -> Iterator[Any]:
         """Yield batches behind the last one read; end when `max_empty_polls` passes in a row found nothing."""
         client, empty = self._client(query), 0
+        stream = client.access.stream
         while empty < self._empty_polls:
             records, after = self._gathered(client)
             if not records:
-                self._read = after
+                self._read = {**self._read, stream: after}
                 empty += 1
                 time.sleep(self._pause)
                 continue
             empty = 0
             payloads = [bytes(record["Data"]) for _, record in records]
             batch = message_batches.of_json(payloads, [f"{shard}:{item['SequenceNumber']}" for shard, item in records])
-            self._read, self._pending = after, self._pending + len(records)  # only when the batch was decoded
+            # Only when the batch was decoded.
+            self._read, self._pending = {**self._read, stream: after}, self._pending + len(records)
             yield batch
 
     def read_arrow_stream(self, query: str = "") -> list[Any]:
@@ -126,7 +130,8 @@ class KinesisBackend:
 
     def _gathered(self, client: Kinesis) -> tuple[Sequence[tuple[str, Any]], Standing]:
         """Return the next records, shard by shard, up to a full batch, and the positions behind them."""
-        read = self._read.joined_by(client.shards())
+        # Every stream has positions of its own: names of shards repeat from stream to stream.
+        read = self._read.get(client.access.stream, _BEGINNING).joined_by(client.shards())
         found: list[tuple[str, Any]] = []
         size = 0
         for shard in read.open:

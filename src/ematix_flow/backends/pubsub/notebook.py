@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 from collections.abc import Iterable, Iterator
@@ -16,7 +17,9 @@ from ematix_flow.families.message_batches import to_json
 from ematix_flow.families.message_ids import ATTRIBUTE
 from ematix_flow.families.spool.by_hand import Gathering, Pace
 from ematix_flow.foundation.errors import DeclarationError, FlowError
+from ematix_flow.foundation.redact import mask
 
+_log = logging.getLogger(__name__)
 _WITHOUT_LIMIT = 0
 
 
@@ -141,10 +144,17 @@ class PubSubBackend:
 
     def _keep(self, receiver: PubSubReceiver, ended: threading.Event) -> None:
         """Extend the deadlines of pending messages until `ended`: a user may take long between two batches."""
+        is_failing = False
         while not ended.wait(receiver.renew_seconds):
             with self._lock:
                 tags = self._pending + self._undecoded
             try:
                 receiver.extend(tags)
-            except FlowError:  # the next pull reports the failure
-                return
+                is_failing = False
+            except FlowError as error:  # the next turn may succeed
+                if not is_failing and not ended.is_set():
+                    _log.warning(
+                        "the deadlines of %d message(s) cannot be extended, they may be delivered again: %s",
+                        len(tags), mask(error.what),
+                    )  # fmt: skip
+                is_failing = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,8 @@ from ematix_flow.foundation.errors import PermissionDenied
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import PubSubConnection
+
+_log = logging.getLogger(__name__)
 
 
 class PubSubSource(SpoolSource):
@@ -34,11 +36,19 @@ class PubSubSource(SpoolSource):
             return
 
     def check_refused_are_kept(self, read: StreamRead) -> None:
-        """Raise ConfigError for a subscription without a dead-letter topic; a login that may not query it passes."""
-        with suppress(PermissionDenied):
+        """Raise ConfigError for a subscription without a dead-letter topic; warn where the login may not query it."""
+        try:
             found = ask_subscription(Address.of(self.connection), read.query)
-            if not found.dead_letter_policy.dead_letter_topic:
-                raise keeps_nothing(read.query)
+        except PermissionDenied:
+            _log.warning(
+                "this login may not see whether subscription %r has a dead-letter topic; without one, rejected messages "
+                "are delivered again and again: grant it roles/pubsub.viewer, or look yourself: gcloud pubsub "
+                "subscriptions describe %s",
+                read.query, read.query,
+            )  # fmt: skip
+            return
+        if not found.dead_letter_policy.dead_letter_topic:
+            raise keeps_nothing(read.query)
 
     def waiting(self, read: StreamRead) -> int | None:
         return undelivered(Address.of(self.connection), read.query)

@@ -16,8 +16,8 @@ from ematix_flow.cli.history import RunLogChoice
 from ematix_flow.cli.lazy import FlowCommand, FlowGroup, Lazy
 from ematix_flow.cli.moments import local
 from ematix_flow.cli.output import Output
-from ematix_flow.cli.stream_choice import chosen, stream_options
-from ematix_flow.foundation.errors import UnknownName
+from ematix_flow.cli.stream_choice import chosen, declared, stream_options
+from ematix_flow.foundation.errors import FlowError, UnknownName
 
 if TYPE_CHECKING:
     from ematix_flow.engine.streams.letter import Letter, Selection
@@ -88,7 +88,7 @@ def show_command(
     """Show everything about one dead letter; a prefix of its id is enough."""
     from ematix_flow.engine.streams import desk
 
-    stream, letters = _named(letters, stream)
+    stream, letters = _named(letters, stream, module, config)
     if len(letters) != 1:
         raise click.UsageError("name one message by its id", ctx=click.get_current_context(silent=True))
     (letter,) = letters
@@ -123,7 +123,7 @@ def replay_command(output: Output, letters: tuple[str, ...], everything: bool, f
     """
     from ematix_flow.engine.streams import desk
 
-    stream, letters = _named(letters, stream)
+    stream, letters = _named(letters, stream, module, config)
     selection = _selection(letters, everything=everything, first=first)
     spec = chosen(stream, module, config)
     run_log = run_log_choice.for_writing(output)
@@ -154,7 +154,7 @@ def park_command(output: Output, letters: tuple[str, ...], everything: bool, str
     """Keep dead letters but leave them out of `replay --all`; by its id a parked one can still be replayed."""
     from ematix_flow.engine.streams import desk
 
-    stream, letters = _named(letters, stream)
+    stream, letters = _named(letters, stream, module, config)
     selection = _selection(letters, everything=everything)
     spec = chosen(stream, module, config)
     _conclude(output, spec.name, "parked", desk.parked(spec, selection))
@@ -173,17 +173,28 @@ def purge_command(output: Output, letters: tuple[str, ...], everything: bool, ol
     from ematix_flow.engine.streams import desk
 
     span = _span(older_than) if older_than is not None else None
-    stream, letters = _named(letters, stream)
+    stream, letters = _named(letters, stream, module, config)
     selection = _selection(letters, everything=everything, older_than=span)
     spec = chosen(stream, module, config)
     _conclude(output, spec.name, "purged", desk.purged(spec, selection))
 
 
-def _named(letters: tuple[str, ...], stream: str | None) -> tuple[str | None, tuple[str, ...]]:
-    """Return the stream and the ids: `replay NAME ID` is `replay ID --stream NAME`, as ids are hexadecimal."""
-    if stream is None and letters and _ID.fullmatch(letters[0]) is None:
+def _named(letters: tuple[str, ...], stream: str | None, module: str | None,
+           config: str | None) -> tuple[str | None, tuple[str, ...]]:  # fmt: skip
+    """Return the stream and the ids: `replay NAME ID` is `replay ID --stream NAME`, as ids are hexadecimal.
+
+    A word that could be an id is a name if a stream is declared by it: more letters of the id make clear what is meant.
+    """
+    if stream is None and letters and (_ID.fullmatch(letters[0]) is None or _is_declared(letters[0], module, config)):
         return letters[0], letters[1:]
     return stream, letters
+
+
+def _is_declared(name: str, module: str | None, config: str | None) -> bool:
+    try:
+        return name in declared(module, config)
+    except FlowError:  # where the failing declaration is needed, the choice of the stream raises the error
+        return False
 
 
 def _selection(letters: tuple[str, ...], *, everything: bool, first: int | None = None,

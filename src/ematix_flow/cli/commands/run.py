@@ -51,6 +51,8 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     With several names, or --all, pipelines run in the order of their depends_on. After a failure, those that do not
     depend on it still run.
     """
+    if worker.run_id is not None:
+        _refuse_changes(accept_deletes=accept_deletes, force_path=force_path)
     loaded = modules.load(module)
     specs = chosen(names, everything=everything)
     from ematix_flow.engine import context, session
@@ -78,6 +80,15 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     history = f"flow runs list{run_log_choice.option}" if run_log is not None else ""
     _conclude(outcome, output, engine_seconds=session.start_seconds(), history=history)
     return outcome.exit_code
+
+
+def _refuse_changes(**options: object) -> None:
+    """Raise UsageError for options that change a run: a requested run is executed as it was requested."""
+    for name, value in options.items():
+        if value is not None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} does not go with --run-id", ctx=click.get_current_context(silent=True)
+            )
 
 
 def _asked_for(worker: Worker, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogChoice,

@@ -23,7 +23,7 @@ from ematix_flow.families.lake.change import (
 from ematix_flow.families.lake.checks import check_keys
 from ematix_flow.families.lake.columns import Words, instant, plus
 from ematix_flow.families.lake.session import is_sail, quote
-from ematix_flow.families.sql.checks import check_deletes
+from ematix_flow.families.sql.checks import check_deletes, check_forgotten
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -52,7 +52,12 @@ def draft_scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2
         actions = actions.unionByName(forgotten(stage, target, words, strategy))
 
     def counts(tally: Tally, existing: Callable[[], int]) -> Counts:
-        if strategy.deletes is not None:
+        if strategy.deletes is Deletes.HARD:
+            check_forgotten(
+                words.job, staged=staged, current=existing, missing=tally.missing, versions=target.count,
+                deleted=tally.deleted,
+            )  # fmt: skip
+        elif strategy.deletes is Deletes.SOFT:
             check_deletes(words.job, staged=staged, existing=existing() if tally.missing else 0, missing=tally.missing)
         unchanged = max(staged - tally.inserted - tally.updated, 0)
         return Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)

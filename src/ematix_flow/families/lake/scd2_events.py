@@ -21,7 +21,7 @@ from ematix_flow.families.lake.columns import ROWS_SO_FAR, Words, instant, plus,
 from ematix_flow.families.lake.scd2 import expired, forgotten
 from ematix_flow.families.lake.session import quote, text
 from ematix_flow.families.sql import scd2_events as sql_events
-from ematix_flow.families.sql.checks import check_deletes
+from ematix_flow.families.sql.checks import check_deletes, check_forgotten
 from ematix_flow.families.sql.scd2_events import GONE, HASH, OBSERVED
 
 if TYPE_CHECKING:
@@ -70,11 +70,16 @@ class Events:
         """Return new observations of the stage and soft-deleted missing keys; write them to the stage folder."""
         found = self._unknown(stage, known)
         if self.strategy.deletes is not None:
-            missing = self._missing(stage, target)
-            current = target.where(quote(IS_CURRENT)).count()
-            check_deletes(self.w.job, staged=staged, existing=current, missing=missing.count())
+            current = target.where(quote(IS_CURRENT))
+            missing = self._missing(stage, current)
             if self.strategy.deletes is Deletes.SOFT:
+                check_deletes(self.w.job, staged=staged, existing=current.count(), missing=missing.count())
                 found = self._side(found.unionByName(self._gone(missing)))
+            else:
+                check_forgotten(
+                    self.w.job, staged=staged, current=current.count, missing=missing.count(),
+                    versions=target.count, deleted=self._missing(stage, target).count(),
+                )  # fmt: skip
         return self._kept(found)
 
     def first_observations(self, stage: DataFrame) -> NewObservations:
@@ -168,12 +173,11 @@ class Events:
         same = f"{self.w.equal(self.strategy.keys)} AND t.{HASH} = s.{HASH}"
         return self._told(stage).alias("s").join(known.alias("t"), expr(same), "left_anti")
 
-    def _missing(self, stage: DataFrame, target: DataFrame) -> DataFrame:
+    def _missing(self, stage: DataFrame, versions: DataFrame) -> DataFrame:
         from pyspark.sql.functions import expr
 
         keys = stage.selectExpr(*self._keys).alias("s")
-        current = target.where(quote(IS_CURRENT)).alias("t")
-        return current.join(keys, expr(self.w.equal(self.strategy.keys)), "left_anti")
+        return versions.alias("t").join(keys, expr(self.w.equal(self.strategy.keys)), "left_anti")
 
     def _gone(self, missing: DataFrame) -> DataFrame:
         """Return a deletion observation, at the time of the load, for each key missing from the snapshot."""

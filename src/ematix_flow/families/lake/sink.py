@@ -116,13 +116,13 @@ class LakeSink(ABC):
         return opening
 
     def last_sequence(self, writer: str) -> int | None:
-        """Return the highest sequence that a writer published or announced, None without one."""
+        """Return the sequence of a writer's last commit, None when it never published."""
         state = self.state.read(writer)
         if state is None:
             return None
-        # An announced load may have been published by a process that died before it recorded that.
-        under_way = state.pending.sequence if state.pending is not None and state.pending.counts is not None else 0
-        return max(state.sequence, under_way) or None
+        # An announced load may have been committed by a process that died before it recorded that: the table knows.
+        found = self._published(writer, state.pending) if state.pending is not None else None
+        return max(state.sequence, found.sequence if found is not None else 0) or None
 
     def _settle_dead(self, job: WriteJob, state: WriterState) -> tuple[WriterState, WriteResult | None]:
         dead = state.pending

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _CONFLUENT_LENGTH, _GLUE_LENGTH = 5, 18
 _GLUE_VERSION, _PLAIN, _ZLIB = 3, 0, 5
+_LONGEST_NUMBER = 5
 _HEADERS = {b"G": ("apicurio.value.globalId", GLOBAL_ID), b"C": ("apicurio.value.contentId", CONTENT_ID)}
 """Apicurio's headers, each a number of eight bytes, by the letter that begins their prefix."""
 
@@ -83,8 +84,9 @@ def _before(value: Column, *, wire: str, kind: str) -> Column:
     after = f.lit(length + 1)
     one = f.when(found.isNotNull(), f.substr(value, f.lit(1), f.lit(length) + _varint_length(value, after)))
     if wire == GLUE_WIRE:
-        # Inside a compressed payload the message number is compressed, too.
-        return f.when(f.substring(value, 2, 1) == f.lit(b"\x05"), found).otherwise(one)
+        is_compressed = found.isNotNull() & (f.substring(value, 2, 1) == f.lit(b"\x05"))
+        number = on_arrow(_numbers_inside, "binary")(f.when(is_compressed, f.substr(value, after)))
+        return f.when(is_compressed, f.coalesce(f.concat(found, number), found)).otherwise(one)
     first = f.substring(value, length + 1, 1)
     return f.when(first == f.lit(b"\x00"), one).otherwise(
         f.when(found.isNotNull(), f.substr(value, f.lit(1), _path_end(value, length)))
@@ -111,17 +113,17 @@ def _varint_length(value: Column, at: Column) -> Column:
     return f.when(one < more, 1).when(two < more, 2).otherwise(3)
 
 
-def body_of(value: Column, prefix: bytes, meaning: Prefix, *, kind: str) -> Column:
+def body_of(value: Column, prefix: bytes, meaning: Prefix) -> Column:
     """Return the payload behind a known prefix."""
     from pyspark.sql import functions as f
 
     if meaning.is_header:
         return value
-    rest = f.substr(value, f.lit(len(prefix) + 1))
     if not meaning.is_compressed:
-        return rest
-    inflated = _inflated()(rest)
-    return f.substr(inflated, f.lit(2)) if kind == PROTOBUF else inflated  # without the message number inside
+        return f.substr(value, f.lit(len(prefix) + 1))
+    inflated = on_arrow(_inflated, "binary")(f.substr(value, f.lit(_GLUE_LENGTH + 1)))
+    number = len(prefix) - _GLUE_LENGTH  # the message number of Protobuf was compressed, too
+    return f.substr(inflated, f.lit(number + 1)) if number else inflated
 
 
 def meaning_of(prefix: bytes, *, wire: str, kind: str) -> Prefix:
@@ -161,18 +163,29 @@ def _varints(data: bytes) -> Iterator[int]:
             number = shift = 0
 
 
-def _inflated() -> Callable[[Column], Column]:
-    """Return a column function that inflates zlib data, NULL for invalid data: Spark has no such function."""
+def _inflated(column: pa.Array) -> pa.Array:
+    """Return zlib data inflated, NULL for invalid data: Spark has no such function."""
+    return _of_each(column, zlib.decompress)
+
+
+def _numbers_inside(column: pa.Array) -> pa.Array:
+    """Return the bytes of the message number at the beginning of compressed payloads; NULL where there are none."""
+    return _of_each(column, _number_inside)
+
+
+def _number_inside(data: bytes) -> bytes | None:
+    begin = zlib.decompressobj().decompress(data, _LONGEST_NUMBER)
+    end = next((at for at, byte in enumerate(begin, 1) if byte < 0x80), None)
+    return None if end is None else begin[:end]
+
+
+def _of_each(column: pa.Array, function: Callable[[bytes], bytes | None]) -> pa.Array:
+    import pyarrow as pa
 
     def one(data: bytes | None) -> bytes | None:
         try:
-            return None if data is None else zlib.decompress(data)
+            return None if data is None else function(data)
         except zlib.error:
             return None
 
-    def inflated(column: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
-        return pa.array([one(data) for data in column.to_pylist()], type=pa.binary())
-
-    return on_arrow(inflated, "binary")
+    return pa.array([one(data) for data in column.to_pylist()], type=pa.binary())

@@ -79,7 +79,9 @@ def message_name(descriptors: bytes, indexes: tuple[int, ...], *, wire: str) -> 
     """Return the full name of the message that a prefix refers to: by Confluent's path, or by Glue's number."""
     file = main_file(descriptors)
     package = f"{file.package}." if file.package else ""
-    if wire == GLUE_WIRE and indexes:
+    if wire == GLUE_WIRE:
+        if not indexes:
+            raise NotCompiled("the bytes behind its id do not say which of its messages follows")
         names = sorted(_all_names(file.message_type, package))
         if indexes[0] >= len(names):
             raise NotCompiled(f"it has no message number {indexes[0]}")
@@ -115,12 +117,13 @@ def made_of(columns: StructType, *, name: str, former: bytes | None) -> str:
 def _message(columns: StructType, name: str, former: Any, indent: str) -> list[str]:
     numbers = {field.name: field.number for field in former.field} if former is not None else {}
     nested = {one.name: one for one in former.nested_type} if former is not None else {}
-    taken = [*numbers.values(), *(last - 1 for last in _reserved_ends(former))]
-    highest = max(taken, default=0)
+    reserved = _reserved(former)
+    highest = max([*numbers.values(), *(last for _, last in reserved)], default=0)
     lines = [f"{indent}message {name} {{"]
-    gone = sorted(number for field, number in numbers.items() if field not in columns.fieldNames())
-    if gone:
-        lines.append(f"{indent}  reserved {', '.join(map(str, gone))};")
+    reserved += [(number, number) for field, number in numbers.items() if field not in columns.fieldNames()]
+    if reserved:
+        spans = (str(first) if first == last else f"{first} to {last}" for first, last in sorted(reserved))
+        lines.append(f"{indent}  reserved {', '.join(spans)};")
     for field in columns.fields:
         if not _NAME.fullmatch(field.name):
             raise PlanError(
@@ -137,8 +140,9 @@ def _message(columns: StructType, name: str, former: Any, indent: str) -> list[s
     return [*lines, f"{indent}}}"]
 
 
-def _reserved_ends(former: Any) -> list[int]:
-    return [span.end for span in former.reserved_range] if former is not None else []
+def _reserved(former: Any) -> list[tuple[int, int]]:
+    """Return the first and the last of each range of numbers that the former schema reserves."""
+    return [(span.start, span.end - 1) for span in former.reserved_range] if former is not None else []
 
 
 def _kind(kind: DataType, inner: str) -> tuple[str, str, StructType | None]:

@@ -98,7 +98,7 @@ def read(frame: DataFrame, how: Decoding, *, kind: str, codec: CodecMaker) -> Re
         if not how.learned.writers:
             _meet(_prefixes(frame.limit(FIRST_LOOK), prefix), frame.sparkSession, how, kind=kind, codec=codec)
     target = _target(how)
-    plan = _opened(frame.withColumn(_PREFIX, prefix), how, kind=kind)
+    plan = _opened(frame.withColumn(_PREFIX, prefix), how)
     plan = plan.withColumn(_ROW, _row(how, target))
     row = f.col(_ROW)
     columns = tuple((one.name, row.getField(one.name)) for one in target.fields)
@@ -207,15 +207,13 @@ def _target(how: Decoding) -> StructType:
     return columns_known(how) or t.StructType([])
 
 
-def _opened(plan: DataFrame, how: Decoding, *, kind: str) -> DataFrame:
+def _opened(plan: DataFrame, how: Decoding) -> DataFrame:
     """Add one column for each writer, with its decoded rows."""
     from pyspark.sql import functions as f
 
     made = {}
     for number, (prefix, writer) in enumerate(how.learned.writers.items()):
-        body = framing.body_of(
-            f.when(f.col(_PREFIX) == f.lit(prefix), f.col("value")), prefix, writer.meaning, kind=kind
-        )
+        body = framing.body_of(f.when(f.col(_PREFIX) == f.lit(prefix), f.col("value")), prefix, writer.meaning)
         made[_column(number)] = writer.codec.opened(body)
     return plan.withColumns(made) if made else plan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ematix_flow.contract.changes import DELETE, KEPT, OPERATION
 from ematix_flow.contract.write import WriteJob
@@ -103,23 +103,39 @@ def _are_all_distinct(session: SqlSession, writing: Writing, keys: Sequence[str]
     return bool(total == apart)
 
 
-def check_deletes(job: WriteJob, *, staged: int, existing: int, missing: int) -> None:
-    """Raise `Brake` when the source is empty or too large a share of the target would be deleted."""
-    if missing == 0 or job.accept_deletes == missing:
+def check_deletes(job: WriteJob, *, staged: int, existing: int, missing: int, planned: int | None = None) -> None:
+    """Raise `Brake` when the source is empty or too large a share of the target would be deleted.
+
+    `planned` is the number of rows to accept, where it is more than the `missing` ones that the share is about.
+    """
+    planned = missing if planned is None else planned
+    if missing == 0 or job.accept_deletes == planned:
         return
     table = job.shape.declared.qualified
-    accept = f"if that is meant: flow run … --accept-deletes {missing}"
+    accept = f"if that is meant: flow run … --accept-deletes {planned}"
     if staged == 0:
-        raise Brake(f"the source is empty, and {missing} row(s) of {table} would be deleted; nothing was changed",
-                    hint=accept, planned=missing)  # fmt: skip
+        raise Brake(f"the source is empty, and {planned} row(s) of {table} would be deleted; nothing was changed",
+                    hint=accept, planned=planned)  # fmt: skip
     if existing >= BRAKE_FROM_ROWS and missing > job.max_delete_fraction * existing:
         share = round(100 * missing / existing)
         raise Brake(
             f"{missing} of {existing} rows ({share} %) of {table} would be deleted, more than "
             f"max_delete_fraction={job.max_delete_fraction:g} allows; nothing was changed",
             hint=accept,
-            planned=missing,
+            planned=planned,
         )
+
+
+def check_forgotten(
+    job: WriteJob, *, staged: int, current: Callable[[], int], missing: int, versions: Callable[[], int], deleted: int
+) -> None:
+    """Raise `Brake` when too large a share of a history's current versions, or of all its versions, would be deleted.
+
+    The `missing` ones are current, and of their keys and of keys without a current version, `deleted` versions go.
+    """
+    check_deletes(job, staged=staged, existing=current() if missing else 0, missing=missing, planned=deleted)
+    if deleted > missing:
+        check_deletes(job, staged=staged, existing=versions(), missing=deleted)
 
 
 def _keys(job: WriteJob) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
-from ematix_flow.families.sql.checks import check_deletes, check_keys
+from ematix_flow.families.sql.checks import check_deletes, check_forgotten, check_keys
 from ematix_flow.families.sql.differences import find_differences
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing
@@ -45,6 +45,28 @@ def expire(session: SqlSession, writing: Writing, strategy: Scd2) -> int:
         f"UPDATE {writing.target} SET {quote(VALID_TO)} = {ends}, {quote(IS_CURRENT)} = {writing.dialect.boolean(False)} "
         f"WHERE {_is_current(writing)} AND {ends} <= {now}"
     )
+
+
+def missing_keys(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> int:
+    """Return the number of rows that are to be closed or deleted for missing keys; raise `Brake` if it is too large."""
+    gone = f"NOT EXISTS (SELECT 1 FROM {writing.stage} AS s WHERE {writing.match(strategy.keys)})"
+    current = _is_current(writing)
+
+    def count(*conditions: str) -> int:
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        return int(session.scalar(f"SELECT COUNT(*) FROM {writing.target}{where}"))
+
+    if strategy.deletes is Deletes.SOFT:
+        missing = count(current, gone)
+        check_deletes(writing.job, staged=staged, existing=count(current) if missing else 0, missing=missing)
+        return missing
+    deleted = count(gone)
+    if deleted:
+        check_forgotten(
+            writing.job, staged=staged, current=lambda: count(current), missing=count(current, gone),
+            versions=count, deleted=deleted,
+        )  # fmt: skip
+    return deleted
 
 
 def _is_current(writing: Writing) -> str:
@@ -98,11 +120,11 @@ def _retire_missing(
     if strategy.deletes is None:
         return 0, 0
     gone = f"NOT EXISTS (SELECT 1 FROM {writing.stage} AS s WHERE {match})"
-    current = _is_current(writing)
-    existing = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target} WHERE {current}"))
-    missing = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target} WHERE {current} AND {gone}"))
-    check_deletes(writing.job, staged=staged, existing=existing, missing=missing)
+    missing = missing_keys(session, writing, strategy, staged=staged)
+    if missing == 0:
+        return 0, 0
     if strategy.deletes is Deletes.HARD:
         return 0, session.execute(f"DELETE FROM {writing.target} WHERE {gone}")
+    current = _is_current(writing)
     sets = ", ".join(f"{writing.dialect.quote(name)} = {value}" for name, value in _closing(writing).items())
     return session.execute(f"UPDATE {writing.target} SET {sets} WHERE {current} AND {gone}"), 0

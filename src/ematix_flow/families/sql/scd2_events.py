@@ -14,8 +14,7 @@ from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Boolean, Bytes, Column, TimestampTZ
-from ematix_flow.families.sql.checks import check_deletes
-from ematix_flow.families.sql.scd2 import expire
+from ematix_flow.families.sql.scd2 import expire, missing_keys
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import Writing, keep
 
@@ -56,7 +55,7 @@ def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged
     observed = _Observed(writing, strategy)
     keys = writing.columns(strategy.keys)
     keep(session, writing.dialect, _TOUCHED, observed.new_rows(), looked_up_by=keys)
-    missing = _missing_keys(session, writing, strategy, staged=staged)
+    missing = missing_keys(session, writing, strategy, staged=staged) if strategy.deletes is not None else 0
     new = session.execute(observed.remember())
     hard_deleted = 0
     if strategy.deletes is Deletes.SOFT and missing:
@@ -69,17 +68,6 @@ def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged
     for name in (_TOUCHED, _VERSIONS):
         session.execute(writing.dialect.drop_temporary(name))
     return replace(counts, read=staged, unchanged=staged - new, closed=counts.closed + expired, deleted=hard_deleted)
-
-
-def _missing_keys(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> int:
-    if strategy.deletes is None:
-        return 0
-    current = f"{writing.t(IS_CURRENT)} = {writing.dialect.boolean(True)}"
-    gone = f"NOT EXISTS (SELECT 1 FROM {writing.stage} AS s WHERE {writing.match(strategy.keys)})"
-    existing = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target} WHERE {current}"))
-    missing = int(session.scalar(f"SELECT COUNT(*) FROM {writing.target} WHERE {current} AND {gone}"))
-    check_deletes(writing.job, staged=staged, existing=existing, missing=missing)
-    return missing
 
 
 def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:

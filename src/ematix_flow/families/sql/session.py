@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 from ematix_flow.foundation.errors import FlowError
@@ -75,16 +75,14 @@ class SqlSession:
 
     @contextmanager
     def _cursor(self, sql: str) -> Iterator[Any]:
-        cursor = self.raw.cursor()
         try:
-            cursor.execute(sql)
-            yield cursor
+            with closing(self.raw.cursor()) as cursor:  # psycopg gives none for a lost connection
+                cursor.execute(sql)
+                yield cursor
         except FlowError:
             raise
         except Exception as exc:
             raise self._translate(exc) from exc
-        finally:
-            cursor.close()
 
     def close(self) -> None:
         """Close the connection."""

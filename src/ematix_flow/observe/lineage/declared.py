@@ -118,6 +118,17 @@ def _of_any_window(query: str, dialect: str) -> str:
     return query
 
 
+def target_dataset(load: LoadSpec) -> Dataset:
+    """Return the dataset that a load writes."""
+    parts = tuple(part for part in (load.table.schema, load.table.name) if part)
+    return dataset_of(_connection(load.connection), parts)
+
+
+def target_connection(load: LoadSpec) -> str:
+    """Return the name of the connection that a load writes to, as results of runs have it."""
+    return str(getattr(_connection(load.connection), "name", load.connection))
+
+
 @dataclass(frozen=True)
 class _Places:
     """The connections of the tables of a statement."""
@@ -184,9 +195,8 @@ class _Target:
         event = self._load.strategy.event_time if isinstance(self._load.strategy, Scd2) else None
         if event is not None and event in origins and VALID_FROM not in origins:
             origins[VALID_FROM] = origins[event]
-        parts = tuple(part for part in (table.schema, table.name) if part)
         return OutputTable(
-            dataset_of(_connection(self._load.connection), parts),
+            target_dataset(self._load),
             tuple((column.name, str(column.type)) for column in shape.table.columns),
             origins,
             self._inputs(self._conditions()),

@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from ematix_flow._version import __version__
+from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.strategy import Truncate
 from ematix_flow.foundation.redact import mask
-from ematix_flow.observe.lineage.declared import InputColumn, Lineage, OutputTable
+from ematix_flow.observe.lineage.declared import InputColumn, Lineage, OutputTable, target_connection, target_dataset
 from ematix_flow.runlog.records import RunRecord
 
 START, COMPLETE, FAIL, ABORT = "START", "COMPLETE", "FAIL", "ABORT"
@@ -117,12 +118,19 @@ def _output(spec: PipelineSpec, output: OutputTable, targets: Sequence[Mapping[s
             fields={name: {"inputFields": _fields(columns)} for name, columns in output.origins.items()},
             **({"dataset": _fields(output.conditions)} if output.conditions else {}),
         )
-    load = next((one for one in spec.loads if output.dataset.name.endswith(one.table.name)), None)
+    load = next((one for one in spec.loads if target_dataset(one) == output.dataset), None)
     if load is not None and isinstance(load.strategy, Truncate):
         facets["lifecycleStateChange"] = facet("lifecycleStateChange", lifecycleStateChange="OVERWRITE")
-    counted = next((one for one in targets if load is not None and one.get("table") == load.table.qualified), None)
+    counted = _counts_of(load, targets) if load is not None else None
     statistics = _statistics(counted) if counted is not None else {}
     return {"namespace": output.dataset.namespace, "name": output.dataset.name, "facets": facets, **statistics}
+
+
+def _counts_of(load: LoadSpec, targets: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Return the counts of a load; targets on several connections may have tables of one name."""
+    places = (None, target_connection(load))
+    found = (one for one in targets if one.get("table") == load.table.qualified and one.get("connection") in places)
+    return next(found, None)
 
 
 def _statistics(target: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,18 +128,21 @@ class InMemorySink(Sink):
     @property
     def counters(self) -> dict[tuple[str, str], int]:
         """Return the runs by pipeline and outcome."""
-        kept = self.values.get(names.RUNS.name, {})
-        return {(labels[0], labels[1]): int(count) for labels, count in kept.items()}
+        with self._lock:
+            kept = self.values.get(names.RUNS.name, {})
+            return {(labels[0], labels[1]): int(count) for labels, count in kept.items()}
 
     @property
     def durations(self) -> dict[str, list[float]]:
         """Return the seconds of every run, by pipeline."""
-        return {labels[0]: list(values) for labels, values in self.observed.get(names.DURATION.name, {}).items()}
+        with self._lock:
+            return {labels[0]: list(values) for labels, values in self.observed.get(names.DURATION.name, {}).items()}
 
     @property
     def attempts(self) -> dict[str, int]:
         """Return the consecutive failures, by pipeline."""
-        return {labels[0]: int(value) for labels, value in self.values.get(names.ATTEMPT.name, {}).items()}
+        with self._lock:
+            return {labels[0]: int(value) for labels, value in self.values.get(names.ATTEMPT.name, {}).items()}
 
 
 class StdoutSink(InMemorySink):
@@ -151,22 +154,31 @@ class StdoutSink(InMemorySink):
 
     def flush(self) -> None:
         """Write all current values."""
-        told = [
+        with self._lock:
+            told = self._lines()
+        self._write(told)
+
+    def close(self) -> None:
+        """Write all values, and reset them."""
+        with self._lock:  # a value that comes in between would be neither written nor kept
+            told = self._lines()
+            self.values, self.observed = {}, {}
+        if told:
+            self._write(told)
+
+    def _lines(self) -> list[str]:
+        return [
             *(f"{_shown(name, labels)} {value:g}" for name, labels, value in _flat(self.values)),
             *(
                 f"{_shown(name, labels)} count={len(values)} sum={sum(values):.3f} max={max(values):.3f}"
                 for name, labels, values in _flat(self.observed)
             ),
         ]
+
+    def _write(self, told: list[str]) -> None:
         stream = self._stream or sys.stderr
         stream.write("".join(f"METRIC {line}\n" for line in sorted(told)))
         stream.flush()
-
-    def close(self) -> None:
-        """Write all values, and reset them."""
-        if self.values or self.observed:
-            self.flush()
-        self.values, self.observed = {}, {}
 
 
 def _flat(kept: Mapping[str, Mapping[tuple[str, ...], _V]]) -> list[tuple[str, tuple[str, ...], _V]]:

@@ -26,13 +26,17 @@ class GCPSecretManagerResolver:
         shown = f"gcp:{reference}"
         resource = self._resource(name, version, shown)
         try:
-            answer = self._client.access_secret_version(request={"name": resource}, timeout=_SECONDS)
-        except TypeError:  # a client whose method has no timeout parameter
-            answer = self._client.access_secret_version(request={"name": resource})
+            answer = self._asked(resource)
         except Exception as error:
             raise _translated(error, shown, name) from None
         data = answer.payload.data
         return data if isinstance(data, str) else bytes(data).decode()
+
+    def _asked(self, resource: str) -> Any:
+        try:
+            return self._client.access_secret_version(request={"name": resource}, timeout=_SECONDS)
+        except TypeError:  # a client whose method has no timeout parameter
+            return self._client.access_secret_version(request={"name": resource})
 
     def _resource(self, name: str, version: str | None, shown: str) -> str:
         if name.startswith("projects/"):

@@ -106,7 +106,14 @@ def _from_file(file: files.ConfigFile, prefix: str) -> SecretResolver:
         store = _made(kind, fields)
     except FlowError as error:
         raise error.at(place) from None
-    seconds = float(entry.get("cache_seconds", CACHE_SECONDS))
+    try:
+        seconds = float(entry.get("cache_seconds", CACHE_SECONDS))
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"{file.shown}: cache_seconds of [secrets.{prefix}] is no number",
+            where=file.place((TABLE, prefix, "cache_seconds")),
+            hint="write cache_seconds = 60, or 0 to ask the store every time",
+        ) from None
     return _kept(kind, store, seconds)
 
 
@@ -128,8 +135,12 @@ def _made(kind: str, fields: Mapping[str, str]) -> SecretResolver:
         from ematix_flow.observe.stores.vault import VaultResolver
         from ematix_flow.observe.stores.vault_client import from_environment
 
-        version = int(fields.get("kv_version", "2"))
-        return VaultResolver(from_environment(fields), fields.get("mount_point", "secret"), kv_version=version)
+        version = fields.get("kv_version", "2")
+        if version not in ("1", "2"):
+            raise ConfigError(
+                f"there is no kv_version {version!r}", hint="write kv_version = 2, or 1 for an old engine"
+            )
+        return VaultResolver(from_environment(fields), fields.get("mount_point", "secret"), kv_version=int(version))
     if kind == "aws":
         from ematix_flow.observe.stores import aws
 

@@ -13,6 +13,8 @@ from ematix_flow.runlog.blob.keys import backwards, encode
 from ematix_flow.runlog.blob.objects import Document, Objects
 from ematix_flow.runlog.records import from_text, in_utc, to_text
 
+_TAKING = "taking"
+
 
 class BlobAgenda:
     """The slots, pauses and intervals of a run log in an object store."""
@@ -20,20 +22,26 @@ class BlobAgenda:
     _objects: Objects
 
     def take_slot(
-        self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
+        self,
+        pipeline: str,
+        slot: str,
+        worker_id: str,
+        *,
+        leader: str | None = None,
+        run_id: str = "",
+        fired_at: datetime | None = None,
     ) -> bool:
         """Take the right to fire one slot, which is granted once; raise LeaseLost if the leader's token has expired."""
-        fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
-        told = fired.to_dict()
+        fired = Slot(pipeline, slot, fired_at or clock_now(), worker_id, run_id)
         still_leads(self._objects, leader)
-        if not self._objects.create(f"slots/{encode(pipeline)}/{fired.digest}.json", told):
+        if self._objects.change(_last_key(fired), lambda known: _about_to_take(known, fired)) is None:
             return False
-        self._objects.write(f"fired/{encode(pipeline)}/{backwards(fired.fired_at)}.{fired.digest[:16]}.json", told)
-        self._objects.change(
-            f"last_slots/{encode(fired.kind)}/{encode(pipeline)}.json",
-            lambda known: told if known is None or known["fired_at"] < told["fired_at"] else None,
-        )
-        return True
+        is_ours = self._objects.create(_slot_key(pipeline, fired.digest), fired.to_dict())
+        taken = fired if is_ours else self._taken(pipeline, fired.digest)
+        if taken is not None:  # a loser completes the records of a winner that died here
+            self._objects.write(_history_key(taken), taken.to_dict())
+            self._objects.change(_last_key(taken), lambda known: _has_taken(known, taken))
+        return is_ours
 
     def slots(self, pipeline: str, *, limit: int = 50) -> list[Slot]:
         """Return the slots that a pipeline fired, the latest first."""
@@ -44,7 +52,20 @@ class BlobAgenda:
     def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
         """Return the slot of this kind that each pipeline fired last."""
         found = self._objects.read_all(self._objects.keys(f"last_slots/{encode(kind)}/"))
-        return {told["pipeline"]: Slot.from_dict(told) for told in found}
+        last = self._objects.at_once(self._last, found)
+        return {slot.pipeline: slot for slot in last if slot is not None}
+
+    def _last(self, told: Document) -> Slot | None:
+        """Return the last slot of a pipeline, also if the process that took it died before it recorded that."""
+        known = _slot(told)
+        taken = self._taken(told["pipeline"], told[_TAKING]) if told.get(_TAKING) else None
+        if known is None or taken is None:
+            return known or taken
+        return max(known, taken, key=lambda slot: slot.fired_at)
+
+    def _taken(self, pipeline: str, digest: str) -> Slot | None:
+        told = self._objects.read(_slot_key(pipeline, digest))
+        return Slot.from_dict(told) if told is not None else None
 
     def set_paused(self, name: str, paused: bool, by: str) -> None:
         """Pause or unpause a pipeline or workflow; a second pause does not replace the first."""
@@ -100,6 +121,39 @@ class BlobAgenda:
 
         key = f"intervals/{encode(pipeline)}/{_stamp(start)}.{_stamp(end)}.json"
         return self._objects.change(key, changed) is not None
+
+
+def _about_to_take(known: Document | None, fired: Slot) -> Document | None:
+    """Return the record with the slot to be taken, so that it is found after a crash; None if it was taken last."""
+    if known is None:
+        return {"pipeline": fired.pipeline, _TAKING: fired.digest}
+    return {**known, _TAKING: fired.digest} if known.get("slot") != fired.slot else None
+
+
+def _has_taken(known: Document | None, taken: Slot) -> Document | None:
+    """Return the record after this slot was taken; another process may be about to take another one."""
+    known = known or {}
+    before, taking = _slot(known), known.get(_TAKING)
+    if before is None or before.fired_at < taken.fired_at:
+        return {**taken.to_dict(), _TAKING: taking if taking != taken.digest else None}
+    return {**known, _TAKING: None} if taking == taken.digest else None
+
+
+def _slot(told: Document) -> Slot | None:
+    """Return the recorded slot; None if no slot of this kind is known to have been taken."""
+    return Slot.from_dict(told) if "slot" in told else None
+
+
+def _last_key(slot: Slot) -> str:
+    return f"last_slots/{encode(slot.kind)}/{encode(slot.pipeline)}.json"
+
+
+def _slot_key(pipeline: str, digest: str) -> str:
+    return f"slots/{encode(pipeline)}/{digest}.json"
+
+
+def _history_key(slot: Slot) -> str:
+    return f"fired/{encode(slot.pipeline)}/{backwards(slot.fired_at)}.{slot.digest[:16]}.json"
 
 
 def _stamp(moment: datetime) -> str:

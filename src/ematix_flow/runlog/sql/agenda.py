@@ -25,10 +25,17 @@ class SqlAgenda(SqlStore):
 
     @retried
     def take_slot(
-        self, pipeline: str, slot: str, worker_id: str, *, leader: str | None = None, run_id: str = ""
+        self,
+        pipeline: str,
+        slot: str,
+        worker_id: str,
+        *,
+        leader: str | None = None,
+        run_id: str = "",
+        fired_at: datetime | None = None,
     ) -> bool:
         """Take the right to fire one slot, which is granted once; raise LeaseLost if the leader's token has expired."""
-        fired = Slot(pipeline, slot, clock_now(), worker_id, run_id)
+        fired = Slot(pipeline, slot, fired_at or clock_now(), worker_id, run_id)
         told = fired.to_dict()
         with self._transaction() as sql:
             still_leads(sql, leader)
