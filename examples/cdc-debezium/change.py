@@ -1,4 +1,4 @@
-"""What a connector would send: the next of three chapters as a file of messages. The third one tells old news again."""
+"""Write the next of three files of messages, as a connector would send them; the third contains a repeated change."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ START = 1_760_000_000_000
 
 
 def event(op, at, after=None, before=None):
-    """A change of a customer, so many seconds after the beginning."""
+    """Return the change event of a customer, `at` seconds after the start."""
     source = {"connector": "postgresql", "table": "customers", "ts_ms": START + 1000 * at, "lsn": 1000 + at}
     return {"op": op, "before": before, "after": after, "source": source}
 
@@ -40,7 +40,7 @@ def main():
     number = len(list(FOLDER.glob("*.jsonl")))
     if number == len(CHAPTERS):
         raise SystemExit("there are no more chapters")
-    part = FOLDER / f".{number}.part"  # a file is read when it has its name
+    part = FOLDER / f".{number}.part"  # the stream reads only files with their final name
     part.write_text("".join(json.dumps(one) + "\n" for one in CHAPTERS[number]), encoding="utf-8")
     part.rename(FOLDER / f"{number}.jsonl")
     print(f"chapter {number + 1}: {len(CHAPTERS[number])} changes")

@@ -1,4 +1,4 @@
-"""A table that follows another one: changes as Debezium tells of them, applied as they come."""
+"""A stream that applies change data in Debezium's format to a table in DuckDB."""
 
 from ematix_flow import CDC, Annotated, BigInt, Text, TimestampTZ, ematix, pk
 

@@ -1,4 +1,4 @@
-"""The mirror as it is."""
+"""Print the rows of the mirror."""
 
 import duckdb
 

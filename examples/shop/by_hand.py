@@ -1,4 +1,4 @@
-"""The load of orders as one writes it with PySpark alone: CSV files into a new DuckDB file, nothing else."""
+"""The load of orders, written with PySpark alone: CSV files into a new DuckDB file."""
 
 import duckdb
 from pyspark.sql import SparkSession

@@ -1,4 +1,4 @@
-"""A day passes in the shop: customers move, orders come in, somebody edits a review."""
+"""Apply one day of changes to the shop: customers move, orders arrive, a review is edited."""
 
 import json
 import sqlite3

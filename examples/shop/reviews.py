@@ -1,6 +1,6 @@
-"""The shop of `flow init`, and one more load: reviews from JSON lines into DuckDB, the last word per review wins."""
+"""The shop of `flow init`, and one more load: reviews from JSON lines into DuckDB; the newest row per review is kept."""
 
-from pipelines import CustomerDim, DailyRevenue, Orders  # the three loads of the shop come along
+from pipelines import CustomerDim, DailyRevenue, Orders  # also registers the three loads of the shop
 
 from ematix_flow import Annotated, BigInt, SmallInt, Text, Timestamp, ematix, pk
 from ematix_flow.normalize import clamp, trim
@@ -26,5 +26,5 @@ class Reviews:
     transforms_pre=[deduplicate_by("review_id", order_by="written_at desc")],
 )
 def load_reviews():
-    """New reviews are inserted, edited ones updated."""
+    """Insert new reviews, update edited ones."""
     return "SELECT review_id, order_id, stars, text, written_at FROM raw.reviews"

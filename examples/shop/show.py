@@ -1,4 +1,4 @@
-"""What is in the shop's warehouse and lake now, read by their own clients."""
+"""Print the contents of the shop's warehouse and lake, read with their own clients."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Puts a file with the next readings into the folder: `python more.py 100`."""
+"""Write a file with the next readings into the folder: `python more.py 100`."""
 
 import json
 import sys
@@ -15,5 +15,5 @@ rows = [
 ]
 draft = folder / f".{there}.jsonl"
 draft.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-draft.rename(folder / f"{there}.jsonl")  # a file is read once it has its name
+draft.rename(folder / f"{there}.jsonl")  # the stream reads only files with their final name
 print(f"{wanted} readings in {folder / f'{there}.jsonl'}")

@@ -1,4 +1,4 @@
-"""Files that arrive in a folder become rows of a warehouse, as they come; the same words read a topic of Kafka."""
+"""A stream that loads files from a folder into DuckDB as they arrive; a Kafka topic can be read in the same way."""
 
 from ematix_flow import Annotated, Double, Text, TimestampTZ, ematix, pk
 

@@ -1,4 +1,4 @@
-"""The same files once more: how warm it was at every sensor, minute by minute."""
+"""A second stream over the same files: the maximum temperature per sensor and minute."""
 
 from readings import incoming, warehouse
 
