@@ -46,7 +46,7 @@ class Machine:
 
     @cached_property
     def _java(self) -> str:
-        from ematix_flow.engine.java import find_java
+        from ematix_flow.engine.session.java import find_java
 
         said = subprocess.run([str(find_java()), "-version"], capture_output=True, text=True, check=False).stderr
         found = re.search(r'version "([^"]+)"', said)

@@ -137,14 +137,14 @@ def _inherited() -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if name in _KEPT or not name.startswith(_DROPPED)}
     kept["TZ"] = "UTC"
     if "JAVA_HOME" not in kept:
-        from ematix_flow.engine.java import find_java
+        from ematix_flow.engine.session.java import find_java
 
         kept["JAVA_HOME"] = str(find_java().parent.parent)
     return kept
 
 
 def _jars(sets: tuple[str, ...]) -> list[Path]:
-    from ematix_flow.engine import jars
+    from ematix_flow.engine.session import jars
     from ematix_flow.foundation.errors import FlowError
 
     ours = FOLDER / "jars.lock.toml"
@@ -152,7 +152,7 @@ def _jars(sets: tuple[str, ...]) -> list[Path]:
     found: list[Path] = []
     try:
         for name in sets:
-            found += jars.ensure([name], lock=ours if name in drivers else jars.LOCK)
+            found += jars.ensure_jars([name], lock=ours if name in drivers else jars.LOCK)
     except FlowError as error:
         raise Unavailable(f"the jars for {', '.join(sets)}: {error}") from error
     return found

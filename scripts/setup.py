@@ -35,7 +35,9 @@ PIP_TO_UV = {
 }  # fmt: skip
 DEMO_JARS = ("delta",)
 # Imported once while jars are fetched, so that the first run finds compiled modules.
-IMPORTED = "pandas, pyarrow, duckdb, deltalake, sqlglot, pyspark.sql.connect.session, ematix_flow.engine.batch"
+IMPORTED = (
+    "pandas, pyarrow, duckdb, deltalake, sqlglot, pyspark.sql.connect.session, ematix_flow.engine.batch.pipeline_run"
+)
 JAVA_PACKAGES = ("openjdk-17-jre-headless", "openjdk-21-jre-headless")
 STARTED = time.monotonic()
 
@@ -210,7 +212,7 @@ def compile_modules() -> subprocess.Popen[bytes]:
 
 def provide_java() -> None:
     """Spark needs a Java runtime: find one, or install it: as root with apt-get, else as a package into .venv."""
-    sought = in_venv("ematix_flow.engine.java")
+    sought = in_venv("ematix_flow.engine.session.java")
     if sought.returncode == 0:
         return
     if can_apt_install():
@@ -218,14 +220,14 @@ def provide_java() -> None:
     else:
         say(f"no Java here: installing one into .venv ({JAVA_LOCK.name})")
         install_with_uv(["install", "--require-hashes", "--no-build-isolation", "-r", str(JAVA_LOCK)])
-    again = in_venv("ematix_flow.engine.java")
+    again = in_venv("ematix_flow.engine.session.java")
     if again.returncode != 0:
         give_up(again.stderr.strip())
 
 
 def fetch_jars(sets: tuple[str, ...]) -> None:
     """Fetch these jar sets, or all; progress goes straight through, the paths are of no interest here."""
-    command = [str(VENV_PYTHON), "-m", "ematix_flow.engine.jars", *sets]
+    command = [str(VENV_PYTHON), "-m", "ematix_flow.engine.session.jars", *sets]
     if subprocess.run(command, cwd=ROOT, stdout=subprocess.DEVNULL).returncode != 0:
         give_up("the jars for Spark could not be fetched (see above)")
 
@@ -234,7 +236,7 @@ def archive_classes() -> None:
     """Spark starts in half the time from a class archive; making one takes a while and stops nobody."""
     with (VENV / "archive.log").open("wb") as log:
         subprocess.Popen(
-            [str(VENV_PYTHON), "-m", "ematix_flow.engine.archive", "--at-hand"],
+            [str(VENV_PYTHON), "-m", "ematix_flow.engine.session.class_archive", "--at-hand"],
             cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             env={**os.environ, "EMATIX_FLOW_NICE": "10", "EMATIX_FLOW_ENGINE": "local"},
         )  # fmt: skip

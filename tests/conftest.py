@@ -15,7 +15,7 @@ import hypothesis
 import pytest
 
 from ematix_flow.foundation.cache import cache_home
-from ematix_flow.runlog.worker import this_worker
+from ematix_flow.run_log.worker import this_worker
 from tests import services
 from tests.services.kafka import Kafka
 from tests.services.wanted import or_skip

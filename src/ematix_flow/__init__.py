@@ -105,7 +105,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 def _secret_store(prefix: str) -> SecretResolver | None:
-    from ematix_flow.observe.stores.settings import store_for
+    from ematix_flow.secrets.settings import store_for
 
     return store_for(prefix)
 
@@ -116,15 +116,15 @@ find_resolvers_with(_secret_store)
 def __getattr__(name: str) -> object:
     # These names import more than a declaration needs, so they are loaded at first use.
     if name == "__version__":
-        from ematix_flow._version import __version__
+        from ematix_flow.foundation.version import __version__
 
         return __version__
     if name == "connect":
-        from ematix_flow.live import connect
+        from ematix_flow.api.connect import connect
 
         return connect
     if name == "spark_session":
-        from ematix_flow.engine.session import spark_session
+        from ematix_flow.engine.session.session import spark_session
 
         return spark_session
     if name in _LATER:

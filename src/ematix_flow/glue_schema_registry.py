@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ematix_flow.families.messages.glue_schemas import (
+from ematix_flow.messages.registries.glue_schemas import (
     GlueSchema,
     fetch_schema_by_name,
     fetch_schema_by_uuid,

@@ -11,9 +11,9 @@ import sys
 from typing import Any
 
 from ematix_flow import BigInt, DeltaLocalConnection, PostgresConnection, Text, ematix
-from ematix_flow.engine import session
-from ematix_flow.engine.batch import run
-from ematix_flow.engine.result import Event
+from ematix_flow.engine.batch.pipeline_run import run
+from ematix_flow.engine.batch.result import ProgressEvent
+from ematix_flow.engine.session import session
 from ematix_flow.foundation.errors import FlowError
 
 SOURCE = PostgresConnection(name="slow", url=os.environ["LOADS_SOURCE"])
@@ -41,7 +41,7 @@ def load(system: str, lane: str, name: str) -> None:
     )  # fmt: skip
     pipeline = decorate(lambda: "SELECT n, text FROM slow.numbers")
 
-    def listen(event: Event) -> None:
+    def listen(event: ProgressEvent) -> None:
         if event.step == "stage" and event.rows:
             say(rows=event.rows)
 
@@ -55,6 +55,6 @@ def load(system: str, lane: str, name: str) -> None:
 
 
 if __name__ == "__main__":
-    session.expect({"delta"})
+    session.announce_jars({"delta"})
     for line in sys.stdin:
         load(*line.split())

@@ -148,9 +148,9 @@ def writing(harness: Any) -> Iterator[Callable[[str], Any]]:
         with psycopg.connect(harness.url) as client:
             yield lambda sql: client.execute(sql.encode())
         return
-    from ematix_flow.backends.mysql.session import access, login
+    from ematix_flow.backends.mysql.session import login_of, open_connection
 
-    raw = login(access(harness.connection))
+    raw = open_connection(login_of(harness.connection))
     try:
         raw.begin()
         cursor = raw.cursor()

@@ -14,9 +14,9 @@ import pytest
 from ematix_flow.backends.catalog import all_backends
 from ematix_flow.contract.backend import Backend
 from ematix_flow.engine import warm
-from ematix_flow.engine.session import spark_session
-from ematix_flow.engine.session import stop as stop_session
-from ematix_flow.engine.shipping import is_connect
+from ematix_flow.engine.cluster.shipping import is_connect
+from ematix_flow.engine.session.session import spark_session
+from ematix_flow.engine.session.session import stop_session as stop_session
 from tests.cluster.places import TestCluster, remove
 from tests.contract import native
 from tests.contract.gaps import GAPS
@@ -132,7 +132,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     session.conf.set("spark.sql.adaptive.enabled", "false")
     yield
     if engine is not None:
-        warm.stop(engine)
+        warm.stop_engine(engine)
     if cluster is not None:
         stop_session()
         cluster.stop()
@@ -140,11 +140,11 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     patch.undo()
 
 
-def _warm_engine(patch: pytest.MonkeyPatch, home: Path) -> warm.Engine:
+def _warm_engine(patch: pytest.MonkeyPatch, home: Path) -> warm.WarmEngine:
     """CONTRACT_ENGINE=warm runs the suite as a client of a warm engine."""
     patch.setenv("EMATIX_FLOW_ENGINE", "auto")
     patch.setenv("EMATIX_FLOW_ENGINE_DIR", str(home / "engine"))
-    engine, _ = warm.start(JARS, {}, keep=warm.KeepWarm(True, "contract"))
+    engine, _ = warm.start_engine(JARS, {}, keep=warm.KeepWarm(True, "contract"))
     return engine
 
 

@@ -20,7 +20,7 @@ from ematix_flow.contract.shape import TargetShape, shape_of
 from ematix_flow.contract.write import WriteJob, WriteResult
 from ematix_flow.declare.strategy import Strategy
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.engine.spark_errors import translate
+from ematix_flow.engine.session.spark_errors import translate
 from tests.contract.loading import declare, frame
 from tests.harness.base import Row
 

@@ -17,7 +17,7 @@ from ematix_flow.backends.files.source import FilesSource
 from ematix_flow.contract.backend import Backend
 from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.contract.shape import shape_of
-from ematix_flow.contract.write import Opening, Stage, WriteJob, WriteResult
+from ematix_flow.contract.write import Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.declare.strategy import Merge, Strategy
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError
@@ -76,7 +76,7 @@ class Load:
     lake: Lake
     sink: Any
     job: WriteJob
-    opening: Opening
+    opening: WriteSession
 
     def stage(self, rows: list[Row]) -> Stage:
         return self.sink.stage(self.job, frame(self.lake.spark, self.job.shape.declared, rows))  # type: ignore[no-any-return]

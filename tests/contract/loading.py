@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ematix_flow import ManagedTable, ObjectStoreLocalConnection, ematix
+from ematix_flow.dataplane.type_mapping import arrow_schema, pairs, spark_schema
 from ematix_flow.declare.table import TableSpec, table
-from ematix_flow.engine.result import Result
-from ematix_flow.families.frames import arrow_schema, pairs, spark_schema
+from ematix_flow.engine.batch.result import Result
 from tests.harness.base import Harness, Row
 
 ROWS_OF_ONE_TASK = 8

@@ -31,10 +31,10 @@ from ematix_flow import (
     pk,
     run_streaming_pipeline,
 )
-from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import BadValue, DriftError
 from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from tests.contract.loading import declare, unique
 from tests.harness.base import Harness
 from tests.services.kafka import Kafka
@@ -80,7 +80,7 @@ class Mirror:
 
     def begin_anew(self) -> None:
         """What a rewind to the beginning does."""
-        StreamFolder(self.folder / "checkpoint").begin_anew("earliest", now())
+        CheckpointFolder(self.folder / "checkpoint").start_new_generation("earliest", now())
 
 
 @pytest.fixture

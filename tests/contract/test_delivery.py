@@ -8,7 +8,7 @@ import pytest
 
 from ematix_flow import BigInt, Text, pk
 from ematix_flow.contract.write import WriteJob
-from ematix_flow.engine.context import open_context
+from ematix_flow.engine.batch.context import open_context
 from ematix_flow.foundation.clock import now
 from tests.contract.loading import columns, counts, declare, frame, load, pipeline_of
 from tests.harness.base import Harness

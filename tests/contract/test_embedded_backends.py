@@ -38,10 +38,10 @@ from ematix_flow.backends import duckdb as duckdb_backend
 from ematix_flow.backends import sqlite as sqlite_backend
 from ematix_flow.contract.ddl import AddColumn, ChangeType, CreateTable, DropNotNull
 from ematix_flow.contract.shape import shape_of
-from ematix_flow.contract.write import Counts, Opening
+from ematix_flow.contract.write import Counts, WriteSession
+from ematix_flow.dataplane.parquet_stage import ROOT_VARIABLE
 from ematix_flow.declare.strategy import Append, Incremental, Merge, Scd2, Strategy, Truncate
 from ematix_flow.declare.types import Column
-from ematix_flow.families.parquet_stage import ROOT_VARIABLE
 from ematix_flow.foundation.errors import BadValue, LeaseHeld, Unsupported
 from tests.contract.embedded import System, job_of, people, perform, person, read
 from tests.contract.loading import day, declare, frame
@@ -252,7 +252,7 @@ def test_a_token_is_published_once_and_a_dead_run_is_found(system: System, spark
     shape = shape_of(table.spec(), Append())
     sink, job = system.sink(), job_of(shape, Append())
     system.ddl().apply(shape, [CreateTable(shape.table)])
-    opening: Opening = sink.begin(job)
+    opening: WriteSession = sink.begin(job)
     stage = sink.stage(job, frame(spark, shape.declared, [person(1, "a")]))
     published = sink.publish(job, stage, opening)
     with pytest.raises(LeaseHeld, match="nothing was loaded twice"):

@@ -21,8 +21,8 @@ from ematix_flow.backends.duckdb import session as duckdb_session
 from ematix_flow.backends.sqlite import session as sqlite_session
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.contract.write import Counts
+from ematix_flow.dataplane.parquet_stage import ROOT_VARIABLE
 from ematix_flow.declare.strategy import Append, Merge
-from ematix_flow.families.parquet_stage import ROOT_VARIABLE
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,

@@ -10,7 +10,7 @@ import pytest
 from ematix_flow import BigInt, Target, Text, ematix, pk
 from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.contract.write import WriteJob
-from ematix_flow.engine.context import open_context
+from ematix_flow.engine.batch.context import open_context
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import NullViolation, PartialFailure
 from tests.contract.conftest import Systems

@@ -10,12 +10,12 @@ from typing import Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, DeltaLocalConnection, ObjectStoreLocalConnection, Text, ematix, pk, register_connection
+from ematix_flow.dataplane.spark_session import reorders_joins, session_settings
 from ematix_flow.declare.connections import clear_registry
 from ematix_flow.declare.strategy import Append
-from ematix_flow.engine import session
-from ematix_flow.families.lake.joins import reorder
-from ematix_flow.families.lake.session import reorders_joins, settings
+from ematix_flow.engine.session import session
 from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.sql.joins import reorder
 from tests.contract import native
 from tests.contract.lakes import Files, Lake
 from tests.contract.loading import counts, declare
@@ -30,7 +30,7 @@ def _as_if_large(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Tables of any size are looked at, and none is sent to every task."""
     monkeypatch.setattr(reorder, "LEAST_BYTES", 0)
     monkeypatch.setenv("EMATIX_FLOW_CACHE", str(tmp_path / "cache"))
-    with settings(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
+    with session_settings(spark, {"spark.sql.autoBroadcastJoinThreshold": "-1"}):
         yield
 
 

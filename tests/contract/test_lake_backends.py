@@ -16,11 +16,10 @@ from ematix_flow import JSON, UUID, BigInt, Integer, String, Text, Timestamp, Ti
 from ematix_flow.contract.ddl import AddColumn, ChangeType
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.contract.write import Counts, WriteJob
+from ematix_flow.dataplane.spark_session import active_session
 from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Scd2, Strategy, Truncate
 from ematix_flow.declare.types import Column
-from ematix_flow.families.lake.checks import Facts
-from ematix_flow.families.lake.place import Place
-from ematix_flow.families.lake.session import active
+from ematix_flow.families.lake.integrity import StageFacts
 from ematix_flow.families.lake.state import LakeState
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import (
@@ -32,6 +31,7 @@ from ematix_flow.foundation.errors import (
     TextTooLong,
     Unsupported,
 )
+from ematix_flow.storage.paths import LakeRoot
 from tests.contract import native
 from tests.contract.lakes import Files, Lake, Load, merging, naive, people, person
 from tests.contract.loading import columns, day, declare
@@ -79,7 +79,7 @@ def test_a_new_table_that_lists_its_features_is_read_and_changed_by_delta_itself
     delta.load(table, merging(compare=("at",), update=("at",)), first)
     folder = delta.root / table.__schema__ / table.__tablename__
     assert [row.operation for row in delta.history(table)] == ["WRITE", "CREATE TABLE"]
-    spark = active()
+    spark = active_session()
     spark.sql(f"INSERT INTO delta.`{folder}` SELECT 3, TIMESTAMP_NTZ '2026-01-03 10:30:00', current_timestamp(), 'x'")
     found = spark.read.format("delta").load(str(folder)).select("id", "at").collect()
     assert sorted(tuple(row) for row in found) == [(n, datetime(2026, 1, n, 10, 30)) for n in (1, 2, 3)]
@@ -135,7 +135,7 @@ def test_a_run_that_died_after_its_publish_is_finished_by_the_next(lake: Lake) -
     )
     assert (result.counts.inserted, result.counts.unchanged) == (2, 2)
     assert lake.rows(table, "id") == [(1,), (2,), (3,), (4,)]
-    shown = LakeState(Place(lake.root)).history()
+    shown = LakeState(LakeRoot(lake.root)).history()
     assert [(run["run_id"], run["status"], run["rows_inserted"]) for run in shown] == [
         (dead.job.run_id, "success", 2),
         (alive.job.run_id, "success", 2),
@@ -160,7 +160,7 @@ def test_a_run_that_died_before_its_publish_is_forgotten(lake: Lake) -> None:
     assert not dead.sink.stage_folder(dead.job).exists()
     alive.run([person(1, "a")])
     assert lake.rows(table, "id") == [(1,)]
-    assert [run["status"] for run in LakeState(Place(lake.root)).history()] == ["failed", "success"]
+    assert [run["status"] for run in LakeState(LakeRoot(lake.root)).history()] == ["failed", "success"]
 
 
 @delta_if_full
@@ -270,7 +270,7 @@ def test_observations_follow_what_is_published(delta: Lake) -> None:
 
 
 def _facts(load: Load) -> Any:
-    return Facts.read(load.sink.stage_folder(load.job) / "facts.json")
+    return StageFacts.read(load.sink.stage_folder(load.job) / "facts.json")
 
 
 @pytest.mark.parametrize("strategy", [Append(), Truncate()], ids=["append", "truncate"])

@@ -11,7 +11,7 @@ import pyarrow.orc
 import pytest
 
 from ematix_flow import BigInt, Double, Float, Integer, Numeric, SmallInt, Text, Timestamp, TimestampTZ
-from ematix_flow.backends.files import orc
+from ematix_flow.backends.files import orc_limits
 from ematix_flow.contract.ddl import ChangeType, ColumnState
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.declare.strategy import Append, Truncate
@@ -122,7 +122,7 @@ def test_orc_shows_others_a_timestamp(files: Files) -> None:
 
 
 def test_orc_outside_of_utc_is_refused(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(orc, "_UTC", ("nowhere",))
+    monkeypatch.setattr(orc_limits, "_UTC", ("nowhere",))
     with pytest.raises(Unsupported, match="zone of Spark's JVM"):
         files("orc").load(declare({"id": BigInt}), Append(), [{"id": 1}])
 

@@ -13,13 +13,13 @@ from typing import Annotated, Any
 import pytest
 
 from ematix_flow import BigInt, Boolean, Date, Integer, MySQLConnection, Numeric, String, Text, TimestampTZ, pk
-from ematix_flow.backends.mysql import backend, parts
+from ematix_flow.backends.mysql import backend, key_ranges
 from ematix_flow.backends.mysql.sink import MySqlSink
 from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.strategy import Append, Merge
-from ematix_flow.engine.spark_errors import translate
+from ematix_flow.engine.session.spark_errors import translate
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import BadValue, ConnectionFailed, DuplicateKeys, SqlError, Unsupported
 from ematix_flow.planning.drift import plan_ddl
@@ -235,8 +235,8 @@ def test_a_value_that_spark_cannot_carry_ends_the_read(server: MySqlHarness, spa
 def test_a_table_with_uneven_keys_is_cut_and_nothing_is_lost_or_doubled(
     server: MySqlHarness, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parts, "SMALLEST_PART_ROWS", 500)
-    monkeypatch.setattr(parts, "LARGEST_PART_ROWS", 1500)
+    monkeypatch.setattr(key_ranges, "SMALLEST_PART_ROWS", 500)
+    monkeypatch.setattr(key_ranges, "LARGEST_PART_ROWS", 1500)
     name = f"{database(server)}.{unique('cut')}"
     server.execute(f"CREATE TABLE {name} (id bigint, n int, PRIMARY KEY (id, n))")
     server.fill(

@@ -10,13 +10,13 @@ import pytest
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.session import connect
 from ematix_flow.declare.connections import PostgresConnection
-from ematix_flow.families.sql.meta import Meta
+from ematix_flow.families.sql.metadata_tables import MetadataTables
 from ematix_flow.foundation.errors import PermissionDenied
 
 
 def ensure(url: str) -> None:
     with connect(PostgresConnection("warehouse", url=url)) as session:
-        Meta(session, PostgresDialect()).ensure()
+        MetadataTables(session, PostgresDialect()).ensure()
 
 
 def test_a_missing_right_is_not_taken_for_missing_tables(fresh_postgres: str) -> None:

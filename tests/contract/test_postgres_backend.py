@@ -12,7 +12,7 @@ import pytest
 from ematix_flow import BigInt, PostgresConnection, String, pk
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.session import connect
-from ematix_flow.families.sql.meta import Meta
+from ematix_flow.families.sql.metadata_tables import MetadataTables
 from ematix_flow.foundation.errors import DuplicateKeys, FlowError
 from tests.cluster.places import wait_for
 from tests.contract.conftest import Systems
@@ -187,7 +187,7 @@ def test_sessions_that_create_the_same_tables_at_once_all_succeed(fresh_postgres
     def create() -> None:
         with connect(connection) as session:
             together.wait(timeout=30)
-            Meta(session, PostgresDialect()).ensure()
+            MetadataTables(session, PostgresDialect()).ensure()
 
     for _ in range(3):
         with psycopg.connect(fresh_postgres, autocommit=True) as client:

@@ -127,7 +127,7 @@ def test_refused_rows_are_never_published_and_every_lane_finds_the_same(harness:
 def test_spark_finds_the_same_in_staged_files_where_duckdb_is_not_installed(
     harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ematix_flow.families.lake.sink.can_check_here", lambda: False)
+    monkeypatch.setattr("ematix_flow.families.lake.sink.can_check_in_duckdb", lambda: False)
     table = declare(COLUMNS)
     with pytest.raises(QualityCheckFailed) as caught:
         load(harness, table, "arrow", rows(), expectations=expectations, on_quality_failure="fail")

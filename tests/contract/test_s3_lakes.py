@@ -16,13 +16,13 @@ from deltalake import DeltaTable, write_deltalake
 
 from ematix_flow import BigInt, DeltaS3Connection, Numeric, ObjectStoreS3Connection, Text
 from ematix_flow.backends import delta_s3, files_s3
-from ematix_flow.backends.files.marks import Marks
+from ematix_flow.backends.files.commit_markers import CommitMarkers
 from ematix_flow.contract.ddl import AddColumn, ChangeType, ColumnState
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.declare.strategy import Append, Truncate
-from ematix_flow.engine.session import log_file
-from ematix_flow.families.lake.place import Place
+from ematix_flow.engine.session.session import log_file
 from ematix_flow.foundation.errors import ConfigError, LeaseLost, PermissionDenied
+from ematix_flow.storage.paths import LakeRoot
 from tests.contract import native
 from tests.contract.lakes import Lake, merging, people, person
 from tests.contract.loading import columns, declare
@@ -49,13 +49,13 @@ def there(s3_url: str) -> TestBucket:
 @pytest.fixture
 def delta(there: TestBucket, spark: Any) -> Lake:
     connection = DeltaS3Connection("lake", **there.fields)
-    return Lake(delta_s3.backend, connection, Place.of(connection).root, spark)
+    return Lake(delta_s3.backend, connection, LakeRoot.of(connection).root, spark)
 
 
 @pytest.fixture(params=FORMATS)
 def files(there: TestBucket, spark: Any, request: pytest.FixtureRequest) -> Lake:
     connection = ObjectStoreS3Connection("lake", format=request.param, **there.fields)
-    return Lake(files_s3.backend, connection, Place.of(connection).root, spark)
+    return Lake(files_s3.backend, connection, LakeRoot.of(connection).root, spark)
 
 
 def test_two_writers_of_one_delta_table_lose_no_commit(delta: Lake, there: TestBucket) -> None:
@@ -108,7 +108,7 @@ def test_a_run_that_died_among_its_copies_is_forgotten(files: Lake, there: TestB
     table = people()
     files.load(table, Append(), [person(1, "a")])
     dead = files.open(table, Append())
-    monkeypatch.setattr(Marks, "_commit", _die)
+    monkeypatch.setattr(CommitMarkers, "_commit", _die)
     with pytest.raises(_Died):
         dead.publish([person(2, "b")])
     monkeypatch.undo()
@@ -127,7 +127,7 @@ def test_a_run_that_died_before_the_old_batches_were_gone_is_finished(files: Lak
     for number in range(3):
         files.load(table, Append(), [person(number, "old")])
     dead = files.open(table, Truncate())
-    monkeypatch.setattr(Marks, "finish", _die)
+    monkeypatch.setattr(CommitMarkers, "finish", _die)
     with pytest.raises(_Died):
         dead.publish([person(9, "new")])
     monkeypatch.undo()
@@ -195,7 +195,7 @@ def test_a_lock_that_was_lost_ends_a_load_before_its_commit(delta: Lake, monkeyp
     delta.load(table, Append(), [person(1, "a")])
     load = delta.open(table, Append())
     stage = load.stage([person(2, "b")])
-    monkeypatch.setattr("ematix_flow.families.lake.s3.lease._SAFE", -1.0)
+    monkeypatch.setattr("ematix_flow.storage.s3_lease._SAFE", -1.0)
     with pytest.raises(LeaseLost):
         load.sink.publish(load.job, stage, load.opening)
     monkeypatch.undo()

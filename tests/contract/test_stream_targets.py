@@ -25,9 +25,9 @@ from ematix_flow import (
     pk,
     run_streaming_pipeline,
 )
-from ematix_flow.engine.streams.folder import StreamFolder
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import LeaseLost, PlanError
+from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from tests.contract.loading import declare, unique
 from tests.harness.base import Harness
 from tests.services.kafka import Kafka
@@ -200,7 +200,7 @@ def test_a_generation_that_was_left_behind_writes_nothing_any_more(
     told(kafka, topic, [{"n": 1}])
     stream(table, mode="append")
     put(here, old)  # what a runner knows that is asleep
-    StreamFolder(here).begin_anew("earliest", now())
+    CheckpointFolder(here).start_new_generation("earliest", now())
     told(kafka, topic, [{"n": 2}])
     stream(table, mode="append")
     assert sorted(row["n"] for row in harness.rows(table.spec())) == [1, 1, 2]

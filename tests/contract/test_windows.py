@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from ematix_flow import BigInt, Date, Timestamp, TimestampTZ, ematix
-from ematix_flow.declare.windows import Window
-from ematix_flow.engine import batch
-from ematix_flow.engine.result import Result
-from ematix_flow.engine.window import GivenWindow
+from ematix_flow.declare.windows import DataWindow
+from ematix_flow.engine.batch import pipeline_run
+from ematix_flow.engine.batch.result import Result
+from ematix_flow.engine.batch.windows import BackfillWindow
 from ematix_flow.run_log import InMemoryRunLog
-from ematix_flow.runlog.ledger import Hold
+from ematix_flow.run_log.intervals import IntervalLease
 from tests.contract.conftest import Systems
 from tests.contract.loading import day, declare
 from tests.contract.test_sources import target as target  # where rows go that this module reads
@@ -35,12 +35,12 @@ def visits() -> Any:
     return declare({"id": BigInt, "came": TimestampTZ, "seen": Timestamp, "on_day": Date})
 
 
-def load(declared: Any, window: Window, *, again: str = "") -> Result:
+def load(declared: Any, window: DataWindow, *, again: str = "") -> Result:
     """One window, by somebody whose ledger is empty."""
     log, spec = InMemoryRunLog(), declared.spec
-    hold = Hold(log, spec.name, window, again=again)
-    assert hold.take()
-    done = batch.run(spec, run_log=log, window=GivenWindow(spec, hold))
+    hold = IntervalLease(log, spec.name, window, again=again)
+    assert hold.claim()
+    done = pipeline_run.run(spec, run_log=log, window=BackfillWindow(spec, hold))
     assert [item.status for item in log.intervals(spec.name)] == ["done"]
     return done
 
@@ -48,13 +48,13 @@ def load(declared: Any, window: Window, *, again: str = "") -> Result:
 @pytest.mark.parametrize(
     ("column", "window"),
     [
-        ("came", Window(day(2, 6), day(3, 6))),
-        ("seen", Window(day(2, 6), day(3, 6))),
-        ("on_day", Window(day(2), day(3))),
+        ("came", DataWindow(day(2, 6), day(3, 6))),
+        ("seen", DataWindow(day(2, 6), day(3, 6))),
+        ("on_day", DataWindow(day(2), day(3))),
     ],
 )
 def test_a_window_is_read_from_its_start_up_to_its_end(
-    harness: Harness, target: Harness, systems: Systems, column: str, window: Window
+    harness: Harness, target: Harness, systems: Systems, column: str, window: DataWindow
 ) -> None:
     given, loaded = visits().spec(), visits()
     harness.seed(given, ROWS)
@@ -93,11 +93,11 @@ def counted(harness: Harness, mode: str, numbers: dict[str, int]) -> tuple[Any, 
 def test_a_window_is_appended_once_whoever_comes_again(harness: Harness, spark: Any) -> None:
     numbers = {"now": 1}
     counting, table = counted(harness, "append", numbers)
-    assert load(counting, Window(day(2), day(3))).targets[0].rows_inserted == 1
+    assert load(counting, DataWindow(day(2), day(3))).targets[0].rows_inserted == 1
     numbers["now"] = 2
-    again = load(counting, Window(day(2), day(3))).targets[0]
+    again = load(counting, DataWindow(day(2), day(3))).targets[0]
     assert "already published by run" in " ".join(again.notes)
-    load(counting, Window(day(3), day(4)))
+    load(counting, DataWindow(day(3), day(4)))
     found = sorted((row["id"], row["number"]) for row in harness.rows(table.spec()))
     assert found == [(2, 1), (3, 2)]
 
@@ -106,9 +106,9 @@ def test_a_window_is_appended_once_whoever_comes_again(harness: Harness, spark: 
 def test_a_window_is_merged_once_unless_it_is_asked_for_again(harness: Harness, spark: Any) -> None:
     numbers = {"now": 1}
     counting, table = counted(harness, "merge", numbers)
-    load(counting, Window(day(2), day(3)))
+    load(counting, DataWindow(day(2), day(3)))
     numbers["now"] = 2
-    load(counting, Window(day(2), day(3)))
+    load(counting, DataWindow(day(2), day(3)))
     assert [(row["id"], row["number"]) for row in harness.rows(table.spec())] == [(2, 1)]
-    load(counting, Window(day(2), day(3)), again="redo:0815")
+    load(counting, DataWindow(day(2), day(3)), again="redo:0815")
     assert [(row["id"], row["number"]) for row in harness.rows(table.spec())] == [(2, 2)]

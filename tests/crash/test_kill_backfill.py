@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from ematix_flow.run_log import SqliteRunLog
-from ematix_flow.runlog.agenda import Interval
+from ematix_flow.run_log.schedule import Interval
 
 DAYS, ROWS_A_DAY = 4, 25
 ROOT = Path(__file__).resolve().parents[2]

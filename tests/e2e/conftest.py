@@ -46,7 +46,7 @@ def raw_database(postgres_url: str) -> Iterator[Database]:
 @pytest.fixture(scope="module")
 def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The engine's session, started with all the jars that the tests of the module need, so that it starts once."""
-    from ematix_flow.engine.session import spark_session
+    from ematix_flow.engine.session.session import spark_session
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EMATIX_FLOW_LOGS_DIR", str(tmp_path_factory.mktemp("logs")))

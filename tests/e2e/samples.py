@@ -16,7 +16,7 @@ import pytest
 from ematix_flow import ematix
 from ematix_flow.connections import clear_registry
 from ematix_flow.declare import registry
-from ematix_flow.engine.jars import cache_folder
+from ematix_flow.engine.session.jars import cache_folder
 from tests.e2e import documents
 from tests.e2e.documents import Sample
 from tests.e2e.words import worded
@@ -158,7 +158,7 @@ def parsed_command(words: Sequence[str]) -> dict[str, Any]:
     import click
 
     from ematix_flow.cli.main import root
-    from ematix_flow.cli.output import Output
+    from ematix_flow.cli.render.output import Output
 
     command: click.Command = root
     context = root.make_context("flow", list(words), obj=Output())

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.declare.windows import Window, said
+from ematix_flow.declare.windows import DataWindow, format_instant
 from ematix_flow.run_log import SqliteRunLog, from_url
-from ematix_flow.runlog.agenda import Interval
+from ematix_flow.run_log.schedule import Interval
 
 ROWS_A_DAY = 8
 PIPELINES = """
@@ -302,33 +302,33 @@ def test_an_interrupt_leaves_whole_windows_and_a_command_to_go_on_with(
 
 
 def test_live_runs_and_backfills_share_one_ledger(running: Callable[[str], Shop]) -> None:
-    shop = running(said(TODAY - 3 * DAY))
+    shop = running(format_instant(TODAY - 3 * DAY))
     sold = shop.sell(TODAY - 6 * DAY, 7)
     before_today = {identity for identity in sold if identity < TODAY.timestamp()}
     first = shop.told("run", "live")["results"][0]
-    assert first["window"] == str(Window(TODAY - 3 * DAY, TODAY))
+    assert first["window"] == str(DataWindow(TODAY - 3 * DAY, TODAY))
     assert first["targets"][0]["rows_read"] == 3 * ROWS_A_DAY
     assert first["targets"][0]["watermark"] == f"{TODAY:%Y-%m-%d} 00:00:00+00:00"
     second = shop.flow("run", "live")
     assert (second.returncode, "nothing new: loaded until" in second.stdout) == (0, True), second.stderr
-    older = shop.told("backfill", "live", "--from", said(TODAY - 6 * DAY), "--chunk", "1d")
+    older = shop.told("backfill", "live", "--from", format_instant(TODAY - 6 * DAY), "--chunk", "1d")
     assert (older["windows"], older["loaded"], older["rows"]) == (3, 3, 3 * ROWS_A_DAY)
     assert shop.in_mart("orders") == once(before_today)
     assert [item["state"] for item in shop.told("gaps", "live")["stretches"]] == ["done"]
 
 
 def test_a_live_run_goes_on_after_a_backfill_and_takes_up_what_failed(running: Callable[[str], Shop]) -> None:
-    shop = running(said(TODAY - 5 * DAY))
+    shop = running(format_instant(TODAY - 5 * DAY))
     sold = shop.sell(TODAY - 5 * DAY, 5)
-    assert shop.told("backfill", "live", "--to", said(TODAY - 2 * DAY))["rows"] == 3 * ROWS_A_DAY
-    shop.change(f"UPDATE orders SET amount = NULL WHERE at >= '{said(TODAY - DAY)}'")
+    assert shop.told("backfill", "live", "--to", format_instant(TODAY - 2 * DAY))["rows"] == 3 * ROWS_A_DAY
+    shop.change(f"UPDATE orders SET amount = NULL WHERE at >= '{format_instant(TODAY - DAY)}'")
     failed = shop.told("run", "live", code=4)
-    assert failed["facts"]["window"] == str(Window(TODAY - 2 * DAY, TODAY))
+    assert failed["facts"]["window"] == str(DataWindow(TODAY - 2 * DAY, TODAY))
     assert shop.ledger("live")[-1].status == "failed"
     shop.change("UPDATE orders SET amount = 1 WHERE amount IS NULL")
     retried = shop.told("run", "live")["results"][0]
     assert (retried["window"], retried["targets"][0]["rows_read"]) == (
-        str(Window(TODAY - 2 * DAY, TODAY)),
+        str(DataWindow(TODAY - 2 * DAY, TODAY)),
         2 * ROWS_A_DAY,
     )
     assert shop.in_mart("orders") == once(sold)
@@ -341,7 +341,10 @@ def test_a_scheduled_run_loads_until_its_slot_and_not_until_a_worker_gets_to_it(
         done = shop.flow("run-due", "--now", now)
         assert done.returncode == 0, done.stderr
         windows += [ran["window"] for ran in json.loads(done.stdout)["ran"]]
-    assert windows == [str(Window(JANUARY, JANUARY + 2 * DAY)), str(Window(JANUARY + 2 * DAY, JANUARY + 3 * DAY))]
+    assert windows == [
+        str(DataWindow(JANUARY, JANUARY + 2 * DAY)),
+        str(DataWindow(JANUARY + 2 * DAY, JANUARY + 3 * DAY)),
+    ]
     assert sum(shop.in_mart("orders").values()) == 3 * ROWS_A_DAY
     shown = shop.flow("runs", "list", "--pipeline", "nightly").stdout.splitlines()[1].split()[0]
     assert f"window    {windows[1]}" in shop.flow("runs", "show", shown).stdout
@@ -443,6 +446,6 @@ def test_what_is_wrong_with_every_window_stops_at_the_first(shop: Shop) -> None:
 def test_preview_and_validate_show_the_last_window(running: Callable[[str], Shop]) -> None:
     shop = running("2026-01-01")
     shop.sell(TODAY - 2 * DAY, 2)
-    assert f"'{said(TODAY - DAY)}'" in shop.told("preview", "live")["source_sql"]
+    assert f"'{format_instant(TODAY - DAY)}'" in shop.told("preview", "live")["source_sql"]
     assert shop.told("validate", "live")["ok"] is True
     assert shop.ledger("live") == []

@@ -21,7 +21,7 @@ from bench.model import Case, Run
 from bench.place import Place
 from bench.runner import Options, Outcome
 
-from ematix_flow.engine.jars import read_lock
+from ematix_flow.engine.session.jars import read_lock
 
 ROOT = Path(__file__).resolve().parents[2]
 SCALE = "0.001"

@@ -92,8 +92,8 @@ def test_the_connections_of_a_page_are_connections(texts: list[str], monkeypatch
 
 @pytest.mark.parametrize("texts", blocks("toml", "docs/streaming.md"))
 def test_the_files_of_a_page_are_streams(texts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    from ematix_flow.config.stream_connections import with_resolved_connections
     from ematix_flow.config.stream_toml import stream_from_text
-    from ematix_flow.config.streams import settled
 
     monkeypatch.setenv("KAFKA_BOOTSTRAP", "localhost:9092")
     Path(".ematix-flow.toml").write_text(
@@ -101,7 +101,7 @@ def test_the_files_of_a_page_are_streams(texts: list[str], monkeypatch: pytest.M
         '[connections.kafka_prod]\nkind = "kafka"\nbootstrap_servers = "${KAFKA_BOOTSTRAP}"\n'
     )
     for text in texts:
-        spec = settled(stream_from_text(text))
+        spec = with_resolved_connections(stream_from_text(text))
         assert [spec.sources, spec.targets] != [(), ()]
 
 

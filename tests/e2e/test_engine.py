@@ -212,7 +212,7 @@ def test_an_engine_of_another_user_is_not_joined(project: Project) -> None:
 @pytest.mark.full("an engine more; flow doctor tells of the archive")
 def test_a_class_archive_that_is_no_archive_is_passed_over(project: Project, tmp_path: Path) -> None:
     cache = tmp_path / "cache" / "jars"
-    asked = "from ematix_flow.engine import archive; print(archive.archive_file([]))"
+    asked = "from ematix_flow.engine.session import class_archive; print(class_archive.archive_file([]))"
     own = {**project.environment, "EMATIX_FLOW_CACHE": str(cache), "EMATIX_FLOW_ENGINE": "local"}
     done = subprocess.run([sys.executable, "-c", asked], env=own, capture_output=True, text=True, check=True)
     file = Path(done.stdout.strip())

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.engine.processes import descendants
+from ematix_flow.foundation.processes import descendants
 from tests.e2e.warm_project import Project, awaited
 from tests.harness.arrivals import put_whole
 
@@ -103,14 +103,14 @@ def test_an_engine_whose_jvm_is_killed_ends_and_leaves_no_record(project: Projec
 
 
 def test_an_engine_whose_jvm_hangs_is_replaced_and_ended(project: Project, engine: int) -> None:
-    from ematix_flow.engine.warm.records import patience
+    from ematix_flow.engine.warm.records import answer_timeout
 
     (java,) = _java_of(engine)
     os.kill(java, signal.SIGSTOP)
     began = time.monotonic()
     assert project.engines() == []
     # Besides the command itself; a busy machine is given more time by its load.
-    assert time.monotonic() - began < 1 + 2 * patience() + 10
+    assert time.monotonic() - began < 1 + 2 * answer_timeout() + 10
     replaced = project.session(**KEPT)
     assert (replaced["kind"], replaced["pid"] == engine) == ("warm", False)
     awaited(lambda: not Path(f"/proc/{java}").exists() and not Path(f"/proc/{engine}").exists(), 10)
@@ -169,7 +169,9 @@ def test_an_engine_of_another_machine_that_shares_the_home_is_left_alone(project
 def test_an_engine_without_the_jars_of_a_run_is_not_joined(project: Project, engine: int) -> None:
     (file,) = (project.folder / "engine").glob("*.json")
     kept = file.read_text()
-    asked = "from ematix_flow.engine import warm; print(warm.join({'delta'}, {}, keep=warm.keep_warm()) is not None)"
+    asked = (
+        "from ematix_flow.engine import warm; print(warm.join_engine({'delta'}, {}, keep=warm.keep_warm()) is not None)"
+    )
     joined = []
     for jars in (json.loads(kept)["jars"], []):
         file.write_text(json.dumps({**json.loads(kept), "jars": jars}))

@@ -23,7 +23,7 @@ from ematix_flow.pipeline import register
 def tells():
     print("a word")
     parent = pathlib.Path(f"/proc/{os.getppid()}/cmdline").read_text()
-    return {"folder": os.getcwd(), "variable": os.environ.get("OF_THIS_CALL"), "is_forked": "cli.ready" in parent}
+    return {"folder": os.getcwd(), "variable": os.environ.get("OF_THIS_CALL"), "is_forked": "fork_server" in parent}
 
 @register(name="breaks", schedule=None)
 def breaks():
@@ -69,7 +69,7 @@ class Shop:
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     made = Shop(tmp_path_factory.mktemp("handover"))
     listens = str(made.folder / "engine" / "warm.sock")
-    ready = subprocess.Popen([sys.executable, "-m", "ematix_flow.cli.ready", listens, str(os.getpid())])
+    ready = subprocess.Popen([sys.executable, "-m", "ematix_flow.cli.running.fork_server", listens, str(os.getpid())])
     until = time.monotonic() + 60
     while not (made.folder / "engine" / "warm.sock").exists():
         assert time.monotonic() < until
@@ -82,7 +82,9 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
 
 def test_a_process_whose_engine_ended_while_it_started_ends_too(tmp_path: Path) -> None:
     """As an engine does that is killed while this process still imports."""
-    script = f"{sys.executable} -m ematix_flow.cli.ready {tmp_path}/late.sock $$ > /dev/null 2>&1 & echo $!"
+    script = (
+        f"{sys.executable} -m ematix_flow.cli.running.fork_server {tmp_path}/late.sock $$ > /dev/null 2>&1 & echo $!"
+    )
     pid = int(subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True).stdout)
     until = time.monotonic() + 60
     while Path(f"/proc/{pid}").exists():
@@ -151,13 +153,13 @@ def test_a_run_ends_when_whoever_wanted_it_is_gone(shop: Shop) -> None:
 def test_another_build_is_refused(shop: Shop) -> None:
     import socket
 
-    from ematix_flow.cli import handover
+    from ematix_flow.cli.running import fork_client
 
-    request = {**handover._request(["run", "tells"]), "build": {"python": "another"}}
+    request = {**fork_client._request(["run", "tells"]), "build": {"python": "another"}}
     with socket.socket(socket.AF_UNIX) as asked:
         asked.connect(str(shop.folder / "engine" / "warm.sock"))
-        handover.send(asked, request)
-        assert handover.receive(asked) == {"refused": "of another build"}
+        fork_client.send_message(asked, request)
+        assert fork_client.receive_message(asked) == {"refused": "of another build"}
 
 
 def test_nonsense_on_the_socket_harms_nobody(shop: Shop) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 import ematix_flow
-from ematix_flow.engine.processes import is_stopped
+from ematix_flow.foundation.processes import is_stopped
 from tests.e2e.warm_project import Project, awaited
 
 
@@ -173,7 +173,7 @@ def test_an_engine_ends_after_its_idle_time(project: Project, engine: int) -> No
 
 @pytest.mark.full
 def test_an_engine_ends_with_its_owner_and_with_its_installation(project: Project, engine: int, tmp_path: Path) -> None:
-    from ematix_flow.runlog.worker import worker_of
+    from ematix_flow.run_log.worker import worker_of
 
     own = tmp_path / "own" / "bin" / "python"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "own")], check=True)
@@ -209,7 +209,7 @@ def test_where_no_engine_can_be_kept_the_run_does_without(project: Project, engi
 
 
 def _descendants(pid: int) -> list[int]:
-    from ematix_flow.engine.processes import descendants
+    from ematix_flow.foundation.processes import descendants
 
     return descendants([pid])
 

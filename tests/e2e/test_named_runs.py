@@ -12,7 +12,7 @@ import pytest
 from ematix_flow.cli import main
 from ematix_flow.declare import registry
 from ematix_flow.declare.connections import clear_registry
-from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.run_log.sqlite import SqliteRunLog
 
 PIPELINES = """
 from ematix_flow import Annotated, BigInt, SQLiteConnection, ematix, pk

@@ -41,7 +41,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 def _forget() -> None:
     registry.clear()
-    redact.forget_all()
+    redact.forget_secrets()
 
 
 @pytest.fixture(scope="session")

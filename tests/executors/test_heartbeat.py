@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ematix_flow.executors.heartbeat import HeartbeatThread
-from ematix_flow.runlog import InMemoryRunLog
+from ematix_flow.run_log.memory import InMemoryRunLog
 from tests.executors.sample import eventually
 
 

@@ -21,8 +21,9 @@ from ematix_flow.executors import (
     kubernetes_jobs,
 )
 from ematix_flow.executors.kubernetes import PodOptions
-from ematix_flow.executors.refused import DispatchRefused
-from ematix_flow.runlog import RunRecord, from_url
+from ematix_flow.executors.protocol import DispatchRefused
+from ematix_flow.run_log.records import RunRecord
+from ematix_flow.run_log.urls import from_url
 from tests.executors.sample import PEOPLE, people_in, spec_of
 
 client = pytest.importorskip("kubernetes.client", reason="the extra executor-k8s is not installed: make setup")

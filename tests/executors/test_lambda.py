@@ -26,8 +26,8 @@ from ematix_flow.executors import (
     executor_from_url,
     lambda_handler,
 )
-from ematix_flow.executors.refused import DispatchRefused
-from ematix_flow.runlog import from_url
+from ematix_flow.executors.protocol import DispatchRefused
+from ematix_flow.run_log.urls import from_url
 from tests.executors.sample import PEOPLE, eventually, people_in, spec_of
 from tests.observe.listener import Listener
 

@@ -18,7 +18,7 @@ from ematix_flow.executors import (
     executor_from_url,
 )
 from ematix_flow.executors.kubernetes import job_name
-from ematix_flow.executors.refused import DispatchRefused
+from ematix_flow.executors.protocol import DispatchRefused
 from ematix_flow.foundation import redact
 
 
@@ -85,7 +85,7 @@ def test_a_password_is_refused_before_the_first_run_where_somebody_asks() -> Non
 
 
 def test_a_secret_that_this_process_knows_is_refused_wherever_it_stands() -> None:
-    redact.remember("hunter22-known")
+    redact.remember_secret("hunter22-known")
     with pytest.raises(DispatchRefused, match="NOTE"):
         manifest(env={"NOTE": "it is hunter22-known"})
 

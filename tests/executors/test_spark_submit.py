@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from ematix_flow.declare import registry
-from ematix_flow.engine import jars
+from ematix_flow.engine.session import jars
 from ematix_flow.executors import DispatchError, DispatchSpec, SparkSubmitExecutor, executor_from_url
-from ematix_flow.executors.refused import DispatchRefused
-from ematix_flow.executors.submission import Application, Submission, jar_sets, spark_home
-from ematix_flow.runlog import from_url
+from ematix_flow.executors.protocol import DispatchRefused
+from ematix_flow.executors.submission import SparkApplication, SparkSubmission, jar_sets, spark_home
+from ematix_flow.run_log.urls import from_url
 from tests.cluster.places import TestCluster, command_lines, is_alive, remove
 from tests.executors.sample import PEOPLE, await_end, eventually, facts_in, people_in, spec_of
 
@@ -103,11 +103,11 @@ def test_a_master_that_does_not_answer_is_an_error_at_once(project: Path) -> Non
 # -- what is handed to spark-submit
 
 
-def submission(application: Application, folder: Path, **more: Any) -> Submission:
+def submission(application: SparkApplication, folder: Path, **more: Any) -> SparkSubmission:
     return application.submission(DispatchSpec("people", "pipelines", run_log_url="log.db", **more), folder)
 
 
-def option(made: Submission, name: str) -> str:
+def option(made: SparkSubmission, name: str) -> str:
     return made.words[made.words.index(name) + 1]
 
 
@@ -115,7 +115,7 @@ def test_a_secret_setting_goes_by_a_file_that_only_this_user_can_read(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STORE_PASSWORD", "hunter22-store")
-    application = Application("local[1]", conf={"spark.ssl.keyStorePassword": "${STORE_PASSWORD}"})
+    application = SparkApplication("local[1]", conf={"spark.ssl.keyStorePassword": "${STORE_PASSWORD}"})
     made = submission(application, project)
     assert "hunter22-store" not in repr(made) + " ".join(made.words)
     assert "spark.ssl.keyStorePassword=hunter22-store\n" in made.settings
@@ -125,7 +125,7 @@ def test_the_users_settings_win_over_the_files_and_both_over_ours(project: Path)
     (project / ".ematix-flow.toml").write_text(
         '[spark]\n"spark.executor.memory" = "3g"\n"spark.sql.ansi.enabled" = false\n'
     )
-    made = submission(Application("local[1]", conf={"spark.executor.memory": "2g"}), project)
+    made = submission(SparkApplication("local[1]", conf={"spark.executor.memory": "2g"}), project)
     assert "spark.executor.memory=2g\n" in made.settings
     assert "spark.sql.ansi.enabled=false\n" in made.settings
     assert "spark.sql.session.timeZone=UTC\n" in made.settings
@@ -133,7 +133,7 @@ def test_the_users_settings_win_over_the_files_and_both_over_ours(project: Path)
 
 
 def test_a_driver_inside_the_cluster_gets_what_is_true_there(project: Path) -> None:
-    application = Application("yarn", "cluster", {"spark.sql.extensions": "my.Extension"}, ("my_pipelines.zip",))
+    application = SparkApplication("yarn", "cluster", {"spark.sql.extensions": "my.Extension"}, ("my_pipelines.zip",))
     made = submission(application, project)
     assert (option(made, "--master"), option(made, "--deploy-mode")) == ("yarn", "cluster")
     assert option(made, "--py-files").split(",")[1] == "my_pipelines.zip"
@@ -151,10 +151,10 @@ def test_a_driver_inside_the_cluster_gets_what_is_true_there(project: Path) -> N
 
 
 def test_only_the_jars_that_a_known_pipeline_needs_come_along(project: Path) -> None:
-    from ematix_flow.cli import module
+    from ematix_flow.cli.loading import module
 
     assert jar_sets("people") == {"delta", "s3a"}
-    module.load("pipelines.py")
+    module.load_module("pipelines.py")
     assert set(registry.pipelines()) >= {"people", "people_in_delta"}
     assert jar_sets("people") == set()
     assert jar_sets("people_in_delta") == {"delta"}

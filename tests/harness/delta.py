@@ -11,8 +11,8 @@ from deltalake.exceptions import DeltaProtocolError
 from pyspark.sql import SparkSession
 
 from ematix_flow import DeltaLocalConnection
+from ematix_flow.dataplane.type_mapping import arrow_schema, pairs
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.families.frames import arrow_schema, pairs
 from tests.harness.base import Harness, Row
 
 

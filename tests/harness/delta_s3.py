@@ -10,8 +10,8 @@ from deltalake.exceptions import DeltaProtocolError
 from pyspark.sql import SparkSession
 
 from ematix_flow import DeltaS3Connection
+from ematix_flow.dataplane.type_mapping import arrow_schema, pairs
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.families.frames import arrow_schema, pairs
 from tests.harness.base import Harness, Row
 from tests.harness.buckets import TestBucket
 from tests.services.object_stores import PLACE

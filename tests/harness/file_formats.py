@@ -15,8 +15,8 @@ import pyarrow.csv
 import pyarrow.parquet
 import pyorc
 
+from ematix_flow.dataplane.type_mapping import arrow_schema, pairs, spark_type
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.families.frames import arrow_schema, pairs, spark_type
 from tests.harness.base import Row
 
 EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ematix_flow.alerters.dispatch import clear_alerters
 from ematix_flow.declare import registry
 from ematix_flow.declare.connections import clear_registry
 from ematix_flow.foundation import redact
 from ematix_flow.observe import tracing
-from ematix_flow.observe.alerts.active import clear_alerters
-from ematix_flow.observe.stores.settings import forget_stores
+from ematix_flow.secrets.settings import forget_stores
 from tests.observe.listener import Listener
 
 _SETTINGS = ("EMATIX_FLOW_", "VAULT_", "AWS_", "OTEL_", "OPENLINEAGE_", "GOOGLE_")
@@ -40,7 +40,7 @@ def _forget() -> None:
     clear_registry()
     clear_alerters()
     forget_stores()
-    redact.forget_all()
+    redact.forget_secrets()
     tracing.set_global_tracer(None)
 
 

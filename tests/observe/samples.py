@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
-from ematix_flow.observe.alerts.event import AlertEvent
-from ematix_flow.runlog.records import RunRecord
+from ematix_flow.alerters.event import AlertEvent
+from ematix_flow.run_log.records import RunRecord
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 

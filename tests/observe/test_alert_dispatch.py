@@ -6,10 +6,10 @@ import threading
 import time
 
 from ematix_flow.alerters import AlertEvent, active_alerters, clear_alerters, register_alerter
-from ematix_flow.observe.alerts.dispatch import Alerts
-from ematix_flow.observe.alerts.outages import Outage
-from ematix_flow.observe.alerts.routing import Routed
-from ematix_flow.observe.alerts.urls import from_url
+from ematix_flow.alerters.dispatch import Alerts
+from ematix_flow.alerters.outages import Outage
+from ematix_flow.alerters.routing import FilteredAlerter
+from ematix_flow.alerters.urls import from_url
 from tests.observe.listener import Listener
 from tests.observe.samples import NOON, event
 
@@ -44,18 +44,18 @@ class Slow:
 def test_everybody_hears_of_news_and_nobody_of_repetitions() -> None:
     first, second = Notebook(), Notebook()
     alerts = Alerts([first, second])
-    assert alerts.tell(event()) is True
-    assert alerts.tell(event(minutes=1)) is False
-    assert alerts.tell(event("recovered", minutes=2)) is True
+    assert alerts.notify(event()) is True
+    assert alerts.notify(event(minutes=1)) is False
+    assert alerts.notify(event("recovered", minutes=2)) is True
     assert [told.kind for told in first.heard] == [told.kind for told in second.heard] == ["failed", "recovered"]
 
 
 def test_a_broken_alerter_is_named_once_and_the_others_hear_everything() -> None:
     said: list[str] = []
     notebook = Notebook()
-    alerts = Alerts([Broken(), notebook], say=said.append)
-    alerts.tell(event())
-    alerts.tell(event("gave_up"))
+    alerts = Alerts([Broken(), notebook], report=said.append)
+    alerts.notify(event())
+    alerts.notify(event("gave_up"))
     assert len(notebook.heard) == 2
     (line,) = said
     assert "the alerter Broken does not work: RuntimeError: cannot tell orders" in line
@@ -65,7 +65,7 @@ def test_a_broken_alerter_is_named_once_and_the_others_hear_everything() -> None
 def test_a_slow_alerter_is_left_behind_after_its_time() -> None:
     said: list[str] = []
     slow, notebook = Slow(), Notebook()
-    Alerts([slow, slow, slow, slow, notebook], seconds=1, say=said.append).tell(event())
+    Alerts([slow, slow, slow, slow, notebook], seconds=1, report=said.append).notify(event())
     assert len(notebook.heard) == 1
     assert "no answer within 1 s" in said[0]
     slow.go_on.set()
@@ -75,7 +75,7 @@ def test_a_server_that_never_answers_costs_no_more_than_its_time(listener: Liste
     listener.seconds = 60
     said: list[str] = []
     began = time.monotonic()
-    Alerts([from_url(f"{listener.url}/hook")], seconds=0.3, say=said.append).tell(event())
+    Alerts([from_url(f"{listener.url}/hook")], seconds=0.3, report=said.append).notify(event())
     assert time.monotonic() - began < listener.seconds
     assert len(said) == 1
 
@@ -83,9 +83,9 @@ def test_a_server_that_never_answers_costs_no_more_than_its_time(listener: Liste
 def test_outages_of_an_earlier_process_are_not_told_again() -> None:
     notebook = Notebook()
     alerts = Alerts([notebook], known={"orders": Outage(NOON, ("failed",))})
-    alerts.tell(event(minutes=5))
+    alerts.notify(event(minutes=5))
     assert notebook.heard == []
-    alerts.tell(event("recovered", minutes=9))
+    alerts.notify(event("recovered", minutes=9))
     assert [told.since for told in notebook.heard] == [NOON]
     assert alerts.outages == {}
 
@@ -93,7 +93,7 @@ def test_outages_of_an_earlier_process_are_not_told_again() -> None:
 def test_many_threads_tell_of_one_outage_once() -> None:
     notebook = Notebook()
     alerts = Alerts([notebook])
-    threads = [threading.Thread(target=alerts.tell, args=(event(),)) for _ in range(20)]
+    threads = [threading.Thread(target=alerts.notify, args=(event(),)) for _ in range(20)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -103,7 +103,7 @@ def test_many_threads_tell_of_one_outage_once() -> None:
 
 def test_a_route_passes_on_its_kinds_and_pipelines_and_the_end_of_what_it_passed_on() -> None:
     notebook, everything = Notebook(), Notebook()
-    alerts = Alerts([Routed(notebook, kinds=("gave_up",), pipelines=("shop_*",)), everything])
+    alerts = Alerts([FilteredAlerter(notebook, kinds=("gave_up",), pipelines=("shop_*",)), everything])
     for told in (
         event("failed", "shop_orders"),
         event("gave_up", "shop_orders"),
@@ -113,10 +113,10 @@ def test_a_route_passes_on_its_kinds_and_pipelines_and_the_end_of_what_it_passed
         event("failed", "shop_orders"),
         event("recovered", "shop_orders"),
     ):
-        alerts.tell(told)
+        alerts.notify(told)
     assert [told.kind for told in notebook.heard] == ["gave_up", "recovered"]
     assert len(everything.heard) == 7
-    Routed(notebook, kinds=("gave_up",)).notify(event("recovered"))
+    FilteredAlerter(notebook, kinds=("gave_up",)).notify(event("recovered"))
     assert notebook.heard[-1].kind == "recovered"
 
 

@@ -7,10 +7,16 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ematix_flow.observe.alerts.event import KINDS, OF_RUNS, RECOVERED, SLA_BREACHED
-from ematix_flow.observe.alerts.outages import Outage, admit, from_history, from_plain, to_plain
-from ematix_flow.observe.alerts.sources import recovery_of, timeliness
-from ematix_flow.runlog.records import RunRecord
+from ematix_flow.alerters.event import KINDS, OF_RUNS, RECOVERED, SLA_BREACHED
+from ematix_flow.alerters.outages import (
+    Outage,
+    outages_from_dict,
+    outages_from_history,
+    outages_to_dict,
+    update_outages,
+)
+from ematix_flow.alerters.sources import freshness_recovered_alert, recovery_alert
+from ematix_flow.run_log.records import RunRecord
 from tests.observe.samples import NOON, event, record
 
 
@@ -19,7 +25,7 @@ def told(events: list[object]) -> list[str]:
     known: dict[str, Outage] = {}
     said = []
     for one in events:
-        known, news = admit(known, one)  # type: ignore[arg-type]
+        known, news = update_outages(known, one)  # type: ignore[arg-type]
         if news is not None:
             said.append(f"{news.pipeline}:{news.kind}")
     return said
@@ -45,59 +51,59 @@ def test_two_pipelines_have_two_outages() -> None:
 
 
 def test_every_alert_of_an_outage_knows_when_it_began() -> None:
-    known, _ = admit({}, event())
-    known, gave_up = admit(known, event("gave_up", minutes=30))
-    _, recovered = admit(known, event("recovered", minutes=60))
+    known, _ = update_outages({}, event())
+    known, gave_up = update_outages(known, event("gave_up", minutes=30))
+    _, recovered = update_outages(known, event("recovered", minutes=60))
     assert gave_up is not None
     assert recovered is not None
     assert gave_up.since == recovered.since == NOON
 
 
 def test_a_run_that_succeeds_while_its_data_is_late_is_not_yet_good_news() -> None:
-    known, _ = admit({}, event("failed"))
-    known, _ = admit(known, event(SLA_BREACHED))
-    known, news = admit(known, recovery_of(record("succeeded")))
+    known, _ = update_outages({}, event("failed"))
+    known, _ = update_outages(known, event(SLA_BREACHED))
+    known, news = update_outages(known, recovery_alert(record("succeeded")))
     assert news is None
-    known, news = admit(known, timeliness("orders", now=NOON + timedelta(hours=1)))
+    known, news = update_outages(known, freshness_recovered_alert("orders", now=NOON + timedelta(hours=1)))
     assert news is not None
     assert known == {}
 
 
 def test_a_pipeline_that_is_late_and_fails_anew_is_news_each_time() -> None:
     late = event(SLA_BREACHED)
-    assert told([late, event(), recovery_of(record("succeeded")), event(minutes=9)]) == [
+    assert told([late, event(), recovery_alert(record("succeeded")), event(minutes=9)]) == [
         "orders:sla_breached", "orders:failed", "orders:failed",
     ]  # fmt: skip
 
 
 def test_a_recovery_names_everything_that_was_told() -> None:
-    known, _ = admit({}, event("failed"))
-    known, _ = admit(known, event(SLA_BREACHED))
-    known, _ = admit(known, recovery_of(record("succeeded")))
-    _, news = admit(known, timeliness("orders", now=NOON))
+    known, _ = update_outages({}, event("failed"))
+    known, _ = update_outages(known, event(SLA_BREACHED))
+    known, _ = update_outages(known, recovery_alert(record("succeeded")))
+    _, news = update_outages(known, freshness_recovered_alert("orders", now=NOON))
     assert news is not None
     assert news.recovers == ("failed", SLA_BREACHED)
 
 
 def test_a_run_with_failed_checks_does_not_end_their_alert() -> None:
-    known, _ = admit({}, event("quality_failed"))
-    known, news = admit(known, recovery_of(record("succeeded"), quality_passed=False))
+    known, _ = update_outages({}, event("quality_failed"))
+    known, news = update_outages(known, recovery_alert(record("succeeded"), quality_passed=False))
     assert news is None
     assert "orders" in known
 
 
 def test_the_state_is_left_as_it_was() -> None:
     known = {"orders": Outage(NOON, ("failed",))}
-    admit(known, event("recovered"))
-    admit(known, event("gave_up"))
+    update_outages(known, event("recovered"))
+    update_outages(known, event("gave_up"))
     assert known == {"orders": Outage(NOON, ("failed",))}
 
 
 def test_the_state_survives_being_written_down() -> None:
-    known, _ = admit({}, event(pipeline="people"))
-    known, _ = admit(known, event("brake"))
-    assert from_plain(to_plain(known)) == known
-    assert from_plain({"orders": "nonsense", "people": {"since": 3}}) == {}
+    known, _ = update_outages({}, event(pipeline="people"))
+    known, _ = update_outages(known, event("brake"))
+    assert outages_from_dict(outages_to_dict(known)) == known
+    assert outages_from_dict({"orders": "nonsense", "people": {"since": 3}}) == {}
 
 
 def test_a_history_tells_the_outage_that_is_still_open() -> None:
@@ -112,7 +118,7 @@ def test_a_history_tells_the_outage_that_is_still_open() -> None:
         record("succeeded", "people", minutes=1),
     ]
     expected = {"orders": Outage(NOON + timedelta(minutes=20, seconds=2), ("failed", "brake"))}
-    assert from_history(runs) == from_history(list(reversed(runs))) == expected
+    assert outages_from_history(runs) == outages_from_history(list(reversed(runs))) == expected
 
 
 def checked(verdict: str, *, alert: bool = True, minutes: int = 0, status: str = "succeeded") -> RunRecord:
@@ -124,14 +130,14 @@ def checked(verdict: str, *, alert: bool = True, minutes: int = 0, status: str =
 def test_a_load_with_refused_data_that_was_told_is_an_open_outage_of_its_own() -> None:
     runs = [record("failed", minutes=0), checked("fail", minutes=10), checked("fail", minutes=20)]
     outage = Outage(NOON + timedelta(seconds=2), ("quality_failed",), ("failed", "quality_failed"))
-    assert from_history(runs) == {"orders": outage}
-    assert from_history([*runs, checked("pass", minutes=30)]) == {}
-    assert from_history([checked("fail", alert=False)]) == {}
+    assert outages_from_history(runs) == {"orders": outage}
+    assert outages_from_history([*runs, checked("pass", minutes=30)]) == {}
+    assert outages_from_history([checked("fail", alert=False)]) == {}
 
 
 def test_a_failure_after_refused_data_leaves_both_open() -> None:
     runs = [checked("fail", minutes=0), record("failed", minutes=10)]
-    assert from_history(runs)["orders"].open == ("quality_failed", "failed")
+    assert outages_from_history(runs)["orders"].open == ("quality_failed", "failed")
 
 
 @given(st.lists(st.tuples(st.sampled_from(KINDS), st.sampled_from(["a", "b"])), max_size=40))

@@ -6,16 +6,16 @@ from datetime import timedelta
 
 import pytest
 
+from ematix_flow.alerters.event import KINDS, AlertEvent
+from ematix_flow.alerters.sources import failure_alert, lateness_alert, quality_alert, recovery_alert
+from ematix_flow.alerters.text import alert_lines, alert_title
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import DeclarationError
-from ematix_flow.observe.alerts.event import KINDS, AlertEvent
-from ematix_flow.observe.alerts.sources import failure_of, lateness, recovery_of, refusal
-from ematix_flow.observe.alerts.text import lines, title
 from tests.observe.samples import NOON, event, full_event, record
 
 
 def test_a_failure_says_what_where_since_when_how_often_and_what_shows_more() -> None:
-    assert lines(full_event()) == [
+    assert alert_lines(full_event()) == [
         "orders failed (attempt 2 of 3)",
         "  error    Unreachable: nobody answers at db:5432",
         "  where    pipelines.py:41",
@@ -41,11 +41,11 @@ def test_a_failure_says_what_where_since_when_how_often_and_what_shows_more() ->
     ],
 )
 def test_every_kind_has_a_sentence_of_its_own(kind: str, more: dict[str, object], said: str) -> None:
-    assert title(event(kind, **more)) == said
+    assert alert_title(event(kind, **more)) == said
 
 
 def test_no_kind_is_without_words() -> None:
-    assert all(title(event(kind)).startswith("orders ") for kind in KINDS)
+    assert all(alert_title(event(kind)).startswith("orders ") for kind in KINDS)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
@@ -54,7 +54,7 @@ def test_an_unknown_kind_is_refused_with_the_nearest() -> None:
 
 
 def test_known_secrets_and_passwords_of_urls_are_masked_in_every_field() -> None:
-    redact.remember("hunter22")
+    redact.remember_secret("hunter22")
     told = event(
         error_message="login hunter22 refused by postgres://ana:other99@db/shop",
         hint="psql postgres://ana:other99@db",
@@ -71,13 +71,13 @@ def test_without_a_run_the_command_lists_the_runs() -> None:
 
 
 def test_a_very_long_error_is_cut() -> None:
-    assert len("\n".join(lines(event(error_message="x" * 90_000)))) < 2000
+    assert len("\n".join(alert_lines(event(error_message="x" * 90_000)))) < 2000
 
 
 def test_a_failed_run_becomes_an_alert_with_everything_its_record_knows() -> None:
     error = {"error": "Unreachable", "message": "nobody answers", "where": "pipelines.py:41", "hint": "start it"}
     run = record(attempt=2, failed_step="stage", error_summary="nobody answers", extras={"error": error})
-    told = failure_of(run, max_attempts=3)
+    told = failure_alert(run, max_attempts=3)
     assert (told.kind, told.error_type, told.where, told.step, told.hint) == (
         "failed", "Unreachable", "pipelines.py:41", "stage", "start it",
     )  # fmt: skip
@@ -95,17 +95,17 @@ def test_a_failed_run_becomes_an_alert_with_everything_its_record_knows() -> Non
     ],
 )
 def test_the_error_decides_the_kind(error: str, gave_up: bool, kind: str) -> None:
-    assert failure_of(record(extras={"error": {"error": error}}), gave_up=gave_up).kind == kind
+    assert failure_alert(record(extras={"error": {"error": error}}), gave_up=gave_up).kind == kind
 
 
 def test_late_data_says_how_old_it_is_and_since_when_it_is_late() -> None:
-    told = lateness("orders", now=NOON, last_success=NOON - timedelta(hours=5), allowed=timedelta(hours=1))
+    told = lateness_alert("orders", now=NOON, last_success=NOON - timedelta(hours=5), allowed=timedelta(hours=1))
     assert told.error_message == "its data is 5 h old and may be 1 h"
     assert told.since == NOON - timedelta(hours=4)
-    never = lateness("orders", now=NOON, last_success=None, allowed=timedelta(hours=1))
+    never = lateness_alert("orders", now=NOON, last_success=None, allowed=timedelta(hours=1))
     assert "never succeeded" in never.error_message
 
 
 def test_refused_data_and_recovery_name_their_run() -> None:
-    assert refusal(record("succeeded"), checks="2 of 5 checks failed").more == "flow runs show 1a2b3c4d"
-    assert recovery_of(record("succeeded")).kind == "recovered"
+    assert quality_alert(record("succeeded"), checks="2 of 5 checks failed").more == "flow runs show 1a2b3c4d"
+    assert recovery_alert(record("succeeded")).kind == "recovered"

@@ -19,11 +19,11 @@ import pytest
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import AuthResult, LoginPassword
 
+from ematix_flow.alerters import email as mailing
 from ematix_flow.alerters import from_url
 from ematix_flow.alerters.email import EmailAlerter
 from ematix_flow.foundation import redact
-from ematix_flow.observe.alerts import email as mailing
-from ematix_flow.observe.http import Undelivered
+from ematix_flow.foundation.http import Undelivered
 from tests.observe.samples import event, full_event
 from tests.services.server import free_port
 

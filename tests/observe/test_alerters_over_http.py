@@ -14,7 +14,7 @@ from ematix_flow.alerters.slack import SlackAlerter
 from ematix_flow.alerters.webhook import WebhookAlerter
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.observe.http import Undelivered
+from ematix_flow.foundation.http import Undelivered
 from tests.observe.listener import Listener
 from tests.observe.samples import event, full_event
 
@@ -177,7 +177,7 @@ def test_a_secret_in_the_message_is_masked_on_the_wire(listener: Listener) -> No
         from_url(f"pagerduty://KEY1234?endpoint={listener.url}/"),
     ]
     told = event(error_message="login canary-late-known refused", hint="canary-late-known")
-    redact.remember("canary-late-known")
+    redact.remember_secret("canary-late-known")
     for alerter in alerters:
         alerter.notify(told)
     assert len(listener.requests) == 3

@@ -113,18 +113,18 @@ logging.basicConfig(level=logging.INFO)
 
 import pipelines
 from ematix_flow.declare import registry
-from ematix_flow.engine import batch
+from ematix_flow.engine.batch import pipeline_run
 from ematix_flow.logs import capture_pipeline_logs
 from ematix_flow.observe.logs import mask_every_log_record
-from ematix_flow.observe.settings import Wishes, observers
+from ematix_flow.observe.settings import ObserverOptions, requested_observers
 
 mask_every_log_record()
-watching = observers(Wishes(traces="otel://stdout"), warn=lambda text: print("warning:", text, file=sys.stderr))
+watching = requested_observers(ObserverOptions(traces="otel://stdout"), warn=lambda text: print("warning:", text, file=sys.stderr))
 for name in ("people", "bad_sql", "refused", "talkative", "people"):
     spec = registry.get_pipeline(name).spec
     try:
         with capture_pipeline_logs(f"{name}-1"), watching.watching(spec) as watch:
-            watch.succeeded(batch.run(spec, listener=watch.listener).to_dict())
+            watch.succeeded(pipeline_run.run(spec, listener=watch.listener).to_dict())
     except Exception as error:
         print(type(error).__name__, str(error).splitlines()[0], file=sys.stderr)
 watching.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from ematix_flow.observe.metrics.names import DIRECTIONS, HISTOGRAM, METRICS, OUTCOMES, SCHEDULER
+from ematix_flow.metrics.names import DIRECTIONS, HISTOGRAM, METRICS, OUTCOMES, SCHEDULER
 
 ROOT = Path(__file__).parents[2]
 DASHBOARD = ROOT / "deploy" / "grafana" / "pipelines.json"

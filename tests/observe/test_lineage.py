@@ -33,12 +33,12 @@ from ematix_flow import (
     register_connection,
 )
 from ematix_flow.declare.pipeline import PipelineSpec, plain_pipeline
+from ematix_flow.foundation.http import Undelivered
 from ematix_flow.lineage import FileEmitter, HttpEmitter, SourceText, from_url, lineage_of, run_event
+from ematix_flow.lineage.datasets import dataset_of
+from ematix_flow.lineage.declared import Lineage, OutputTable
+from ematix_flow.lineage.events import PRODUCER
 from ematix_flow.normalize import deduplicate_by, derive, filter_where, lower, parse_numeric, sql, trim
-from ematix_flow.observe.http import Undelivered
-from ematix_flow.observe.lineage.datasets import dataset_of
-from ematix_flow.observe.lineage.declared import Lineage, OutputTable
-from ematix_flow.observe.lineage.events import PRODUCER
 from tests.observe.listener import Listener
 from tests.observe.samples import record
 

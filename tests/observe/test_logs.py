@@ -61,7 +61,7 @@ def test_what_is_printed_and_logged_is_kept_and_still_seen(capsys: pytest.Captur
 
 
 def test_a_secret_is_masked_even_when_it_is_printed_in_pieces() -> None:
-    redact.remember("canary-geheim-1")
+    redact.remember_secret("canary-geheim-1")
     with capture_pipeline_logs(RUN):
         sys.stdout.write("password canary-")
         sys.stdout.write("geheim-1 printed\nlast canary-geheim-1")
@@ -115,7 +115,7 @@ def test_old_files_are_removed_and_young_ones_stay(folder: Path) -> None:
 
 
 def test_every_handler_is_masked_whoever_adds_it_and_whenever(masking: None) -> None:
-    redact.remember("canary-geheim-2")
+    redact.remember_secret("canary-geheim-2")
     said = io.StringIO()
     handler = logging.StreamHandler(said)
     logger = logging.getLogger("somebody.else")
@@ -144,7 +144,7 @@ def test_an_error_in_a_thread_is_written_without_the_secret() -> None:
         "import threading\n"
         "from ematix_flow.foundation import redact\n"
         "from ematix_flow.observe.logs import mask_every_log_record\n"
-        "mask_every_log_record(); redact.remember('canary-geheim-3')\n"
+        "mask_every_log_record(); redact.remember_secret('canary-geheim-3')\n"
         "def work():\n"
         "    raise RuntimeError('canary-geheim-3')\n"
         "thread = threading.Thread(target=work); thread.start(); thread.join()\n"

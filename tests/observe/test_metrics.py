@@ -13,10 +13,10 @@ import pytest
 
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.metrics import InMemorySink, MetricsSink, NullSink, StdoutSink, from_url
+from ematix_flow.metrics.names import METRICS
 from ematix_flow.metrics.prometheus import PrometheusSink
-from ematix_flow.observe.metrics.feeding import record_run, watermark_lag
-from ematix_flow.observe.metrics.names import METRICS
-from ematix_flow.observe.steps import Step, StepClock
+from ematix_flow.metrics.run_metrics import record_run, watermark_lag
+from ematix_flow.metrics.step_times import StepTimer, TimedStep
 from tests.observe.samples import NOON, record
 
 TARGETS = [
@@ -25,7 +25,7 @@ TARGETS = [
     {"table": "a.c", "rows_read": 100, "rows_inserted": 5, "rows_closed": 5, "rows_rejected": 0,
      "bytes_staged": 52, "watermark": "2026-03-01 11:00:00"},
 ]  # fmt: skip
-STEPS = [Step("plan", 0, 500_000_000), Step("stage", 500_000_000, 2_000_000_000)]
+STEPS = [TimedStep("plan", 0, 500_000_000), TimedStep("stage", 500_000_000, 2_000_000_000)]
 
 
 def test_a_successful_run_is_counted_and_measured() -> None:
@@ -170,7 +170,7 @@ class _Sign:
 
 def test_a_step_lasts_until_the_next_one_and_remembers_its_rows() -> None:
     moments = iter(range(0, 100, 10))
-    clock = StepClock(lambda: next(moments))
+    clock = StepTimer(lambda: next(moments))
     for sign in (
         _Sign("plan"),
         _Sign("stage", "a.b"),
@@ -180,7 +180,7 @@ def test_a_step_lasts_until_the_next_one_and_remembers_its_rows() -> None:
     ):
         clock(sign)
     assert clock.finish() == (
-        Step("plan", 0, 10),
-        Step("stage", 10, 40, "a.b", 7),
-        Step("stage", 40, 50, "a.c"),
+        TimedStep("plan", 0, 10),
+        TimedStep("stage", 10, 40, "a.b", 7),
+        TimedStep("stage", 40, 50, "a.c"),
     )

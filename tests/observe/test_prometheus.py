@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from ematix_flow.metrics.prometheus import PrometheusSink
-from ematix_flow.observe.metrics.feeding import record_run
+from ematix_flow.metrics.run_metrics import record_run
 from tests.observe.samples import record
 from tests.observe.test_metrics import STEPS, TARGETS
 from tests.services.telemetry import prometheus_program, start_prometheus

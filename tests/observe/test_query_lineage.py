@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ematix_flow.observe.lineage.query import QueryLineage, Untraceable
+from ematix_flow.lineage.query import QueryLineage, Untraceable
 
 
 def origins(query: str, column: str, *, dialect: str = "postgres", **known: list[str]) -> set[str] | None:

@@ -13,18 +13,18 @@ import pytest
 from ematix_flow import PostgresConnection
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import ConfigError, MissingSecret
-from ematix_flow.observe.stores import settings
-from ematix_flow.observe.stores.answers import StoreUnreachable
-from ematix_flow.observe.stores.settings import _Remembering, forget_stores
-from ematix_flow.observe.stores.trial import try_reference
 from ematix_flow.secrets import (
     AWSSecretsManagerResolver,
     GCPSecretManagerResolver,
     MissingSecretError,
     expand,
     register_resolver,
+    settings,
     unregister_resolver,
 )
+from ematix_flow.secrets.settings import _CachingResolver, forget_stores
+from ematix_flow.secrets.store_answers import StoreUnreachable
+from ematix_flow.secrets.trial import try_reference
 from tests.observe.doubles import GoogleSecretManagerDouble
 
 # -- files
@@ -262,7 +262,7 @@ def test_a_store_is_asked_once_a_minute_at_most() -> None:
 
     now = 0.0
     counting = Counting()
-    store = _Remembering(counting, 60, clock=lambda: now)
+    store = _CachingResolver(counting, 60, clock=lambda: now)
     assert [store.resolve("a"), store.resolve("a"), store.resolve("b")] == ["a 1", "a 1", "b 2"]
     now = 61.0
     assert store.resolve("a") == "a 3"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.observe.metrics.streaming import COUNTERS, GAUGES, PER_PART, PER_SOURCE, StreamMetrics, serving
-from ematix_flow.observe.metrics.streaming_stats import Sample
+from ematix_flow.metrics.streaming import COUNTERS, GAUGES, PER_PART, PER_SOURCE, StreamMetrics, serve_metrics
+from ematix_flow.metrics.streaming_stats import CounterSample
 from ematix_flow.run_log import InMemoryRunLog
 from ematix_flow.streaming_stats import StreamingStatsRecorder, make_streaming_run_id, scrape_counters, summarize_window
 
@@ -28,7 +28,7 @@ def test_counters_of_one_stream_are_read_from_what_it_serves(port: int) -> None:
     metrics.add("rows_consumed_total", 1_234_567)
     url = f"http://127.0.0.1:{port}/metrics"
     assert scrape_counters(url, "orders") is None
-    with serving(metrics, port):
+    with serve_metrics(metrics, port):
         found = scrape_counters(url, "orders")
         assert found is not None
         assert (found.counters["rows_consumed_total"], found.counters["errors_total"]) == (1_234_567, 0)
@@ -39,9 +39,9 @@ def test_counters_of_one_stream_are_read_from_what_it_serves(port: int) -> None:
 def test_a_pace_needs_two_samples_inside_its_window() -> None:
     samples = deque(
         [
-            Sample(0.0, {"rows_consumed_total": 0, "batches_total": 0}),
-            Sample(100.0, {"rows_consumed_total": 500, "batches_total": 10}),
-            Sample(120.0, {"rows_consumed_total": 900, "batches_total": 14}),
+            CounterSample(0.0, {"rows_consumed_total": 0, "batches_total": 0}),
+            CounterSample(100.0, {"rows_consumed_total": 500, "batches_total": 10}),
+            CounterSample(120.0, {"rows_consumed_total": 900, "batches_total": 14}),
         ]
     )
     short = summarize_window(samples, now=121.0, window_seconds=60)
@@ -52,14 +52,14 @@ def test_a_pace_needs_two_samples_inside_its_window() -> None:
 
 
 def test_a_stream_that_began_to_count_anew_is_not_slower_than_nothing() -> None:
-    samples = deque([Sample(0.0, {"rows_written_total": 50}), Sample(10.0, {"rows_written_total": 5})])
+    samples = deque([CounterSample(0.0, {"rows_written_total": 50}), CounterSample(10.0, {"rows_written_total": 5})])
     told = summarize_window(samples, now=10.0, window_seconds=60)
     assert (told["rows_written_per_sec"], told["avg_batch_cycle_ms"]) == (0.0, None)
 
 
 def test_the_recorder_keeps_one_run_from_its_start_to_its_end(port: int) -> None:
     log, metrics = InMemoryRunLog(), StreamMetrics("orders")
-    with serving(metrics, port):
+    with serve_metrics(metrics, port):
         recorder = StreamingStatsRecorder(run_log=log, pipeline_name="orders", metrics_port=port, interval_seconds=0.05)
         with recorder:
             metrics.add("batches_total", 3)

@@ -14,9 +14,9 @@ import pytest
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import Unreachable
 from ematix_flow.metrics import from_url
+from ematix_flow.metrics.run_metrics import record_run
+from ematix_flow.metrics.step_times import TimedStep
 from ematix_flow.observe import tracing
-from ematix_flow.observe.metrics.feeding import record_run
-from ematix_flow.observe.steps import Step
 from ematix_flow.tracing import (
     close_tracer,
     configure_tracer_from_url,
@@ -111,7 +111,10 @@ def test_the_collector_gets_a_span_per_run_and_one_per_step_below_it(collector: 
     port = collector.grpc if scheme.endswith("grpc") else collector.http
     tracer = configure_tracer_from_url(f"{scheme}://127.0.0.1:{port}")
     began = time.time_ns()
-    steps = [Step("plan", began, began + 10**9), Step("stage", began + 10**9, began + 3 * 10**9, "raw.orders", 100)]
+    steps = [
+        TimedStep("plan", began, began + 10**9),
+        TimedStep("stage", began + 10**9, began + 3 * 10**9, "raw.orders", 100),
+    ]
     with pipeline_run_span(name, 2, tracer) as span:
         tracing.describe_run(
             span, record("succeeded", name, extras={"targets": TARGETS}), spark_jobs=[3, 4], spark_stages=[7]
@@ -140,7 +143,7 @@ def test_the_collector_gets_a_span_per_run_and_one_per_step_below_it(collector: 
 
 
 def test_a_failed_run_is_an_error_span_without_the_secret(collector: Collector) -> None:
-    redact.remember("canary-geheim-77")
+    redact.remember_secret("canary-geheim-77")
     tracer = configure_tracer_from_url(f"otel+otlp+http://127.0.0.1:{collector.http}")
     with pytest.raises(Unreachable, match="nobody answers"), pipeline_run_span("broken", tracer=tracer):
         raise Unreachable("nobody answers at postgres://ana:canary-geheim-77@db")

@@ -15,8 +15,8 @@ import pytest
 from ematix_flow import PostgresConnection
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import MissingSecret
-from ematix_flow.observe.stores.answers import StoreUnreachable
 from ematix_flow.secrets import VaultClient, VaultResolver, expand
+from ematix_flow.secrets.store_answers import StoreUnreachable
 from tests.observe.vaults import VAULTS
 
 SECRET = {"user": "ana", "password": "vault-geheim-1", "port": 5432}

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 
 from ematix_flow import DuckDBConnection, PostgresConnection, ematix, register_connection
+from ematix_flow.alerters.dispatch import Alerts
 from ematix_flow.alerters.stdout import StdoutAlerter
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.engine.result import Event, Result, TargetResult
+from ematix_flow.engine.batch.result import ProgressEvent, Result, TargetResult
 from ematix_flow.foundation.errors import Brake, PartialFailure, Unreachable
+from ematix_flow.foundation.isolation import WarnOnce
 from ematix_flow.lineage import FileEmitter, SourceText
 from ematix_flow.metrics import InMemorySink
-from ematix_flow.observe.alerts.dispatch import Alerts
-from ematix_flow.observe.isolation import Complaints
-from ematix_flow.observe.watching import Observers, Watch
+from ematix_flow.observe.observers import ObservedRun, Observers
 from tests.observe.test_lineage import Orders
 
 
@@ -48,7 +48,7 @@ class Room:
             alerts=Alerts([StdoutAlerter(self.told)]),
             metrics=self.metrics,
             lineage=FileEmitter(self.events),
-            complaints=Complaints(self.said.append),
+            complaints=WarnOnce(self.said.append),
         )
 
     def lineage(self) -> list[Any]:
@@ -69,7 +69,7 @@ def test_a_run_that_succeeds_is_counted_and_its_lineage_told(room: Room, spec: P
     with room.observers.watching(spec) as watch:
         watch.source = SourceText("SELECT id, amount, at FROM raw.orders")
         for step in ("plan", "stage", "publish"):
-            watch.listener(Event("orders", step))
+            watch.listener(ProgressEvent("orders", step))
         watch.succeeded(result(watch.run_id).to_dict())
     assert room.metrics.counters == {("orders", "success"): 1}
     assert set(room.metrics.observed["pipeline_step_duration_seconds"]) == {
@@ -105,7 +105,7 @@ def test_a_failure_goes_through_and_is_told_once_until_it_works_again(room: Room
 
 
 def test_giving_up_and_the_brake_have_alerts_of_their_own(room: Room, spec: PipelineSpec) -> None:
-    def last_attempt(watch: Watch) -> None:
+    def last_attempt(watch: ObservedRun) -> None:
         watch.gave_up = True
         raise Unreachable("nobody answers")
 
@@ -140,7 +140,7 @@ def test_observers_that_all_break_harm_nothing_and_are_named_once(spec: Pipeline
     said: list[str] = []
     broken: Any = Broken()
     observers = Observers(
-        alerts=Alerts([broken], say=said.append), metrics=broken, lineage=broken, complaints=Complaints(said.append)
+        alerts=Alerts([broken], report=said.append), metrics=broken, lineage=broken, complaints=WarnOnce(said.append)
     )
     for _ in range(2):
         with pytest.raises(Unreachable), observers.watching(spec):

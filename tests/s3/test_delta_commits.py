@@ -13,10 +13,10 @@ from deltalake import DeltaTable as Other
 from deltalake import write_deltalake
 
 from ematix_flow import DeltaS3Connection
-from ematix_flow.backends.delta.adding import can_add_typed
+from ematix_flow.backends.delta.add_files import can_add_typed
 from ematix_flow.backends.delta.table import DeltaTable
-from ematix_flow.families.lake.place import Place
-from ematix_flow.families.lake.state import Load
+from ematix_flow.families.lake.state import LakeLoad
+from ematix_flow.storage.paths import LakeRoot
 from tests.harness.buckets import TestBucket
 from tests.services.object_stores import PLACE
 
@@ -26,18 +26,18 @@ def there(s3_url: str) -> TestBucket:
     return TestBucket.at(s3_url, "commits")
 
 
-def add(place: Place, there: TestBucket, number: int, *, writer: str, sequence: int, how: str = "append") -> bool:
+def add(place: LakeRoot, there: TestBucket, number: int, *, writer: str, sequence: int, how: str = "append") -> bool:
     """One staged file, made part of the table."""
     body, run_id = io.BytesIO(), uuid.uuid4().hex
     pq.write_table(pa.table({"id": pa.array([number], pa.int64())}), body)
     there.put(f"_ematix_flow/stage/{run_id}/part-0.parquet", body.getvalue())
     table = DeltaTable(place.table("raw", "both"))
     files = [place.state("stage", run_id) / "part-0.parquet"]
-    return table.add(files, how, writer=writer, load=Load(run_id, sequence, "raw", "both"))
+    return table.add(files, how, writer=writer, load=LakeLoad(run_id, sequence, "raw", "both"))
 
 
 def test_writers_side_by_side_lose_no_commit_and_a_token_counts_once(there: TestBucket) -> None:
-    place = Place.of(DeltaS3Connection("lake", **there.fields))
+    place = LakeRoot.of(DeltaS3Connection("lake", **there.fields))
     where = f"s3://{PLACE}/{there.prefix}/raw/both"
     write_deltalake(where, pa.table({"id": [0]}), storage_options=there.storage_options)
     assert can_add_typed(place.table("raw", "both"), ["id"])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.orchestrate import cron
-from ematix_flow.orchestrate.due import cron_slot
+from ematix_flow.scheduler import cron
+from ematix_flow.scheduler.due import cron_slot
 from tests.scheduler.projects import JobText, Project, overlaps
 
 JOBS, SECONDS = 200, 120

@@ -14,8 +14,8 @@ import pytest
 
 from ematix_flow import KafkaConnection, Source
 from ematix_flow.declare.workflow import Workflow
-from ematix_flow.orchestrate.listening import MessageTrigger
-from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.scheduler.broker_triggers import MessageTrigger
 from tests.scheduler.projects import Project
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import group_offsets, new_topic, send

@@ -170,8 +170,8 @@ def test_a_worker_that_never_begins_is_given_up_after_three_attempts(project: Ma
     made.wait_until(lambda: any(item["event"] == "leading" for item in made.events()), what="leading")
     broken = (made.folder / "pipelines.py").read_text()
     (made.folder / "pipelines.py").write_text("raise RuntimeError('half saved')\n" + broken)
-    from ematix_flow.runlog.agenda import Action
-    from ematix_flow.runlog.urls import from_url
+    from ematix_flow.run_log.schedule import Action
+    from ematix_flow.run_log.urls import from_url
 
     log = from_url(str(made.folder / "run_log.db"))
     log.enqueue(Action("run", "orders"))

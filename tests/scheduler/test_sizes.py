@@ -15,12 +15,12 @@ import pytest
 from ematix_flow.declare import registry
 from ematix_flow.executors.inprocess import InprocessExecutor
 from ematix_flow.executors.protocol import DispatchSpec
-from ematix_flow.orchestrate.due import Fire, Known, decide
-from ematix_flow.orchestrate.jobs import declared_jobs
-from ematix_flow.orchestrate.scheduler import Scheduler, Settings
 from ematix_flow.pipeline import register
-from ematix_flow.runlog.records import RunRecord
-from ematix_flow.runlog.sqlite import SqliteRunLog
+from ematix_flow.run_log.records import RunRecord
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.scheduler.due import DueJob, JobFacts, decide_due
+from ematix_flow.scheduler.jobs import declared_jobs
+from ematix_flow.scheduler.scheduler import Scheduler, SchedulerSettings
 
 NOON = datetime(2026, 11, 16, 12, tzinfo=timezone.utc)
 
@@ -47,10 +47,10 @@ def thousand() -> None:
 
 @pytest.mark.usefixtures("thousand")
 def test_a_dag_of_a_thousand_jobs_is_planned_in_under_a_second() -> None:
-    decisions = decide(declared_jobs(), Known(), now=NOON, interval=60)
-    assert sum(isinstance(item, Fire) for item in decisions) == 10
+    decisions = decide_due(declared_jobs(), JobFacts(), now=NOON, interval=60)
+    assert sum(isinstance(item, DueJob) for item in decisions) == 10
     assert len(decisions) == 1000
-    assert _best_of(3, lambda: decide(declared_jobs(), Known(), now=NOON, interval=60)) < 1
+    assert _best_of(3, lambda: decide_due(declared_jobs(), JobFacts(), now=NOON, interval=60)) < 1
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def long_history(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("long")
     log = SqliteRunLog(folder / "run_log.db")
     with log._transaction() as sql:
-        from ematix_flow.runlog.sql.history import _row
+        from ematix_flow.run_log.sql.history import _row
 
         rows = []
         for number in range(100_000):
@@ -99,7 +99,7 @@ def test_a_look_at_the_clock_with_nothing_to_do_takes_milliseconds(long_history:
         log,
         InprocessExecutor(),
         lambda record: DispatchSpec(record.pipeline, "none"),
-        settings=Settings(),
+        settings=SchedulerSettings(),
         clock=lambda: NOON,
     )
     assert scheduler.tick()

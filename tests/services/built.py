@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ematix_flow.engine.jars import cache_folder
+from ematix_flow.engine.session.jars import cache_folder
 from tests.services.server import ServerNotBuilt, ServiceMissing
 
 BUILD_SECONDS = 1500

@@ -100,11 +100,11 @@ def _run(command: list[str], environment: dict[str, str]) -> bool:
 
 def _fetch_jars() -> int:
     """Servers that come as jars: MySQL 8.0, and Kafka's broker."""
-    from ematix_flow.engine import jars
+    from ematix_flow.engine.session import jars
     from ematix_flow.foundation.errors import FlowError
 
     try:
-        jars.ensure(
+        jars.ensure_jars(
             jars.read_lock(mysql.LOCK),
             lock=mysql.LOCK,
             on_progress=lambda line: print(f"  servers: {line}", flush=True),

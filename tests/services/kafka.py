@@ -74,17 +74,17 @@ def start(folder: Path) -> Server:
 
 def class_path() -> list[Path]:
     """The broker's jars, fetched once."""
-    from ematix_flow.engine import jars
+    from ematix_flow.engine.session import jars
     from ematix_flow.foundation.errors import FlowError
 
     try:
-        return jars.ensure(["kafka-broker"], lock=LOCK)
+        return jars.ensure_jars(["kafka-broker"], lock=LOCK)
     except FlowError as error:
         raise ServiceMissing(f"{error.what}; run: make services") from error
 
 
 def _java() -> str:
-    from ematix_flow.engine.java import find_java
+    from ematix_flow.engine.session.java import find_java
     from ematix_flow.foundation.errors import FlowError
 
     try:

@@ -91,11 +91,11 @@ def unpack_mysql8(folder: Path) -> Path:
     lacking = missing_libraries()
     if lacking:
         raise ServiceMissing(f"MySQL 8.0 needs {' and '.join(lacking)}; run: make services")
-    from ematix_flow.engine import jars
+    from ematix_flow.engine.session import jars
     from ematix_flow.foundation.errors import FlowError
 
     try:
-        (jar,) = jars.ensure(["mysql8"], lock=LOCK)
+        (jar,) = jars.ensure_jars(["mysql8"], lock=LOCK)
     except FlowError as error:
         raise ServiceMissing(f"{error.what}; run: make services") from error
     with (

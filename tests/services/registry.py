@@ -33,11 +33,11 @@ def start(folder: Path) -> Server:
 
 def unpack(folder: Path) -> Path:
     """The registry's program, unpacked into `folder`."""
-    from ematix_flow.engine import jars
+    from ematix_flow.engine.session import jars
     from ematix_flow.foundation.errors import FlowError
 
     try:
-        (archive,) = jars.ensure(["apicurio"], lock=LOCK)
+        (archive,) = jars.ensure_jars(["apicurio"], lock=LOCK)
     except FlowError as error:
         raise ServiceMissing(f"{error.what}; run: make services") from error
     with tarfile.open(archive) as tree:
@@ -49,7 +49,7 @@ def unpack(folder: Path) -> Path:
 
 
 def _java() -> str:
-    from ematix_flow.engine.java import find_java
+    from ematix_flow.engine.session.java import find_java
     from ematix_flow.foundation.errors import FlowError
 
     try:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ematix_flow.engine.processes import descendants, memory_bytes
+from ematix_flow.foundation.processes import descendants, memory_bytes
 
 PIPELINES = ("to_duckdb", "to_delta", "merged", "to_parquet")
 ROWS_PER_RUN = 7

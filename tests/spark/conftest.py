@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.session.session import spark_session
 from tests.spark.engines import DuckDBEngine, Engine, MySQLEngine, PostgresEngine, SparkEngine, SQLiteEngine
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any, ClassVar, Protocol
 from urllib.parse import urlsplit
 
-from ematix_flow.expressions import sqlite_functions
+from ematix_flow.sql.expressions import sqlite_functions
 
 EPOCH = datetime(1970, 1, 1)
 EPOCH_UTC = datetime(1970, 1, 1, tzinfo=timezone.utc)

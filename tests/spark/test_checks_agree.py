@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.declare.checks import Between, Matches, NotNull, OneOf, RowCheck
-from ematix_flow.declare.patterns import parse_pattern
+from ematix_flow.declare.normalizers.patterns import parse_pattern
+from ematix_flow.declare.quality.checks import Between, Matches, NotNull, OneOf, RowCheck
 from ematix_flow.declare.types import BigInt, ColumnType, Double, Numeric, Text, TimestampTZ
-from ematix_flow.expressions.checking import broken
+from ematix_flow.sql.expressions.check_conditions import failing_condition
 from tests.spark.engines import Engine
 from tests.spark.test_normalizers_agree import ODD
 
@@ -54,7 +54,7 @@ def _agree(engines: list[Engine], checks: Sequence[RowCheck], kind: ColumnType, 
     assert len({tuple(row) for row in expected}) > 1
     for engine in engines:
         engine.load(of, values)
-        conditions = [broken(check, "x", kind, engine.dialect) for check in checks]
+        conditions = [failing_condition(check, "x", kind, engine.dialect) for check in checks]
         asked = [(f"CASE WHEN {condition} THEN 1 ELSE 0 END", None) for condition in conditions]
         found = [[bool(int(cell)) for cell in row] for row in engine.query(asked)]
         wrong = [

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from ematix_flow import ObjectStoreLocalConnection
 from ematix_flow.backends.files.source import FilesClient, FilesSource
-from ematix_flow.families.lake import sql_source
-from ematix_flow.families.lake.joins import reorder
-from ematix_flow.families.lake.joins.ordering import Link, Ordered, Relation
-from ematix_flow.families.lake.joins.reorder import Reordered
-from ematix_flow.families.lake.session import active, note_join_order
+from ematix_flow.dataplane.spark_session import active_session, set_join_reordering
+from ematix_flow.families.lake import source
+from ematix_flow.sql.joins import reorder
+from ematix_flow.sql.joins.join_order import JoinLink, JoinOrder, JoinRelation
+from ematix_flow.sql.joins.reorder import Reordered
 
 _DAY = datetime.date(2024, 1, 1)
 _ROWS = {"a": 60, "b": 25, "c": 12, "d": 6, "e": 3}
@@ -57,7 +57,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Iterator[Objec
         patch.setattr(reorder, "LEAST_BYTES", 0)
         patch.setattr(reorder, "_GAIN", 1.0)  # any order that is better at all
         patch.setattr(reorder, "_GAIN_BESIDE_QUERIES", 1.0)
-        patch.setattr(sql_source, "broadcast_bytes", lambda _: 0)
+        patch.setattr(source, "broadcast_bytes", lambda _: 0)
         yield ObjectStoreLocalConnection("lake", path=str(folder), format="parquet")
 
 
@@ -66,17 +66,17 @@ def both(lake: ObjectStoreLocalConnection) -> Callable[[str], Reordered]:
     """Asks a statement both ways, where there are two, and compares columns and rows."""
 
     def ask(query: str) -> Reordered:
-        spark = active()
+        spark = active_session()
         client, found = FilesClient(lake), FilesSource(lake)._ordered(query, spark)
         if not found.reasons:
             return found
         try:
-            note_join_order(spark, reorders=False)
+            set_join_reordering(spark, reorders=False)
             names, rows = client.query(query)
-            note_join_order(spark, reorders=True)
+            set_join_reordering(spark, reorders=True)
             again, others = client.query(query)
         finally:
-            note_join_order(spark, reorders=True)
+            set_join_reordering(spark, reorders=True)
         assert again == names
         assert _counted(others) == _counted(rows), found.query
         return found
@@ -181,16 +181,16 @@ _CONDITIONS = (
 )  # fmt: skip
 
 
-def _any_order(seed: int) -> Callable[..., Ordered | None]:
+def _any_order(seed: int) -> Callable[..., JoinOrder | None]:
     """Chooses one of the orders that equalities lead through, whatever it costs."""
 
-    def chosen(relations: Sequence[Relation], links: Sequence[Link], **_: Any) -> Ordered | None:
+    def chosen(relations: Sequence[JoinRelation], links: Sequence[JoinLink], **_: Any) -> JoinOrder | None:
         chance, order = random.Random(seed), [seed % len(relations)]
         while len(order) < len(relations):
             taken = frozenset(order)
             reached = sorted({it for link in links for it in link.relations - taken if link.relations & taken})
             order.append(chance.choice(reached))
-        return Ordered(tuple(order), (1.0,) * (len(order) - 1), 0.0)
+        return JoinOrder(tuple(order), (1.0,) * (len(order) - 1), 0.0)
 
     return chosen
 
@@ -204,7 +204,7 @@ def test_random_join_graphs_give_the_same_rows_in_any_order(
               suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])  # fmt: skip
     @given(_graphs(), st.booleans(), st.integers(0, 1000))
     def agree(graph: _Graph, explicit: bool, seed: int) -> None:
-        monkeypatch.setattr(reorder, "cheapest", _any_order(seed))
+        monkeypatch.setattr(reorder, "cheapest_order", _any_order(seed))
         assert both(graph.written(explicit=explicit)).reasons
 
     agree()

@@ -17,7 +17,6 @@ from zoneinfo import ZoneInfo
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from ematix_flow.expressions import CannotRender, output_type, render_chain
 from ematix_flow.normalize import (
     DEFAULT_DATE_FORMATS,
     DEFAULT_TIMESTAMP_FORMATS,
@@ -44,6 +43,7 @@ from ematix_flow.normalize import (
     upper,
     whitespace_to_null,
 )
+from ematix_flow.sql.expressions import CannotRender, output_type, render_chain
 from tests.spark import oracle
 from tests.spark.engines import (
     Engine,

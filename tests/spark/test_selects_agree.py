@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.expressions import normalized_select, output_type, render_chain
 from ematix_flow.normalize import (
     derive,
     empty_to_null,
@@ -18,6 +17,7 @@ from ematix_flow.normalize import (
     sql,
     trim,
 )
+from ematix_flow.sql.expressions import normalized_select, output_type, render_chain
 from ematix_flow.transforms import deduplicate_by, filter_where, limit, sample_pct
 from tests.spark.engines import Engine
 

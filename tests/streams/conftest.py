@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.run_log.sqlite import SqliteRunLog
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import new_topic
 from tests.streams.operated import Events
@@ -31,7 +31,7 @@ def _own_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def every_jar() -> None:
     """Start the session with all that streams may need, so that no test has to start another."""
-    from ematix_flow.engine.session import spark_session
+    from ematix_flow.engine.session.session import spark_session
 
     spark_session(JARS)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ematix_flow.contract.stream import StreamRead
-from ematix_flow.families.spool.receiver import MakeReceiver, Message
-from ematix_flow.families.spool.source import SpoolSource
 from ematix_flow.foundation.errors import MissingTable, Unreachable
+from ematix_flow.spool.receiver import Delivery, MakeReceiver
+from ematix_flow.spool.source import SpoolSource
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class FolderReceiver:
     def waiting(self) -> int | None:
         return len(self._fresh())
 
-    def receive(self, limit: int, timeout: float) -> Sequence[Message]:
+    def receive(self, limit: int, timeout: float) -> Sequence[Delivery]:
         self._answered()
         room = min(limit, self._window - len(self._given)) if self._window else limit
         deadline = time.monotonic() + timeout
@@ -101,7 +101,7 @@ class FolderReceiver:
     def close(self) -> None:
         self._given.clear()
 
-    def again(self, tag: str) -> Message:
+    def again(self, tag: str) -> Delivery:
         """A delivery that comes twice on one connection, as some brokers do when they waited too long."""
         return self._delivered(tag)
 
@@ -118,10 +118,10 @@ class FolderReceiver:
         found = sorted(path.name for path in (self._root / "ready").iterdir())
         return [name for name in found if name not in self._given]
 
-    def _delivered(self, name: str) -> Message:
+    def _delivered(self, name: str) -> Delivery:
         told = json.loads((self._root / "ready" / name).read_text())
         self._given.add(name)
-        return Message(value=told["text"].encode(), tag=name, message_id=told["id"], headers=(("n", b"1"),))
+        return Delivery(value=told["text"].encode(), tag=name, message_id=told["id"], headers=(("n", b"1"),))
 
 
 class FolderSource(SpoolSource):

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ematix_flow.declare.streams.parts import Join
-from ematix_flow.engine.streams.stateful.operator import Marks
+from ematix_flow.streaming.state.operator import WatermarkChange
 
 Pair = tuple[int | None, int | None]
 
@@ -30,14 +30,14 @@ class Clock:
     newest: dict[str, int] = field(default_factory=dict)
     mark: int | None = None
 
-    def after(self, rows: Iterable[Told]) -> Marks:
+    def after(self, rows: Iterable[Told]) -> WatermarkChange:
         before = self.mark
         for row in rows:
             self.newest[row.side] = max(self.newest.get(row.side, row.at), row.at)
         if len(self.newest) == 2:
             reached = min(self.newest.values()) - self.lateness
             self.mark = reached if before is None else max(before, reached)
-        return Marks(before, self.mark)
+        return WatermarkChange(before, self.mark)
 
 
 @dataclass
@@ -53,7 +53,7 @@ class Oracle:
     join: Join
     buffers: dict[str, list[_Waiting]] = field(default_factory=lambda: {"left": [], "right": []})
 
-    def batch(self, rows: Sequence[Told], marks: Marks) -> Counter[Pair]:
+    def batch(self, rows: Sequence[Told], marks: WatermarkChange) -> Counter[Pair]:
         """What comes out, by the numbers of the rows."""
         given: Counter[Pair] = Counter()
         for row in rows:

@@ -8,7 +8,7 @@ from typing import Any
 from ematix_flow.backends.kafka.source import KafkaSource
 from ematix_flow.contract.stream import StreamRead
 from ematix_flow.declare.connections import KafkaConnection
-from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.session.session import spark_session
 from tests.services.kafka import PASSWORD, USER, Kafka
 
 

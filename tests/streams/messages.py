@@ -9,7 +9,7 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ematix_flow.contract.stream import ENVELOPE
-from ematix_flow.families.messages.decode import Decoding, decode
+from ematix_flow.messages.decode import DecodingState, decode
 
 SENT = datetime(2026, 3, 1, 12, 0, tzinfo=timezone.utc)
 HEADERS = [("trace", b"\x01"), ("origin", b"shop")]
@@ -40,12 +40,12 @@ def objects(spark: Any, *values: Any) -> Any:
     return envelopes(spark, [json.dumps(value).encode() for value in values])
 
 
-def rows(spark: Any, values: Sequence[bytes | None], how: Decoding) -> list[dict[str, Any]]:
+def rows(spark: Any, values: Sequence[bytes | None], how: DecodingState) -> list[dict[str, Any]]:
     """The decoded messages in their order."""
     return in_order(decode(envelopes(spark, values), how))
 
 
-def json_rows(spark: Any, values: Sequence[Any], how: Decoding) -> list[dict[str, Any]]:
+def json_rows(spark: Any, values: Sequence[Any], how: DecodingState) -> list[dict[str, Any]]:
     """The same for values that are written as JSON first."""
     return in_order(decode(objects(spark, *values), how))
 

@@ -21,11 +21,11 @@ import pytest
 
 from ematix_flow import ObjectStoreLocalConnection, SQLiteConnection, Target
 from ematix_flow.cli.main import main
-from ematix_flow.config.streams import settled
+from ematix_flow.config.stream_connections import with_resolved_connections
 from ematix_flow.declare.streams.options import StreamOptions, stream_from
 from ematix_flow.declare.streams.spec import StreamSpec
-from ematix_flow.engine.streams import runner
-from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.streaming.runtime import runner
 from tests.services.kafka import Kafka
 from tests.services.server import free_port
 from tests.streams.kafka_session import everybody
@@ -45,12 +45,12 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def declared(**options: Any) -> StreamSpec:
     """A stream with its connections found."""
-    return settled(stream_from(StreamOptions.parse(options, None), None))
+    return with_resolved_connections(stream_from(StreamOptions.parse(options, None), None))
 
 
 def run(spec: StreamSpec, run_log: SqliteRunLog | None = None) -> Any:
     """Read what is there."""
-    return runner.run(spec, once=True, run_log=run_log)
+    return runner.run_stream(spec, once=True, run_log=run_log)
 
 
 def shop(folder: Path) -> SQLiteConnection:
@@ -135,7 +135,7 @@ def metrics_at(port: int) -> dict[str, float]:
 def running(spec: StreamSpec, run_log: SqliteRunLog) -> Iterator[Callable[[], dict[str, float]]]:
     """The stream in a thread; its figures, until somebody has asked it to end."""
     port = free_port()
-    thread = threading.Thread(target=lambda: runner.run(spec, run_log=run_log, metrics_port=port), daemon=True)
+    thread = threading.Thread(target=lambda: runner.run_stream(spec, run_log=run_log, metrics_port=port), daemon=True)
     thread.start()
     yield lambda: metrics_at(port)
     thread.join(60)

@@ -20,8 +20,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ematix_flow.contract.stream import StreamRead
-from ematix_flow.families.spool.reader import SpoolReader
-from ematix_flow.families.spool.source import SpoolSource
+from ematix_flow.spool.reader import SpoolReader
+from ematix_flow.spool.source import SpoolSource
 
 
 @dataclass(frozen=True)

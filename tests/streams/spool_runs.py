@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.session.session import spark_session
 from tests.streams.spool_job import Job, Target, carry
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,9 +11,9 @@ import pytest
 
 from ematix_flow.declare.streams.spec import DLQ, FAIL, BadRows, StreamSpec
 from ematix_flow.declare.udfs import functions_of
-from ematix_flow.engine.session import spark_session
-from ematix_flow.engine.statement import Statement
-from ematix_flow.engine.streams.transform import Transform
+from ematix_flow.engine.session.session import spark_session
+from ematix_flow.engine.sql.statement import Statement
+from ematix_flow.streaming.runtime.transform import Transform
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies
 
-from ematix_flow.engine.streams.stateful.operator import AT, BATCH, Marks, Operator
-from ematix_flow.families.lake.session import settings
+from ematix_flow.dataplane.spark_session import session_settings
+from ematix_flow.streaming.state.operator import AT, BATCH, Operator, WatermarkChange
 from tests.streams.sql_session import spark
 from tests.streams.window_oracle import Out, Row
 
@@ -35,7 +35,7 @@ _SMALL = {"spark.sql.shuffle.partitions": "1", "spark.sql.adaptive.enabled": "fa
 @pytest.fixture(scope="module")
 def small(spark: Any) -> Iterator[Any]:
     """The session, for many jobs of a few rows."""
-    with settings(spark, _SMALL):
+    with session_settings(spark, _SMALL):
         yield spark
 
 
@@ -67,7 +67,7 @@ class Fold:
         self._write(self.operator.partials([rows], before).selectExpr("*", f"{self.number}L AS {BATCH}"), "batch")
         if newest is not None:
             self.mark = newest - self.lateness if before is None else max(before, newest - self.lateness)
-        out: list[Any] = self.operator.emitted(self.state, Marks(before, self.mark), self.number).collect()
+        out: list[Any] = self.operator.emitted(self.state, WatermarkChange(before, self.mark), self.number).collect()
         if compact:
             self.compact()
         return out
@@ -75,14 +75,14 @@ class Fold:
     def compact(self) -> None:
         """Make one part of all."""
         state = self.state
-        kept = self.operator.kept(state, self.mark)
+        kept = self.operator.compacted(state, self.mark)
         assert kept.dtypes == state.dtypes
         self._write(kept, "kept")
         self.parts = self.parts[-1:]
 
     def out(self) -> Any:
         """What would come out now, if the watermark were far ahead."""
-        return self.operator.emitted(self.state, Marks(self.mark, FAR), self.number + 1)
+        return self.operator.emitted(self.state, WatermarkChange(self.mark, FAR), self.number + 1)
 
     @property
     def state(self) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.engine.session import spark_session
-from ematix_flow.engine.streams.backlog import Backlog
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.streaming.runtime.backlog import Backlog
 
 pytestmark = pytest.mark.usefixtures("every_jar")
 AWAY = RunFailed("it is away")

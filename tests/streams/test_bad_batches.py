@@ -10,19 +10,19 @@ from typing import Any
 import pytest
 
 from ematix_flow import BigInt, ObjectStoreLocalConnection, SQLiteConnection, Target, ematix
-from ematix_flow.engine.session import spark_session
-from ematix_flow.engine.streams import desk
-from ematix_flow.engine.streams.gate import Gate
-from ematix_flow.engine.streams.letter import Selection
-from ematix_flow.engine.streams.opening import open_stream
-from ematix_flow.families.lake.place import STATE_FOLDER
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import FlowError, LeaseLost
+from ematix_flow.storage.paths import STATE_FOLDER
+from ematix_flow.streaming.dlq import service
+from ematix_flow.streaming.dlq.dead_letter import LetterSelection
+from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
+from ematix_flow.streaming.runtime.opening import open_stream
 from tests.harness.arrivals import put_whole
 from tests.streams.conftest import JARS
 from tests.streams.operated import declared, rows, run, shop
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
-ALL = Selection()
+ALL = LetterSelection()
 FIRST = "SELECT n, CAST(10 / d AS BIGINT) AS v FROM source"
 SECOND = "SELECT n, CAST(10 / (d - 5) AS BIGINT) AS v FROM source"
 HEALED = "SELECT n, CAST(try_divide(10, d) AS BIGINT) AS v FROM source"
@@ -92,13 +92,15 @@ def test_a_micro_batch_that_no_target_has_gets_the_letters_of_its_last_try(place
     with pytest.raises(FlowError, match="locks"):
         place.run(FIRST, *targets)
     assert place.letters() == [(2, None, "pending", 0)]
-    assert desk.replayed(place.spec(HEALED, *targets), ALL).taken == 0  # it may be good when the batch comes again
+    assert (
+        service.replay_letters(place.spec(HEALED, *targets), ALL).taken == 0
+    )  # it may be good when the batch comes again
     place.blocked.unlink()
     outcome = place.run(SECOND, *targets)
     assert outcome.total_rows == 4
     assert (n(place.folder), place.in_lake()) == ([1, 2, 4], [1, 2, 4])
     assert place.letters() == [(3, None, "pending", 0)]
-    assert desk.replayed(place.spec(HEALED, *targets), ALL).succeeded == 1
+    assert service.replay_letters(place.spec(HEALED, *targets), ALL).succeeded == 1
     assert (n(place.folder), place.in_lake(), place.letters()) == ([1, 2, 3, 4], [1, 2, 3, 4], [])
 
 
@@ -108,8 +110,8 @@ def test_what_a_person_parked_stays_parked_when_its_micro_batch_comes_again(plac
     with pytest.raises(FlowError, match="locks"):
         place.run(FIRST, place.lake, place.table)
     spec = place.spec(FIRST, place.lake, place.table)
-    one = next(item for item in desk.listed(spec, bodies=True) if json.loads(item.payload or b"")["n"] == 2)
-    desk.parked(spec, Selection(ids=(one.id,)))
+    one = next(item for item in service.list_letters(spec, bodies=True) if json.loads(item.payload or b"")["n"] == 2)
+    service.park_letters(spec, LetterSelection(ids=(one.id,)))
     place.blocked.unlink()
     place.run(FIRST, place.lake, place.table)
     assert place.letters() == [(2, None, "parked", 0), (3, None, "pending", 0)]
@@ -126,11 +128,11 @@ def test_of_a_micro_batch_that_one_target_has_each_keeps_the_letters_of_its_own_
     place.run(SECOND, *targets)
     assert (n(place.folder), place.in_lake()) == ([1, 3], [1, 2])
     assert place.letters() == [(2, "main.numbers", "pending", 0), (3, "raw/n", "pending", 0)]
-    assert desk.replayed(place.spec(FIRST, *targets), Selection()).to_dict() == {
+    assert service.replay_letters(place.spec(FIRST, *targets), LetterSelection()).to_dict() == {
         "taken": 2, "succeeded": 1, "redeadlettered": 1, "parked": 0,
     }  # fmt: skip
     assert place.letters() == [(2, "main.numbers", "pending", 0)]  # for its one target, whatever step it fails in
-    assert desk.replayed(place.spec(HEALED, *targets), ALL).succeeded == 1
+    assert service.replay_letters(place.spec(HEALED, *targets), ALL).succeeded == 1
     assert (n(place.folder), place.in_lake()) == ([1, 2, 3], [1, 2, 3])
 
 
@@ -150,10 +152,10 @@ def test_equal_rows_are_letters_of_their_own_and_all_are_read(place: Place) -> N
     place.put("2", {"n": 2, "d": 0}, {"n": 3, "d": 1})
     assert place.run(FIRST).total_rows == 2
     assert place.letters() == [(2, None, "pending", 0), (2, None, "pending", 0), (2, None, "pending", 1)]
-    assert {letter.payload for letter in desk.listed(place.spec(FIRST), bodies=True)} == {b'{"n": 2, "d": 0}'}
-    assert desk.replayed(place.spec(FIRST), ALL).redeadlettered == 3
+    assert {letter.payload for letter in service.list_letters(place.spec(FIRST), bodies=True)} == {b'{"n": 2, "d": 0}'}
+    assert service.replay_letters(place.spec(FIRST), ALL).redeadlettered == 3
     assert len(place.letters()) == 3
-    assert desk.replayed(place.spec(HEALED), ALL).succeeded == 3
+    assert service.replay_letters(place.spec(HEALED), ALL).succeeded == 3
     assert n(place.folder) == [1, 2, 2, 2, 3]
 
 
@@ -165,7 +167,7 @@ def test_equal_rows_that_sql_made_of_several_are_letters_of_their_own(place: Pla
     assert place.run(sums, strict).total_rows == 4
     assert n(place.folder, "strict") == [1]
     assert place.letters() == [(7, "main.strict", "pending", 0)] * 3
-    assert desk.replayed(place.spec(sums, strict), ALL).redeadlettered == 3
+    assert service.replay_letters(place.spec(sums, strict), ALL).redeadlettered == 3
 
 
 # Targets that are behind ------------------------------------------------------------------------------------------------
@@ -175,13 +177,13 @@ def test_equal_rows_that_sql_made_of_several_are_letters_of_their_own(place: Pla
 def test_a_target_that_is_behind_catches_up_though_nothing_comes(place: Place) -> None:
     place.put("1", {"n": 1, "d": 1})
     spec = place.spec(None, place.table, place.lake, continue_on_target_failure=True)
-    opened = open_stream(spec, Gate(), still_ours=lambda: None, once=True)
+    opened = open_stream(spec, BatchBarrier(), still_ours=lambda: None, once=True)
     try:
         opened.start().awaitTermination()
         assert (opened.work.catch_up(), opened.work.counts.behind) == (1, {"main.numbers": 0, "raw/n": 1})
         place.blocked.unlink()
         assert (opened.work.catch_up(), opened.work.counts.behind) == (0, {"main.numbers": 0, "raw/n": 0})
-        opened.work.gate.close()
+        opened.work.barrier.close()
         assert opened.work.catch_up() == 0
     finally:
         opened.close()
@@ -197,7 +199,7 @@ def test_a_lease_that_is_lost_ends_the_stream_however_patient_it_is(place: Place
         if len(asked) > 2:
             raise LeaseLost("somebody else runs it")
 
-    opened = open_stream(spec, Gate(), still_ours=lost_by_now, once=True)
+    opened = open_stream(spec, BatchBarrier(), still_ours=lost_by_now, once=True)
     try:
         with pytest.raises(Exception, match="somebody else runs it"):
             opened.start().awaitTermination()

@@ -17,12 +17,13 @@ from ematix_flow import (
     Target,
     register_connection,
 )
-from ematix_flow.engine.streams import desk, rewind
-from ematix_flow.engine.streams.gate import Gate
-from ematix_flow.engine.streams.letter import Selection
-from ematix_flow.engine.streams.opening import open_stream
-from ematix_flow.families.lake.place import STATE_FOLDER
 from ematix_flow.foundation.errors import BadValue, FlowError
+from ematix_flow.storage.paths import STATE_FOLDER
+from ematix_flow.streaming.admin import rewind
+from ematix_flow.streaming.dlq import service
+from ematix_flow.streaming.dlq.dead_letter import LetterSelection
+from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
+from ematix_flow.streaming.runtime.opening import open_stream
 from tests.services.kafka import Kafka
 from tests.streams.kafka_session import everybody
 from tests.streams.kafka_topics import everything, new_topic, send
@@ -38,7 +39,7 @@ def numbers(kafka: Kafka, topic: str) -> list[int]:
 
 
 def letters(spec: Any) -> list[tuple[int, str, str | None]]:
-    found = desk.listed(spec, bodies=True)
+    found = service.list_letters(spec, bodies=True)
     return sorted((json.loads(one.payload or b"")["n"], one.stage, one.target) for one in found)
 
 
@@ -54,7 +55,7 @@ def test_a_message_that_is_too_large_for_the_topic_is_set_aside(kafka: Kafka, de
     )  # fmt: skip
     assert run(spec).total_rows == 3
     assert numbers(kafka, topic) == [1, 3]
-    (letter,) = desk.listed(spec)
+    (letter,) = service.list_letters(spec)
     assert (letter.stage, letter.target) == ("write", topic)
     assert "bytes, and" in letter.error
 
@@ -112,7 +113,7 @@ def test_what_was_sent_of_a_batch_keeps_the_letters_it_was_sent_without(kafka: K
 
 def _send_first_partition(spec: Any, source: str) -> None:
     """As a try would have done that died between two of its transactions."""
-    opened = open_stream(spec, Gate(), still_ours=lambda: None, once=True)
+    opened = open_stream(spec, BatchBarrier(), still_ours=lambda: None, once=True)
     try:
         sent = opened.spark.range(0, 2, 1, 1).selectExpr(
             "1 + 2 * id AS n", "IF(id = 0, 10L, 2L) AS v",
@@ -137,7 +138,7 @@ def test_a_target_that_comes_back_gets_what_it_missed_before_the_next_micro_batc
         name="copy", source=everybody(kafka), source_query=source, continue_on_target_failure=True,
         targets=[Target(connection=lake, prefix="raw/n"), Target(connection=shop(tmp_path), table=("main", "numbers"))],
     )  # fmt: skip
-    opened = open_stream(spec, Gate(), still_ours=lambda: None, once=True)
+    opened = open_stream(spec, BatchBarrier(), still_ours=lambda: None, once=True)
     try:
         for number in (1, 2):
             send(kafka, source, [{"value": json.dumps({"n": number})}])
@@ -160,11 +161,11 @@ def test_a_letter_that_was_parked_stays_so_when_its_message_is_read_again(
     send(kafka, topic, [*GOOD, {"value": b"{cut"}, {"value": b"{short"}])
     spec = orders(kafka, topic, tmp_path)
     assert run(spec, run_log).total_rows == 4
-    one = next(letter for letter in desk.listed(spec, bodies=True) if letter.payload == b"{cut")
-    assert desk.parked(spec, Selection(ids=(one.id,))) == 1
-    rewind.rewind(spec, rewind.Destination.of("earliest"), confirmed=True, run_log=run_log)
+    one = next(letter for letter in service.list_letters(spec, bodies=True) if letter.payload == b"{cut")
+    assert service.park_letters(spec, LetterSelection(ids=(one.id,))) == 1
+    rewind.rewind_stream(spec, rewind.RewindTarget.of("earliest"), confirmed=True, run_log=run_log)
     run(spec, run_log)
-    assert {letter.payload: letter.status for letter in desk.listed(spec, bodies=True)} == {
+    assert {letter.payload: letter.status for letter in service.list_letters(spec, bodies=True)} == {
         b"{cut": "parked", b"{short": "pending",
     }  # fmt: skip
     assert rows(tmp_path, "SELECT count(*) FROM orders") == [(4,)]

@@ -12,13 +12,13 @@ import pytest
 from deltalake import DeltaTable
 
 from ematix_flow import DeltaLocalConnection, ObjectStoreLocalConnection, Target
-from ematix_flow.engine.streams import checkup, inspection
-from ematix_flow.engine.streams.checkup import judge
-from ematix_flow.engine.streams.findings import DAMAGED, OK
-from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.engine.streams.tokens import generations
 from ematix_flow.foundation.errors import PlanError, RunFailed
-from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.streaming.admin import checkpoint_check, inspection
+from ematix_flow.streaming.admin.check_findings import DAMAGED, OK
+from ematix_flow.streaming.admin.checkpoint_check import check_all
+from ematix_flow.streaming.admin.commit_tokens import known_generations
+from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from tests.streams.kafka_session import everybody
 from tests.streams.kafka_topics import drop_before, new_topic, send
 from tests.streams.operated import Events, counted, declared, run
@@ -27,31 +27,31 @@ pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 
 
 def findings(spec: Any) -> dict[str, str]:
-    return {item.about: item.status for item in judge(inspection.look(spec))}
+    return {item.about: item.status for item in check_all(inspection.inspect_checkpoint(spec))}
 
 
-def drained(events: Events, run_log: SqliteRunLog) -> tuple[Any, StreamFolder, int]:
+def drained(events: Events, run_log: SqliteRunLog) -> tuple[Any, CheckpointFolder, int]:
     """A stream with two batches done, its folder, and the number of the last batch."""
     spec = events.spec()
     for some in ((1, 2), (3,)):
         events.arrive(*some)
         run(spec, run_log)
     assert counted(events.folder) == (3, 3)
-    last = StreamFolder.of(spec).last_committed()
+    last = CheckpointFolder.of(spec).last_committed()
     assert last is not None
-    return spec, StreamFolder.of(spec), last
+    return spec, CheckpointFolder.of(spec), last
 
 
 def test_a_half_written_commit_is_removed_and_no_row_comes_twice(events: Events, run_log: SqliteRunLog) -> None:
     spec, folder, last = drained(events, run_log)
-    found = judge(inspection.look(spec))
+    found = check_all(inspection.inspect_checkpoint(spec))
     assert {item.status for item in found} == {OK}, [item for item in found if item.status != OK]
     assert {"token of main.raw_events", "token of main.events", "offset log", "commit log", "source", "order"} <= {
         item.about for item in found
     }
     (folder.spark / "commits" / str(last)).write_text("")
     assert findings(spec)["commit log"] == DAMAGED
-    made = checkup.repair(spec, confirmed=False, run_log=run_log)
+    made = checkpoint_check.repair_checkpoint(spec, confirmed=False, run_log=run_log)
     assert ([step.kind for step in made.done], made.waiting) == (["remove"], ())
     assert {item.status for item in made.findings} == {OK}
     events.arrive(4)
@@ -66,9 +66,9 @@ def test_a_half_written_plan_is_removed_only_while_no_target_has_its_batch(
     spec, folder, last = drained(events, run_log)
     (folder.spark / "offsets" / str(last + 1)).write_text("v1\n")
     assert findings(spec)["offset log"] == DAMAGED
-    published = replace(inspection.look(spec), tokens={"main.raw_events": last + 2})
-    assert checkup.plan(published) == []
-    checkup.repair(spec, confirmed=False, run_log=run_log)
+    published = replace(inspection.inspect_checkpoint(spec), tokens={"main.raw_events": last + 2})
+    assert checkpoint_check.plan_repair(published) == []
+    checkpoint_check.repair_checkpoint(spec, confirmed=False, run_log=run_log)
     assert set(findings(spec).values()) == {OK}
     events.arrive(4)
     run(spec, run_log)
@@ -83,10 +83,10 @@ def test_a_lost_generation_is_found_again_in_the_targets(events: Events, run_log
     for file in (str(last), f".{last}.crc"):  # the last batch is in the targets, and its commit was lost with the file
         (folder.spark / "commits" / file).unlink(missing_ok=True)
     assert findings(spec)["generation"] == DAMAGED
-    waiting = checkup.repair(spec, confirmed=False, run_log=run_log)
+    waiting = checkpoint_check.repair_checkpoint(spec, confirmed=False, run_log=run_log)
     assert [step.kind for step in waiting.waiting] == ["generation"]
     assert not (folder.root / "flow.json").exists()
-    checkup.repair(spec, confirmed=True, run_log=run_log)
+    checkpoint_check.repair_checkpoint(spec, confirmed=True, run_log=run_log)
     assert folder.prepare() == known
     run(spec, run_log)
     assert counted(events.folder) == (3, 3)
@@ -110,7 +110,7 @@ def test_a_lost_generation_is_found_again_in_a_lake(
     spec = replace(events.spec(), targets=declared_targets(LAKES[lake](tmp_path / "lake")))
     events.arrive(1, 2)
     run(spec, run_log)
-    folder = StreamFolder.of(spec)
+    folder = CheckpointFolder.of(spec)
     known, last = folder.prepare(), folder.last_committed()
     (folder.root / "flow.json").unlink()
     for file in (str(last), f".{last}.crc"):
@@ -120,7 +120,7 @@ def test_a_lost_generation_is_found_again_in_a_lake(
     events.arrive(3)
     with pytest.raises(RunFailed, match=r"flow.json is gone"):
         run(spec, run_log)
-    checkup.repair(spec, confirmed=True, run_log=run_log)
+    checkpoint_check.repair_checkpoint(spec, confirmed=True, run_log=run_log)
     assert folder.prepare() == known
     run(spec, run_log)
     if lake == "delta":
@@ -149,16 +149,16 @@ def test_transactions_and_dead_letters_are_compared_with_the_checkpoint(
     events.arrive(1, 2)
     send(events.kafka, events.topic, [{"value": b"{not json"}])
     run(spec, run_log)
-    found = {item.about: item for item in judge(inspection.look(spec))}
+    found = {item.about: item for item in check_all(inspection.inspect_checkpoint(spec))}
     assert {name: found[name].status for name in (f"token of {copies}", dead)} == {f"token of {copies}": OK, dead: OK}
     assert found[f"token of {copies}"].says == found[dead].says == "batch 0 is the newest"
-    folder, kept = StreamFolder.of(spec), tmp_path / "backup"
+    folder, kept = CheckpointFolder.of(spec), tmp_path / "backup"
     shutil.copytree(folder.root, kept)
     events.arrive(3)
     send(events.kafka, events.topic, [{"value": b"{not json either"}])
     run(spec, run_log)
     assert findings(spec)[f"token of {copies}"] == OK
-    assert generations(spec, folder, spec.targets[0]) == {folder.prepare(): 2}
+    assert known_generations(spec, folder, spec.targets[0]) == {folder.prepare(): 2}
     shutil.rmtree(folder.spark)
     shutil.copytree(kept / "spark", folder.spark)
     assert (findings(spec)[f"token of {copies}"], findings(spec)[dead]) == (DAMAGED, DAMAGED)
@@ -174,7 +174,7 @@ def test_a_checkpoint_that_is_older_than_its_targets_is_damaged(events: Events, 
         run(spec, run_log)
     shutil.rmtree(folder.root)
     shutil.copytree(kept, folder.root)
-    found = {item.about: item for item in judge(inspection.look(spec))}
+    found = {item.about: item for item in check_all(inspection.inspect_checkpoint(spec))}
     assert found["token of main.raw_events"].status == DAMAGED
     assert "flow stream rewind events" in str(found["token of main.raw_events"].next)
 
@@ -188,7 +188,7 @@ def test_messages_that_kafka_dropped_are_told_before_the_stream_finds_out(
     run(spec, run_log)
     events.arrive(3, 4, 5)
     drop_before(events.kafka, events.topic, 0, 4)
-    found = {item.about: item for item in judge(inspection.look(spec))}
+    found = {item.about: item for item in check_all(inspection.inspect_checkpoint(spec))}
     assert found["source"].status == DAMAGED
     assert f"2 message(s) of {events.topic}-0 from 2, kept from 4 on" in found["source"].says
 
@@ -198,7 +198,7 @@ def test_a_start_on_a_damaged_checkpoint_says_who_can_look_at_it(events: Events,
     spec = events.spec()
     events.arrive(1)
     run(spec, run_log)
-    folder = StreamFolder.of(spec)
+    folder = CheckpointFolder.of(spec)
     (folder.spark / "offsets" / str(folder.last_committed())).write_text("v1\n{\n")
     with pytest.raises(PlanError, match="the checkpoint of events is damaged") as refused:
         run(spec, run_log)

@@ -15,10 +15,10 @@ import fastavro
 import pytest
 
 from ematix_flow import CDC, KafkaConnection, SQLiteConnection, run_streaming_pipeline
-from ematix_flow.families.messages.confluent import ConfluentRegistry
-from ematix_flow.families.messages.decode import Decoding, decode
-from ematix_flow.families.messages.reading import MOST_MISSING
-from ematix_flow.families.messages.registry import AVRO
+from ematix_flow.messages.decode import DecodingState, decode
+from ematix_flow.messages.decoding_state import MOST_MISSING
+from ematix_flow.messages.registries.confluent import ConfluentRegistry
+from ematix_flow.messages.registries.registry import AVRO
 from tests.services.kafka import Kafka
 from tests.streams import kafka_session
 from tests.streams.kafka_topics import new_topic, send
@@ -119,7 +119,7 @@ def test_payloads_without_an_id_end_as_bad_messages_and_not_as_thousands_of_sche
     schema = change_schema(2)
     row = {"price": None, "any": None, "born": None, "seen": None, "sent": None}
     values = [written(schema, {**row, "id": number, "note": f"n{number}"}, number) for number in range(3000)]
-    how = Decoding("avro", registry=ConfluentRegistry(schema_registry))
+    how = DecodingState("avro", registry=ConfluentRegistry(schema_registry))
     found = decode(envelopes(spark, values), how).select("_error").collect()
     assert len(how.learned.missing) <= MOST_MISSING
     said = [str(one["_error"]) for one in found]

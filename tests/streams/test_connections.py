@@ -10,7 +10,7 @@ import pytest
 
 from ematix_flow import ObjectStoreLocalConnection, PostgresConnection, run_streaming_pipeline
 from ematix_flow.backends.postgres.session import connect
-from ematix_flow.families.sql.held import HeldSession
+from ematix_flow.families.sql.held_session import SharedSession
 from tests.harness.arrivals import put_whole
 
 pytestmark = pytest.mark.usefixtures("every_jar", "homes")
@@ -46,17 +46,17 @@ def test_micro_batches_share_the_connections_of_the_driver(
 
 
 def test_a_session_that_the_server_has_ended_is_replaced(fresh_postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ematix_flow.families.sql.held.IDLE_SECONDS", 0.0)
-    held = HeldSession(lambda: connect(PostgresConnection("warehouse", url=fresh_postgres)), reset="DISCARD ALL")
-    with held.lent() as session:
+    monkeypatch.setattr("ematix_flow.families.sql.held_session.IDLE_SECONDS", 0.0)
+    held = SharedSession(lambda: connect(PostgresConnection("warehouse", url=fresh_postgres)), reset="DISCARD ALL")
+    with held.lend() as session:
         session.execute("CREATE TEMPORARY TABLE leftover (n int)")
         first = session.scalar("SELECT pg_backend_pid()")
-    with held.lent() as session:
+    with held.lend() as session:
         assert session.scalar("SELECT pg_backend_pid()") == first
         assert session.scalar("SELECT to_regclass('leftover')") is None
     with psycopg.connect(fresh_postgres, autocommit=True) as other:
         other.execute(f"SELECT pg_terminate_backend({first})")
-    with held.lent() as session, held.lent() as another:
+    with held.lend() as session, held.lend() as another:
         pids = {one.scalar("SELECT pg_backend_pid()") for one in (session, another)}
     assert len(pids) == 2
     assert first not in pids

@@ -23,16 +23,16 @@ from ematix_flow import (
 )
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.engine.streams.dead_letters import RECORDS
-from ematix_flow.engine.streams.letter import Letter, Selection
-from ematix_flow.engine.streams.letter_lease import LEASE_SECONDS
-from ematix_flow.engine.streams.letters import Failure, Letters
 from ematix_flow.foundation.errors import UnknownName, Unreachable
 from ematix_flow.planning.drift import plan_ddl
+from ematix_flow.streaming.dlq.collector import RECORDS
+from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection
+from ematix_flow.streaming.dlq.replay_lease import LEASE_SECONDS
+from ematix_flow.streaming.dlq.table import DeadLetterTable, ReplayFailure
 from tests.streams.operated import HEALED, declared, here, shop, toml
 
 pytestmark = pytest.mark.usefixtures("homes")
-ALL = Selection()
+ALL = LetterSelection()
 BEGAN = datetime(2026, 1, 31, 10, 0, tzinfo=timezone.utc)
 
 
@@ -44,7 +44,7 @@ BEGAN = datetime(2026, 1, 31, 10, 0, tzinfo=timezone.utc)
         pytest.param("duckdb", marks=pytest.mark.full("SQLite shows the same in a file")),
     ]
 )
-def letters(request: pytest.FixtureRequest, tmp_path: Path) -> Letters:
+def letters(request: pytest.FixtureRequest, tmp_path: Path) -> DeadLetterTable:
     """Five letters of one stream, and one of another."""
     connection = {
         "sqlite": lambda: SQLiteConnection("kept", path=str(tmp_path / "kept.db")),
@@ -53,7 +53,7 @@ def letters(request: pytest.FixtureRequest, tmp_path: Path) -> Letters:
         "mariadb": lambda: MySQLConnection("kept", url=request.getfixturevalue("fresh_mariadb")),
     }[request.param]()
     bury(connection, {"orders": 5, "others": 1})
-    return Letters.of(_never_run(connection))
+    return DeadLetterTable.of(_never_run(connection))
 
 
 def bury(connection: Any, streams: Mapping[str, int]) -> None:
@@ -63,7 +63,7 @@ def bury(connection: Any, streams: Mapping[str, int]) -> None:
     assert backend.ddl is not None
     ddl, shape = backend.ddl(connection), TargetShape(RECORDS, RECORDS)
     ddl.apply(shape, plan_ddl(shape, ddl.inspect(shape), ddl.stored_type).steps)
-    table = Letters.of(_never_run(connection))
+    table = DeadLetterTable.of(_never_run(connection))
     values = [values_of(table.dialect, name, number) for name, count in streams.items() for number in range(count)]
     with closing(backend.client(connection)) as client:
         client.execute(f"DELETE FROM {table.table}")  # a server keeps its database from test to test
@@ -95,13 +95,13 @@ def _never_run(connection: Any) -> Any:
 
 
 def test_looking_for_letters_makes_no_database(tmp_path: Path) -> None:
-    letters = Letters.of(_never_run(SQLiteConnection("kept", path=str(tmp_path / "kept.db"))))
-    assert (letters.listed(), letters.get("00"), letters.waiting(ALL), letters.abandoned()) == ([], None, [], [])
+    letters = DeadLetterTable.of(_never_run(SQLiteConnection("kept", path=str(tmp_path / "kept.db"))))
+    assert (letters.listed(), letters.get("00"), letters.waiting(ALL), letters.expired_leases()) == ([], None, [], [])
     assert (letters.stats()["scanned"], letters.park(ALL), letters.purge(ALL)) == (0, 0, 0)
     assert not (tmp_path / "kept.db").exists()
 
 
-def test_letters_are_listed_and_shown_as_they_came(letters: Letters) -> None:
+def test_letters_are_listed_and_shown_as_they_came(letters: DeadLetterTable) -> None:
     found = letters.listed(limit=3)
     assert [letter.error for letter in found] == ["it's\\broken 4", "it's\\broken 3", "it's\\broken 2"]
     assert [letter.failed_at for letter in letters.listed(limit=1, offset=4)] == [BEGAN]
@@ -122,36 +122,36 @@ def test_letters_are_listed_and_shown_as_they_came(letters: Letters) -> None:
     assert told["arrivals"] == {"last_1m": 0, "last_5m": 4, "last_15m": 5, "last_60m": 5}
 
 
-def test_a_letter_is_leased_to_one_replay_and_comes_free_when_the_lease_is_over(letters: Letters) -> None:
+def test_a_letter_is_leased_to_one_replay_and_comes_free_when_the_lease_is_over(letters: DeadLetterTable) -> None:
     ids = [one for one, _ in letters.waiting(ALL)]
     first, second = soon(1), soon(2)
-    assert [letter.attempt for letter in letters.take(ids[:3], first)] == [2, 2, 2]
-    assert [letter.id for letter in letters.take(ids, second)] == ids[3:]
+    assert [letter.attempt for letter in letters.lease(ids[:3], first)] == [2, 2, 2]
+    assert [letter.id for letter in letters.lease(ids, second)] == ids[3:]
     assert letters.waiting(ALL) == []
-    assert letters.abandoned() == []
+    assert letters.expired_leases() == []
     over = datetime.now(timezone.utc) - timedelta(seconds=1)
     assert letters.renew(first, over)
     assert not letters.renew(first, over)
-    assert letters.abandoned() == [over]
+    assert letters.expired_leases() == [over]
     third = soon(3)
     taken = letters.take_over(over, third)
     assert [(letter.id, letter.attempt) for letter in taken] == [(one, 2) for one in ids[:3]]
     assert letters.take_over(over, soon(4)) == []
-    letters.done(taken)
+    letters.mark_done(taken)
     assert letters.stats()["depth"] == {"pending": 0, "leased": 2, "parked": 0}
 
 
-def test_what_fails_again_goes_back_and_is_parked_after_its_last_try(letters: Letters) -> None:
-    taken = letters.take([one for one, _ in letters.waiting(ALL)], soon(1))
+def test_what_fails_again_goes_back_and_is_parked_after_its_last_try(letters: DeadLetterTable) -> None:
+    taken = letters.lease([one for one, _ in letters.waiting(ALL)], soon(1))
     same, other, twice = taken[:3]
     failures = [
-        Failure(same, same.id, "decode", "still it's\\broken\x00", None),
-        Failure(other, "aa" * 32, "write", "too long", "shop.orders"),
-        Failure(twice, "bb" * 32, "write", "too long", "shop.orders"),
-        Failure(twice, "cc" * 32, "write", "too short", "shop.copies"),
+        ReplayFailure(same, same.id, "decode", "still it's\\broken\x00", None),
+        ReplayFailure(other, "aa" * 32, "write", "too long", "shop.orders"),
+        ReplayFailure(twice, "bb" * 32, "write", "too long", "shop.orders"),
+        ReplayFailure(twice, "cc" * 32, "write", "too short", "shop.copies"),
     ]
-    assert letters.put_back(failures, most_attempts=3) == 0
-    letters.done(taken[3:])
+    assert letters.return_failed(failures, most_attempts=3) == 0
+    letters.mark_done(taken[3:])
     found = {letter.id: letter for letter in letters.listed()}
     assert set(found) == {same.id, "aa" * 32, "bb" * 32, "cc" * 32}
     assert {(letter.status, letter.attempt) for letter in found.values()} == {("pending", 2)}
@@ -160,39 +160,39 @@ def test_what_fails_again_goes_back_and_is_parked_after_its_last_try(letters: Le
     copied = letters.get("cc")
     assert copied is not None
     assert (copied.payload, copied.place) == (twice.payload, twice.place)
-    again = letters.take([same.id], soon(2))
-    assert letters.put_back([Failure(again[0], same.id, "decode", "no", None)], most_attempts=3) == 1
+    again = letters.lease([same.id], soon(2))
+    assert letters.return_failed([ReplayFailure(again[0], same.id, "decode", "no", None)], most_attempts=3) == 1
     assert [letter.status for letter in letters.listed("parked")] == ["parked"]
     assert same.id not in [one for one, _ in letters.waiting(ALL)]
-    assert letters.waiting(Selection(ids=(same.id,))) == [(same.id, None)]
+    assert letters.waiting(LetterSelection(ids=(same.id,))) == [(same.id, None)]
 
 
-def test_a_letter_that_some_targets_take_is_kept_until_they_have_it(letters: Letters) -> None:
-    taken = letters.take([one for one, _ in letters.waiting(ALL)], soon(1))
-    refused = Failure(taken[0], "aa" * 32, "write", "too long", "shop.orders")
+def test_a_letter_that_some_targets_take_is_kept_until_they_have_it(letters: DeadLetterTable) -> None:
+    taken = letters.lease([one for one, _ in letters.waiting(ALL)], soon(1))
+    refused = ReplayFailure(taken[0], "aa" * 32, "write", "too long", "shop.orders")
     for _ in range(2):  # whoever dies behind this does it again
-        letters.put_back([refused], most_attempts=3, also_taken={taken[0].id})
+        letters.return_failed([refused], most_attempts=3, also_taken={taken[0].id})
     assert {letter.id: letter.status for letter in letters.listed()} == {
         **{letter.id: "leased" for letter in taken}, "aa" * 32: "pending",
     }  # fmt: skip
 
 
-def test_letters_are_parked_and_purged_but_not_while_a_replay_has_them(letters: Letters) -> None:
+def test_letters_are_parked_and_purged_but_not_while_a_replay_has_them(letters: DeadLetterTable) -> None:
     ids = [one for one, _ in letters.waiting(ALL)]
-    letters.take(ids[:1], soon(1))
-    assert letters.park(Selection(ids=tuple(ids[:2]))) == 1
-    assert letters.purge(Selection(older_than=timedelta(days=36_500))) == 0
-    assert letters.purge(Selection(ids=(ids[1],))) == 1
-    assert letters.purge(Selection(older_than=timedelta(days=1))) == 3
+    letters.lease(ids[:1], soon(1))
+    assert letters.park(LetterSelection(ids=tuple(ids[:2]))) == 1
+    assert letters.purge(LetterSelection(older_than=timedelta(days=36_500))) == 0
+    assert letters.purge(LetterSelection(ids=(ids[1],))) == 1
+    assert letters.purge(LetterSelection(older_than=timedelta(days=1))) == 3
     assert [letter.id for letter in letters.listed()] == ids[:1]
 
 
-def test_of_many_replays_at_once_each_letter_belongs_to_one(letters: Letters) -> None:
+def test_of_many_replays_at_once_each_letter_belongs_to_one(letters: DeadLetterTable) -> None:
     ids, taken, lock = [one for one, _ in letters.waiting(ALL)], list[str](), threading.Lock()
 
     def take(number: int) -> None:
         with suppress(Unreachable):  # DuckDB refuses whoever comes between
-            mine = letters.take(ids, soon(number))
+            mine = letters.lease(ids, soon(number))
             with lock:
                 taken.extend(letter.id for letter in mine)
 
@@ -238,7 +238,7 @@ def test_the_commands_list_show_park_and_purge(
 
 
 def test_a_letter_is_told_without_a_database() -> None:
-    letter = Letter.of(
+    letter = DeadLetter.of(
         {
             "id": "ab", "pipeline_name": "orders", "stage": "write", "error": "no", "payload": b"x" * 5000,
             "payload_format": "json", "failed_at": "2026-01-31 10:00:00.000000+00:00", "attempt": 1, "status": "leased",

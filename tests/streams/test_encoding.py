@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.engine.session import spark_session
-from ematix_flow.families.messages.confluent import ConfluentRegistry
-from ematix_flow.families.messages.decode import JARS, Decoding
-from ematix_flow.families.messages.encode import encode
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import DeclarationError, MissingColumn, PlanError
+from ematix_flow.messages.decode import JARS, DecodingState
+from ematix_flow.messages.encode import encode
+from ematix_flow.messages.registries.confluent import ConfluentRegistry
 from tests.streams.messages import avro_long, avro_text, confluent, payloads, rows
 
 breadth = pytest.mark.full("a case beside the ordinary ones")
@@ -71,7 +71,7 @@ def test_json_keeps_every_value(spark: Any) -> None:
 def test_what_is_written_as_json_is_read_back(spark: Any) -> None:
     (row,) = encode(frame_of(spark, ROW)).collect()
     kinds = {field.name: field.dataType.simpleString() for field in frame_of(spark, ROW).schema}
-    (found,) = payloads(rows(spark, [bytes(row.value)], Decoding("json", kinds)))
+    (found,) = payloads(rows(spark, [bytes(row.value)], DecodingState("json", kinds)))
     assert found == {**ROW, "at": NAIVE, "buyer": {**ROW["buyer"], "seen": NAIVE}}
 
 
@@ -122,7 +122,7 @@ def test_what_is_written_with_a_schema_is_read_back(spark: Any, registry: Conflu
     subject = f"t{secrets.token_hex(4)}-value"
     made = encode(frame_of(spark, ROW, EMPTY), payload, subject=subject, registry=registry).collect()
     assert registry.latest(subject) is not None
-    found = payloads(rows(spark, [bytes(row.value) for row in made], Decoding(payload, registry=registry)))
+    found = payloads(rows(spark, [bytes(row.value) for row in made], DecodingState(payload, registry=registry)))
     expected = {**ROW, "at": NAIVE, "buyer": {**ROW["buyer"], "seen": NAIVE}}
     if payload == "protobuf":
         # Protobuf has neither decimals nor dates, and an absent list is an empty one.
@@ -148,13 +148,13 @@ def test_new_columns_are_a_new_version_that_old_readers_understand(
     spark: Any, registry: ConfluentRegistry, payload: str
 ) -> None:
     subject = f"t{secrets.token_hex(4)}-value"
-    registry._asked("PUT", f"/config/{subject}", {"compatibility": "BACKWARD"})
+    registry._request("PUT", f"/config/{subject}", {"compatibility": "BACKWARD"})
     first = encode(spark.sql("SELECT 1L AS id, 'ana' AS name"), payload, subject=subject, registry=registry).collect()
     second = encode(
         spark.sql("SELECT 2L AS id, true AS paid, 'bo' AS name"), payload, subject=subject, registry=registry
     ).collect()
     values = [bytes(row.value) for row in (*first, *second)]
-    found = payloads(rows(spark, values, Decoding(payload, registry=registry)))
+    found = payloads(rows(spark, values, DecodingState(payload, registry=registry)))
     assert [(row["id"], row["name"], row["paid"]) for row in found] == [(1, "ana", None), (2, "bo", True)]
 
 

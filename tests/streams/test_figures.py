@@ -12,14 +12,15 @@ import pytest
 from ematix_flow import RabbitMQConnection
 from ematix_flow.backends.rabbitmq.source import RabbitMQSource
 from ematix_flow.contract.stream import StreamRead
-from ematix_flow.engine.streams import desk, runner
-from ematix_flow.engine.streams.letter import Selection
-from ematix_flow.engine.streams.standing import standing
-from ematix_flow.families.spool import segments
-from ematix_flow.families.spool.receiver import Message
-from ematix_flow.families.spool.segments import Segment
-from ematix_flow.observe.metrics.streaming import StreamMetrics
-from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.metrics.streaming import StreamMetrics
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.spool import segments
+from ematix_flow.spool.receiver import Delivery
+from ematix_flow.spool.segments import Segment
+from ematix_flow.streaming.admin.status import stream_status
+from ematix_flow.streaming.dlq import service
+from ematix_flow.streaming.dlq.dead_letter import LetterSelection
+from ematix_flow.streaming.runtime import runner
 from tests.services.kafka import Kafka
 from tests.services.server import free_port
 from tests.streams.kafka_session import everybody
@@ -46,12 +47,12 @@ def test_lag_is_told_between_the_batches_of_a_busy_stream_and_at_its_end(
         figures = metrics_at(port)
         found.append((figures.get(f"lag_rows/{part}"), figures.get(f"lag_seconds/{part}")))
 
-    runner.run(spec, once=True, run_log=run_log, metrics_port=port, listener=listen)
+    runner.run_stream(spec, once=True, run_log=run_log, metrics_port=port, listener=listen)
     rows, seconds = found[0]
     assert rows == 4
     assert seconds is not None
     assert 0 < seconds < 120
-    assert standing(run_log, "events").lag == {part: {"rows": 0, "seconds": 0}}
+    assert stream_status(run_log, "events").lag == {part: {"rows": 0, "seconds": 0}}
 
 
 @pytest.mark.full
@@ -64,8 +65,8 @@ def test_a_queue_tells_for_how_long_what_lies_in_its_spool_has_waited(rabbitmq_u
     assert [(lag.rows, lag.seconds) for lag in source.lag(read, {})] == [(2, None)]
     sent = datetime.now(timezone.utc) - timedelta(minutes=2)
     for segment, moment in ((Segment(1, 0, 1), sent), (Segment(2, 1, 1), None)):
-        message = Message(b"{}", segment.number, timestamp=moment)
-        source.folder(read).write(segment.name, segments.encode(segment, [message], queue))
+        message = Delivery(b"{}", segment.number, timestamp=moment)
+        source.folder(read).write(segment.name, segments.encode_segment(segment, [message], queue))
     ((rows, seconds),) = [(lag.rows, lag.seconds) for lag in source.lag(read, {})]
     assert (rows, round(seconds or 0, -1)) == (4, 120)
     ((rows, seconds),) = [(lag.rows, lag.seconds) for lag in source.lag(read, {"segment": 1, "rows": 1})]
@@ -79,16 +80,16 @@ def test_the_depth_of_the_dead_letters_is_told_and_not_only_what_came(
     topic = new_topic(kafka)
     spec = orders(kafka, topic, tmp_path)
     run(spec, run_log)
-    assert standing(run_log, "orders").dlq_depth == 0
+    assert stream_status(run_log, "orders").dlq_depth == 0
     send(kafka, topic, [*GOOD, {"value": b"{not json"}, {"value": json.dumps({"id": 3, "amount": "three"})}])
     run(spec, run_log)
-    told = standing(run_log, "orders")
+    told = stream_status(run_log, "orders")
     assert (told.dead_letters, told.dlq_depth) == (2, 2)
-    (first, _) = desk.listed(spec)
-    desk.purged(spec, Selection(ids=(first.id,)))
+    (first, _) = service.list_letters(spec)
+    service.purge_letters(spec, LetterSelection(ids=(first.id,)))
     send(kafka, topic, [{"value": json.dumps({"id": 5, "amount": "5"})}])
     run(spec, run_log)
-    told = standing(run_log, "orders")
+    told = stream_status(run_log, "orders")
     assert (told.dead_letters, told.dlq_depth) == (0, 1)
 
 
@@ -96,5 +97,5 @@ def test_the_depth_of_the_dead_letters_is_told_and_not_only_what_came(
 def test_a_stream_without_dead_letters_tells_no_depth(events: Events, run_log: SqliteRunLog) -> None:
     events.arrive(1)
     run(events.spec(), run_log)
-    assert standing(run_log, "events").dlq_depth is None
-    assert "dlq_depth" not in StreamMetrics("events").told()
+    assert stream_status(run_log, "events").dlq_depth is None
+    assert "dlq_depth" not in StreamMetrics("events").to_extras()

@@ -16,10 +16,10 @@ from pyspark.sql import functions as f
 from pyspark.sql import types as t
 
 from ematix_flow.declare.streams.parts import Join
-from ematix_flow.engine.session import spark_session
-from ematix_flow.engine.streams.stateful.joins import JoinOperator
-from ematix_flow.engine.streams.stateful.operator import AT, BATCH, Marks
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import MissingColumn, PlanError
+from ematix_flow.streaming.state.joins import JoinOperator
+from ematix_flow.streaming.state.operator import AT, BATCH, WatermarkChange
 from tests.full import IS_FULL
 from tests.streams.conftest import JARS
 from tests.streams.join_oracle import Clock, Oracle, Pair, Told
@@ -68,7 +68,7 @@ class Stream:
     def state(self) -> Any:
         return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), self.parts)
 
-    def take(self, left: Any, right: Any, marks: Marks) -> Any:
+    def take(self, left: Any, right: Any, marks: WatermarkChange) -> Any:
         self.number += 1
         rows = [left, right]
         if marks.before is not None:
@@ -78,7 +78,7 @@ class Stream:
         return self.operator.emitted(self.state, marks, self.number)
 
     def compact(self, mark: int | None) -> None:
-        self.parts = [written(self.operator.kept(self.state, mark))]
+        self.parts = [written(self.operator.compacted(self.state, mark))]
 
 
 def told(rows: Sequence[Told], side: str) -> Any:
@@ -125,15 +125,17 @@ def test_a_side_that_nobody_has_seen_yet_has_no_columns_and_columns_may_come_lat
     stream = Stream(join(kind="full_outer", right_column_prefix="p_"))
     unseen = frame([], f"_event_ts TIMESTAMP, _raw BINARY, _source STRING, {AT} BIGINT").select(AT, "_raw", "_source")
     orders = f"k BIGINT, item STRING, {AT} BIGINT, _raw BINARY, _source STRING, _flow_x INT"
-    out = stream.take(frame([(1, "tea", 0, b"", "", 0), (2, "ink", 0, b"", "", 0)], orders), unseen, Marks(None, None))
+    out = stream.take(
+        frame([(1, "tea", 0, b"", "", 0), (2, "ink", 0, b"", "", 0)], orders), unseen, WatermarkChange(None, None)
+    )
     assert (out.columns, outcome(out)) == (["left_k", "left_item"], [])
     payments = frame([(1, 9.5, MS)], f"k BIGINT, amount DOUBLE, {AT} BIGINT")
-    out = stream.take(frame([], orders), payments, Marks(None, 0))
+    out = stream.take(frame([], orders), payments, WatermarkChange(None, 0))
     assert out.columns == ["left_k", "left_item", "p_k", "p_amount"]
     assert outcome(out) == [(1, "tea", 1, 9.5)]
     stream.compact(0)
     wider = frame([(1, "tea", True, 2 * MS)], f"k BIGINT, item STRING, is_gift BOOLEAN, {AT} BIGINT")
-    out = stream.take(wider, frame([], f"k BIGINT, amount DOUBLE, {AT} BIGINT"), Marks(0, 5 * MS + 1))
+    out = stream.take(wider, frame([], f"k BIGINT, amount DOUBLE, {AT} BIGINT"), WatermarkChange(0, 5 * MS + 1))
     assert out.columns == ["left_k", "left_item", "left_is_gift", "p_k", "p_amount"]
     assert outcome(out) == [(1, "tea", True, 1, 9.5), (2, "ink", None, None, None)]
 
@@ -141,7 +143,7 @@ def test_a_side_that_nobody_has_seen_yet_has_no_columns_and_columns_may_come_lat
 @pytest.mark.full
 def test_nothing_comes_out_as_long_as_neither_side_is_known() -> None:
     stream, unseen = Stream(join(kind="left_outer")), frame([], f"{AT} BIGINT")
-    out = stream.take(unseen, unseen, Marks(None, None))
+    out = stream.take(unseen, unseen, WatermarkChange(None, None))
     assert (out.columns, out.count()) == ([], 0)
 
 
@@ -149,7 +151,7 @@ def test_nothing_comes_out_as_long_as_neither_side_is_known() -> None:
 def test_rows_of_a_side_that_is_preserved_come_out_before_the_other_side_is_ever_seen() -> None:
     stream = Stream(join(kind="left_outer"))
     rows = frame([(1, 0), (None, 0)], f"k BIGINT, {AT} BIGINT")
-    out = stream.take(rows, frame([], f"{AT} BIGINT"), Marks(None, 5 * MS + 1))
+    out = stream.take(rows, frame([], f"{AT} BIGINT"), WatermarkChange(None, 5 * MS + 1))
     assert (out.columns, outcome(out)) == (["left_k"], [(1,), (None,)])
 
 
@@ -175,7 +177,7 @@ def test_keys_of_different_types_are_compared_as_what_they_mean(
         )
         for kind, values in (left, right)
     ]
-    assert Stream(join()).take(*rows, Marks(None, None)).count() == pairs
+    assert Stream(join()).take(*rows, WatermarkChange(None, None)).count() == pairs
 
 
 @pytest.mark.parametrize(("left", "right"), [("true", "1L"), ("map('a', 1)", "map('a', 1)")])
@@ -183,7 +185,7 @@ def test_keys_that_cannot_be_compared_say_so(left: str, right: str) -> None:
     one = spark_session(JARS).range(1)
     rows = [one.selectExpr(f"{value} AS k", f"0L AS {AT}") for value in (left, right)]
     with pytest.raises(PlanError, match="cannot be joined by k = k") as caught:
-        Stream(join()).take(*rows, Marks(None, None))
+        Stream(join()).take(*rows, WatermarkChange(None, None))
     assert "the same type on both sides" in str(caught.value)
 
 
@@ -192,10 +194,10 @@ def test_a_key_that_rows_do_not_have_and_a_column_that_would_be_there_twice_are_
     one = spark_session(JARS).range(1)
     rows = one.selectExpr("1 AS customer", "2 AS right_k", f"0L AS {AT}"), one.selectExpr("1 AS k", f"0L AS {AT}")
     with pytest.raises(MissingColumn, match="the rows of 'orders' have no column 'custome'") as caught:
-        Stream(join(left_keys=("custome",))).take(*rows, Marks(None, None))
+        Stream(join(left_keys=("custome",))).take(*rows, WatermarkChange(None, None))
     assert "did you mean 'customer'?" in str(caught.value)
     with pytest.raises(PlanError, match="the column 'right_k' twice"):
-        Stream(join(left_keys=("CUSTOMER",), left_column_prefix="")).take(*rows, Marks(None, None))
+        Stream(join(left_keys=("CUSTOMER",), left_column_prefix="")).take(*rows, WatermarkChange(None, None))
 
 
 def test_rows_are_forgotten_when_nobody_can_ask_for_them_any_more() -> None:
@@ -204,7 +206,7 @@ def test_rows_are_forgotten_when_nobody_can_ask_for_them_any_more() -> None:
 
     def left_over(**said: Any) -> dict[str, int]:
         stream = Stream(join(**said))
-        stream.take(frame(rows, columns), frame(rows, columns), Marks(None, 0))
+        stream.take(frame(rows, columns), frame(rows, columns), WatermarkChange(None, 0))
         stream.compact(0)
         return {row[0]: row[1] // MS for row in stream.state.groupBy("_flow_side").agg({AT: "min"}).collect()}
 
@@ -219,15 +221,15 @@ def test_a_row_without_a_partner_comes_out_at_the_moment_that_is_told_and_inner_
     def due(kind: str) -> list[tuple[Any, ...]]:
         stream = Stream(join(kind=kind, late_data="reopen", allowed_lateness_ms=2))
         rows = frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
-        stream.take(rows, rows, Marks(None, None))
+        stream.take(rows, rows, WatermarkChange(None, None))
         return outcome(stream.state.selectExpr("_flow_side", stream.operator.due()))
 
     assert due("inner") == [("left", None), ("right", None)]
     assert due("right_outer") == [("left", None), ("right", 7 * MS + 1)]
     stream, nothing = Stream(join(kind="left_outer")), frame([], f"k BIGINT, {AT} BIGINT")
-    assert stream.take(frame([(1, 0)], f"k BIGINT, {AT} BIGINT"), nothing, Marks(None, 5 * MS)).count() == 0
-    assert stream.take(nothing, nothing, Marks(5 * MS, 5 * MS + 1)).count() == 1
-    assert stream.take(nothing, nothing, Marks(5 * MS + 1, 6 * MS)).count() == 0
+    assert stream.take(frame([(1, 0)], f"k BIGINT, {AT} BIGINT"), nothing, WatermarkChange(None, 5 * MS)).count() == 0
+    assert stream.take(nothing, nothing, WatermarkChange(5 * MS, 5 * MS + 1)).count() == 1
+    assert stream.take(nothing, nothing, WatermarkChange(5 * MS + 1, 6 * MS)).count() == 0
 
 
 @pytest.mark.full
@@ -235,16 +237,16 @@ def test_moments_at_the_end_of_time_do_no_harm() -> None:
     far = 2**63 - 1
     rows = frame([(1, far), (1, -far), (1, 0)], f"k BIGINT, {AT} BIGINT")
     stream = Stream(join(kind="full_outer"))
-    assert stream.take(rows, rows, Marks(None, -far)).count() == 3
-    assert stream.take(rows.where("false"), rows.where("false"), Marks(-far, far)).count() == 0
+    assert stream.take(rows, rows, WatermarkChange(None, -far)).count() == 3
+    assert stream.take(rows.where("false"), rows.where("false"), WatermarkChange(-far, far)).count() == 0
 
 
 @pytest.mark.full
 def test_new_rows_meet_the_state_by_their_keys_however_many_parts_it_has(capsys: pytest.CaptureFixture[str]) -> None:
     stream, rows = Stream(join(kind="full_outer")), frame([(1, 0)], f"k BIGINT, {AT} BIGINT")
     for _ in range(3):
-        stream.take(rows, rows, Marks(None, None))
-    stream.take(rows, rows, Marks(None, 9 * MS)).explain()
+        stream.take(rows, rows, WatermarkChange(None, None))
+    stream.take(rows, rows, WatermarkChange(None, 9 * MS)).explain()
     plan = capsys.readouterr().out
     assert plan.count("SortMergeJoin") + plan.count("HashJoin") == 4
     assert "NestedLoop" not in plan
@@ -256,11 +258,11 @@ def test_a_row_that_is_gone_has_no_pair_any_more_and_one_that_had_a_pair_does_no
         return told(rows, "left"), told(rows, "right")
 
     gone = Stream(join(kind="full_outer"))  # and nothing is compacted: the row is still in the state
-    assert outcome(gone.take(*side(Told("left", 1, 0, 1)), Marks(None, 6 * MS))) == [(1, 1, None, None)]
-    assert outcome(gone.take(*side(Told("right", 1, 4 * MS, 2)), Marks(6 * MS, 6 * MS))) == []
-    assert outcome(gone.take(*side(), Marks(6 * MS, 10 * MS))) == [(None, None, 1, 2)]
+    assert outcome(gone.take(*side(Told("left", 1, 0, 1)), WatermarkChange(None, 6 * MS))) == [(1, 1, None, None)]
+    assert outcome(gone.take(*side(Told("right", 1, 4 * MS, 2)), WatermarkChange(6 * MS, 6 * MS))) == []
+    assert outcome(gone.take(*side(), WatermarkChange(6 * MS, 10 * MS))) == [(None, None, 1, 2)]
     paired = Stream(join(kind="full_outer"))
     rows = Told("left", 1, 4 * MS, 1), Told("right", 1, 0, 2)
-    assert outcome(paired.take(*side(*rows), Marks(None, 6 * MS))) == [(1, 1, 1, 2)]
+    assert outcome(paired.take(*side(*rows), WatermarkChange(None, 6 * MS))) == [(1, 1, 1, 2)]
     paired.compact(6 * MS)  # the right row is evicted, and still says that the left one has had a partner
-    assert outcome(paired.take(*side(), Marks(6 * MS, 10 * MS))) == []
+    assert outcome(paired.take(*side(), WatermarkChange(6 * MS, 10 * MS))) == []

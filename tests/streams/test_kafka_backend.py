@@ -15,9 +15,9 @@ import pytest
 
 from ematix_flow.backends.kafka import client
 from ematix_flow.backends.kafka.source import KafkaSource
-from ematix_flow.contract.stream import ENVELOPE, Lost, StreamRead
+from ematix_flow.contract.stream import ENVELOPE, LostRows, StreamRead
 from ematix_flow.declare.connections import KafkaConnection
-from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, DataError, MissingTable, PlanError, Unreachable
 from tests.services.kafka import PASSWORD, Kafka
 from tests.streams.kafka_session import drained, everybody, plain, scram, with_certificate
@@ -166,7 +166,7 @@ def test_a_wrong_password_is_one_sentence_without_the_password(kafka: Kafka, spa
     source = KafkaSource(scram(kafka, password=wrong))
     with pytest.raises(Exception, match="Sasl") as failed:
         drained(spark, source, reading(topic, tmp_path))
-    told = source.explained(failed.value)
+    told = source.translated(failed.value)
     assert isinstance(told, ConnectionFailed)
     assert "refuses the login" in str(told)
     assert wrong not in str(told)
@@ -233,16 +233,16 @@ def test_what_was_dropped_unread_is_counted_and_stops_the_stream(
     send(kafka, topic, [{"value": b"%d" % n, "partition": n % 2} for n in range(20, 40)])
     assert source.lost(read, {topic: {"0": 10, "1": 10}}) == []
     drop_before(kafka, topic, 0, 15)
-    assert source.lost(read, {topic: {"0": 10, "1": 10}}) == [Lost(f"{topic}-0", "10", "15", 5)]
+    assert source.lost(read, {topic: {"0": 10, "1": 10}}) == [LostRows(f"{topic}-0", "10", "15", 5)]
     with pytest.raises(Exception, match=r".") as stopped:
         drained(spark, source, read)
-    told = source.explained(stopped.value)
+    told = source.translated(stopped.value)
     assert isinstance(told, DataError)
     assert "no longer keeps messages" in str(told)
     assert source.lost(read, {topic: {"0": 15, "7": 1}, "never-there": {"0": 4}}) == [
-        Lost("never-there-0", "4", "", None), Lost(f"{topic}-7", "1", "", None),
+        LostRows("never-there-0", "4", "", None), LostRows(f"{topic}-7", "1", "", None),
     ]  # fmt: skip
-    assert source.lost(read, {topic: {"1": 50}}) == [Lost(f"{topic}-1", "50", "0", None)]
+    assert source.lost(read, {topic: {"1": 50}}) == [LostRows(f"{topic}-1", "50", "0", None)]
 
 
 @pytest.mark.full

@@ -12,7 +12,6 @@ import pytest
 
 from ematix_flow._core import KafkaBackend
 from ematix_flow.backends.kafka import client
-from ematix_flow.families.messages.registry import UnknownSchema
 from ematix_flow.foundation.errors import (
     BadValue,
     ConfigError,
@@ -22,6 +21,7 @@ from ematix_flow.foundation.errors import (
     MissingTable,
     Unreachable,
 )
+from ematix_flow.messages.registries.registry import UnknownSchema
 from tests.services.kafka import PASSWORD, USER, Kafka
 from tests.streams.kafka_topics import everything, group_offsets, new_topic, send, values
 

@@ -15,14 +15,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from ematix_flow.backends.kafka.security import Access
+from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.sink import KafkaSink
-from ematix_flow.backends.kafka.transactions import Delivery, delivering
+from ematix_flow.backends.kafka.transactions import TransactionSettings, transaction_task
 from ematix_flow.contract.stream import BrokerJob
-from ematix_flow.engine.session import spark_session
-from ematix_flow.families.carry import CarriedError
-from ematix_flow.families.message_ids import COLUMNS, with_ids
+from ematix_flow.dataplane.task_errors import CarriedError
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import BadValue, FlowError, MissingTable, PlanError, RunFailed
+from ematix_flow.messages.message_ids import COLUMNS, with_ids
 from tests.services.kafka import Kafka
 from tests.streams.kafka_session import everybody, scram
 from tests.streams.kafka_topics import everything, group_offsets, new_topic, send, values
@@ -201,9 +201,9 @@ def test_a_producer_that_was_thought_dead_cannot_commit_any_more(kafka: Kafka) -
     source, topic = new_topic(kafka), new_topic(kafka)
 
     def by(attempt: str) -> Any:
-        settings = Access.of(everybody(kafka)).for_librdkafka()
-        return delivering(
-            Delivery(settings=settings, label="kafka", stream="copy", writer="w@1::t", batch=0, place=topic,
+        settings = KafkaLogin.of(everybody(kafka)).for_librdkafka()
+        return transaction_task(
+            TransactionSettings(settings=settings, label="kafka", stream="copy", writer="w@1::t", batch=0, place=topic,
                      group="fenced", ends={source: {"0": 2}}, attempt=attempt, driver=os.getpid())
         )  # fmt: skip
 

@@ -16,31 +16,31 @@ from ematix_flow import DeltaS3Connection
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.streams.parts import StateStore
 from ematix_flow.declare.streams.spec import StreamSpec
-from ematix_flow.engine.session import spark_session
-from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.engine.streams.stateful.keeper import Keeper, Kept
-from ematix_flow.engine.streams.stateful.keepers import NOTE, FolderKeeper, MemoryKeeper, keeper_of
-from ematix_flow.engine.streams.stateful.postgres_keeper import OFFSETS, STATE, PostgresKeeper
-from ematix_flow.families.lake.place import LOCK, Place
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import ConnectionFailed, LeaseLost, RunFailed
+from ematix_flow.storage.paths import LOCK, LakeRoot
+from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
+from ematix_flow.streaming.state.local_state import NOTE, FolderStateBackend, MemoryStateBackend, state_backend_of
+from ematix_flow.streaming.state.postgres_state import OFFSETS, STATE, PostgresStateBackend
+from ematix_flow.streaming.state.state_backend import StateBackend, StateManifest
 from tests.harness.buckets import TestBucket
 from tests.streams.conftest import JARS
 
 pytestmark = pytest.mark.usefixtures("every_jar")
 
-Make = Callable[..., Keeper]
+Make = Callable[..., StateBackend]
 
 
 def numbers(*given: int | None) -> Any:
     return spark_session(JARS).createDataFrame([(number,) for number in given], "n BIGINT")
 
 
-def read(keeper: Keeper, part: str) -> list[int | None]:
+def read(keeper: StateBackend, part: str) -> list[int | None]:
     return sorted(row.n for row in keeper.read(part).collect())
 
 
-def in_postgres(url: str, stream: str, generation: str = "g1", **said: Any) -> PostgresKeeper:
-    return PostgresKeeper(url=url, schema="state", stream=stream, generation=generation, **said)
+def in_postgres(url: str, stream: str, generation: str = "g1", **said: Any) -> PostgresStateBackend:
+    return PostgresStateBackend(url=url, schema="state", stream=stream, generation=generation, **said)
 
 
 @pytest.fixture(
@@ -48,23 +48,23 @@ def in_postgres(url: str, stream: str, generation: str = "g1", **said: Any) -> P
 )
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes the keeper of a stream, as often as its process is started."""
-    opened: list[Keeper] = []
+    opened: list[StateBackend] = []
 
-    def folder() -> Keeper:
-        return FolderKeeper(tmp_path / "state")
+    def folder() -> StateBackend:
+        return FolderStateBackend(tmp_path / "state")
 
-    def memory() -> Keeper:
-        opened.append(opened[0] if opened else MemoryKeeper.opened())
+    def memory() -> StateBackend:
+        opened.append(opened[0] if opened else MemoryStateBackend.opened())
         return opened[0]
 
-    def postgres() -> Keeper:
+    def postgres() -> StateBackend:
         return in_postgres(request.getfixturevalue("fresh_postgres"), request.node.name)
 
-    def bucket() -> Keeper:
+    def bucket() -> StateBackend:
         there = TestBucket.at(request.getfixturevalue("s3_url"), "state") if not opened else None
         if there is not None:
-            opened.append(FolderKeeper(Place.of(DeltaS3Connection("lake", **there.fields)).root / "state"))
-        return FolderKeeper(opened[0].root) if isinstance(opened[0], FolderKeeper) else opened[0]
+            opened.append(FolderStateBackend(LakeRoot.of(DeltaS3Connection("lake", **there.fields)).root / "state"))
+        return FolderStateBackend(opened[0].root) if isinstance(opened[0], FolderStateBackend) else opened[0]
 
     yield {"folder": folder, "memory": memory, "postgres": postgres, "bucket": bucket}[request.param]
     for keeper in opened:
@@ -73,20 +73,22 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
 
 def test_what_a_note_names_is_there_for_the_next_process_and_nothing_else(make: Make) -> None:
     keeper = make()
-    assert keeper.kept() is None
+    assert keeper.manifest() is None
     assert (keeper.write("a", numbers(1, 2)), keeper.write("b", numbers(3)), keeper.write("out", numbers(9))) == (
         2,
         1,
         1,
     )
-    first = Kept(0, ("a", "b"), rows=3, outcome="out", mark=7, newest=(7, None), heard=(5, None), told={"late": 2})
-    assert make().kept() is None  # before it is said
+    first = StateManifest(
+        0, ("a", "b"), rows=3, outcome="out", mark=7, newest=(7, None), heard=(5, None), told={"late": 2}
+    )
+    assert make().manifest() is None  # before it is said
     keeper.commit(first)
     again = make()
-    assert (again.kept(), read(again, "a"), read(again, "b"), read(again, "out")) == (first, [1, 2], [3], [9])
+    assert (again.manifest(), read(again, "a"), read(again, "b"), read(again, "out")) == (first, [1, 2], [3], [9])
     again.write("c", again.read("a").union(again.read("b")))
     again.write("late", numbers(8))
-    again.commit(Kept(1, ("c",), rows=3, late="late"))
+    again.commit(StateManifest(1, ("c",), rows=3, late="late"))
     assert (read(again, "c"), read(again, "late")) == ([1, 2, 3], [8])
     for gone in ("a", "b", "out"):
         with pytest.raises(RunFailed, match=f"no part '{gone}'"):
@@ -98,7 +100,7 @@ def test_a_part_is_written_in_place_of_an_earlier_try_and_may_be_of_another_shap
     keeper = make()
     keeper.write("a", numbers(1, 2, 3))
     assert keeper.write("a", spark_session(JARS).createDataFrame([("x", 4)], "s STRING, n BIGINT")) == 1
-    keeper.commit(Kept(0, ("a",)))
+    keeper.commit(StateManifest(0, ("a",)))
     assert [tuple(row) for row in make().read("a").collect()] == [("x", 4)]
 
 
@@ -106,12 +108,12 @@ def test_a_part_is_written_in_place_of_an_earlier_try_and_may_be_of_another_shap
 def test_what_a_dead_process_left_is_no_part_of_the_state_and_goes_with_the_next_note(make: Make) -> None:
     keeper = make()
     keeper.write("a", numbers(1))
-    keeper.commit(Kept(0, ("a",)))
+    keeper.commit(StateManifest(0, ("a",)))
     keeper.write("b", numbers(2))  # and died before it said so
     again = make()
-    assert again.kept() == Kept(0, ("a",))
+    assert again.manifest() == StateManifest(0, ("a",))
     again.write("c", numbers(3))
-    again.commit(Kept(1, ("a", "c")))
+    again.commit(StateManifest(1, ("a", "c")))
     assert (read(again, "a"), read(again, "c")) == ([1], [3])
     with pytest.raises(RunFailed, match="no part 'b'"):
         again.read("b")
@@ -121,17 +123,17 @@ def test_what_a_dead_process_left_is_no_part_of_the_state_and_goes_with_the_next
 def test_a_process_that_slept_through_a_commit_of_another_keeps_nothing(make: Make) -> None:
     sleeper = make()
     sleeper.write("a", numbers(1))
-    sleeper.commit(Kept(0, ("a",)))
+    sleeper.commit(StateManifest(0, ("a",)))
     other = make()
-    assert other.kept() == Kept(0, ("a",))
+    assert other.manifest() == StateManifest(0, ("a",))
     other.write("b", numbers(2))
-    other.commit(Kept(1, ("a", "b")))
+    other.commit(StateManifest(1, ("a", "b")))
     sleeper.write("c", numbers(3))
     with pytest.raises(LeaseLost):
-        sleeper.commit(Kept(1, ("a", "c")))
+        sleeper.commit(StateManifest(1, ("a", "c")))
     other.write("d", numbers(4))
-    other.commit(Kept(2, ("a", "b", "d")))
-    assert make().kept() == Kept(2, ("a", "b", "d"))
+    other.commit(StateManifest(2, ("a", "b", "d")))
+    assert make().manifest() == StateManifest(2, ("a", "b", "d"))
     assert [read(other, part) for part in ("a", "b", "d")] == [[1], [2], [4]]
 
 
@@ -143,7 +145,7 @@ def test_a_part_without_rows_keeps_its_columns_and_parts_of_different_columns_ad
     assert keeper.write("none", spark.createDataFrame([], "n BIGINT, row STRUCT<`a b`: DECIMAL(10,2)>")) == 0
     assert keeper.write("never", numbers(1).where("false")) == 0
     assert keeper.write("wide", spark.createDataFrame([(1, (None, when, {"x": [1, None]}), None)], wide)) == 1
-    keeper.commit(Kept(0, ("none", "never", "wide")))
+    keeper.commit(StateManifest(0, ("none", "never", "wide")))
     again = make()
     none, found = again.read("none"), again.read("wide")
     assert [(field.name, field.dataType.simpleString()) for field in none.schema] == [
@@ -160,7 +162,7 @@ def test_a_part_without_rows_keeps_its_columns_and_parts_of_different_columns_ad
 @pytest.mark.full
 @pytest.mark.parametrize("root", ["plain", "with [brackets] and {braces}"])
 def test_a_folder_has_one_file_for_few_rows_and_several_for_many(tmp_path: Path, root: str) -> None:
-    keeper, spark = FolderKeeper(tmp_path / root), spark_session(JARS)
+    keeper, spark = FolderStateBackend(tmp_path / root), spark_session(JARS)
     assert keeper.write("few", spark.range(0, 1000, 1, 8)) == 1000
     assert keeper.write("many", spark.range(0, 200_000, 1, 8).selectExpr("id", "uuid() AS text")) == 200_000
     files = {part: len(list((tmp_path / root / f"part-{part}").glob("*.parquet"))) for part in ("few", "many")}
@@ -171,14 +173,14 @@ def test_a_folder_has_one_file_for_few_rows_and_several_for_many(tmp_path: Path,
 
 @pytest.mark.full
 def test_a_note_that_is_damaged_is_not_taken_for_an_empty_state(tmp_path: Path) -> None:
-    keeper = FolderKeeper(tmp_path)
-    keeper.commit(Kept(3))
+    keeper = FolderStateBackend(tmp_path)
+    keeper.commit(StateManifest(3))
     (tmp_path / ".x.tmp").write_text("half")
     (tmp_path / NOTE).write_text((tmp_path / NOTE).read_text()[:9])
     with pytest.raises(RunFailed, match="is damaged") as caught:
-        keeper.kept()
+        keeper.manifest()
     assert "flow stream rewind" in str(caught.value)
-    keeper.commit(Kept(4))
+    keeper.commit(StateManifest(4))
     assert {item.name for item in tmp_path.iterdir()} == {NOTE, LOCK}
 
 
@@ -187,7 +189,7 @@ def test_a_large_part_is_several_pieces_in_postgres(fresh_postgres: str) -> None
     keeper = in_postgres(fresh_postgres, "large", bytes_a_piece=100_000)
     rows = spark_session(JARS).range(0, 50_000, 1, 4).selectExpr("id AS n", "repeat('x', 20) AS text")
     assert keeper.write("a", rows) == 50_000
-    keeper.commit(Kept(0, ("a",), rows=50_000))
+    keeper.commit(StateManifest(0, ("a",), rows=50_000))
     found = (
         keeper.read("a").selectExpr("count(*) AS rows", "count(DISTINCT n) AS different", "sum(n) AS total").collect()
     )
@@ -204,7 +206,7 @@ def test_a_large_part_is_several_pieces_in_postgres(fresh_postgres: str) -> None
 def test_pieces_of_attempts_that_do_not_count_are_never_read(fresh_postgres: str) -> None:
     keeper = in_postgres(fresh_postgres, "tries")
     keeper.write("a", numbers(1))
-    keeper.commit(Kept(0, ("a",)))
+    keeper.commit(StateManifest(0, ("a",)))
     with psycopg.connect(fresh_postgres) as session:  # a task that Spark gave up writes the same rows a little later
         session.execute(
             f"INSERT INTO state.{STATE} SELECT pipeline_name, regexp_replace(convert_from(group_key, 'utf8'), "
@@ -213,7 +215,7 @@ def test_pieces_of_attempts_that_do_not_count_are_never_read(fresh_postgres: str
         )
     assert read(keeper, "a") == [1]
     assert len(keys(fresh_postgres, "tries")) == 4
-    keeper.commit(Kept(1, ("a",)))
+    keeper.commit(StateManifest(1, ("a",)))
     assert (read(keeper, "a"), len(keys(fresh_postgres, "tries"))) == ([1], 3)
 
 
@@ -229,19 +231,19 @@ def test_generations_and_streams_know_nothing_of_each_other_and_a_later_one_remo
     old, other = in_postgres(fresh_postgres, "pairs", "g1", since=1), in_postgres(fresh_postgres, "others", since=9)
     for keeper in (old, other):
         keeper.write("a", numbers(1))
-        keeper.commit(Kept(7, ("a",)))
+        keeper.commit(StateManifest(7, ("a",)))
     new = in_postgres(fresh_postgres, "pairs", "g2", since=2)
-    assert new.kept() is None
+    assert new.manifest() is None
     with pytest.raises(RunFailed, match="no part 'a'"):
         new.read("a")
     new.write("a", numbers(2))
     assert (read(old, "a"), read(new, "a")) == ([1], [2])
-    new.commit(Kept(0, ("a",)))
-    assert (read(new, "a"), read(other, "a"), old.kept()) == ([2], [1], None)
+    new.commit(StateManifest(0, ("a",)))
+    assert (read(new, "a"), read(other, "a"), old.manifest()) == ([2], [1], None)
     assert all(key.startswith("flow/g2/") for key in keys(fresh_postgres, "pairs"))
     with pytest.raises(LeaseLost, match="begun anew"):
-        old.commit(Kept(8))
-    assert new.kept() == Kept(0, ("a",))
+        old.commit(StateManifest(8))
+    assert new.manifest() == StateManifest(0, ("a",))
     with psycopg.connect(fresh_postgres) as session:
         (kept,) = session.execute(
             f"SELECT offset_bytes, state_version FROM state.{OFFSETS} WHERE pipeline_name = 'pairs'"
@@ -253,31 +255,31 @@ def test_generations_and_streams_know_nothing_of_each_other_and_a_later_one_remo
 def test_a_note_and_the_end_of_what_it_does_not_name_are_one_step_in_postgres(fresh_postgres: str) -> None:
     keeper = in_postgres(fresh_postgres, "steps")
     keeper.write("a", numbers(1))
-    keeper.commit(Kept(0, ("a",)))
+    keeper.commit(StateManifest(0, ("a",)))
     with psycopg.connect(fresh_postgres, autocommit=True) as session:
         session.execute("CREATE FUNCTION state.no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no'; END$$")
         session.execute(f"CREATE TRIGGER no BEFORE DELETE ON state.{STATE} EXECUTE FUNCTION state.no()")
         keeper.write("b", numbers(2))
         with pytest.raises(Exception, match="no"):
-            keeper.commit(Kept(1, ("b",)))
+            keeper.commit(StateManifest(1, ("b",)))
         session.execute(f"DROP TRIGGER no ON state.{STATE}")
-    assert (keeper.kept(), read(keeper, "a")) == (Kept(0, ("a",)), [1])
+    assert (keeper.manifest(), read(keeper, "a")) == (StateManifest(0, ("a",)), [1])
 
 
 @pytest.mark.full
 def test_rows_of_others_in_the_same_table_stay(fresh_postgres: str) -> None:
     keeper = in_postgres(fresh_postgres, "shared")
-    assert keeper.kept() is None
+    assert keeper.manifest() is None
     with psycopg.connect(fresh_postgres) as session:
         for key in (b"\x00\x01", b"zebra"):
             session.execute(f"INSERT INTO state.{STATE} VALUES ('shared', %s, '', 1, now())", (key,))
-    keeper.commit(Kept(0))
+    keeper.commit(StateManifest(0))
     assert len(keys(fresh_postgres, "shared")) == 3
 
 
 @pytest.mark.full
 def test_a_login_that_may_only_use_the_tables_needs_no_right_to_make_them(fresh_postgres: str) -> None:
-    assert in_postgres(fresh_postgres, "any").kept() is None
+    assert in_postgres(fresh_postgres, "any").manifest() is None
     with psycopg.connect(fresh_postgres, autocommit=True) as session:
         session.execute("CREATE ROLE keeps LOGIN PASSWORD 'open-sesame'")
         session.execute("GRANT USAGE ON SCHEMA state TO keeps")
@@ -287,7 +289,7 @@ def test_a_login_that_may_only_use_the_tables_needs_no_right_to_make_them(fresh_
     try:
         keeper = in_postgres(url, "modest")
         keeper.write("a", numbers(1))
-        keeper.commit(Kept(0, ("a",)))
+        keeper.commit(StateManifest(0, ("a",)))
         assert read(keeper, "a") == [1]
     finally:
         with psycopg.connect(fresh_postgres, autocommit=True) as session:
@@ -301,12 +303,12 @@ def test_a_wrong_password_is_told_without_saying_it(fresh_postgres: str, monkeyp
     url = there._replace(netloc=f"{there.username}:${{STATE_PASSWORD}}@{there.hostname}:{there.port}").geturl()
     keeper = in_postgres(url, "locked")
     with pytest.raises(ConnectionFailed) as caught:
-        keeper.kept()
+        keeper.manifest()
     said = str(caught.value)
     assert "the state store of locked" in said
     assert "password" in said
     assert "in the url of state_store" in said
-    assert "hunter22" not in said + repr(keeper) + repr(keeper._pieces)
+    assert "hunter22" not in said + repr(keeper) + repr(keeper._state_blobs)
 
 
 @pytest.mark.full
@@ -314,25 +316,25 @@ def test_a_stream_keeps_its_state_where_it_says(
     tmp_path: Path, fresh_postgres: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STATE_URL", fresh_postgres)
-    folder = StreamFolder(tmp_path)
+    folder = CheckpointFolder(tmp_path)
     generation = folder.prepare()
 
-    def kept_by(store: StateStore | None) -> Keeper:
-        return keeper_of(StreamSpec("s", (Source("a", "b"),), (), state_store=store), folder, generation)
+    def kept_by(store: StateStore | None) -> StateBackend:
+        return state_backend_of(StreamSpec("s", (Source("a", "b"),), (), state_store=store), folder, generation)
 
     beside = kept_by(None)
     beside.write("a", numbers(1))
-    beside.commit(Kept(0, ("a",)))
+    beside.commit(StateManifest(0, ("a",)))
     memory = kept_by(StateStore(kind="in_memory"))
-    assert isinstance(memory, MemoryKeeper)
-    memory.commit(Kept(5))
-    assert kept_by(StateStore(kind="in_memory")).kept() is None
+    assert isinstance(memory, MemoryStateBackend)
+    memory.commit(StateManifest(5))
+    assert kept_by(StateStore(kind="in_memory")).manifest() is None
     memory.close()
-    assert memory.kept() is None
+    assert memory.manifest() is None
     database = kept_by(StateStore(kind="postgres", url="${STATE_URL}", schema="state"))
-    assert isinstance(database, PostgresKeeper)
-    assert (database.generation, database.since, database.kept()) == (generation, folder.since(), None)
-    assert kept_by(None).kept() == Kept(0, ("a",))
-    aside = folder.begin_anew("earliest", datetime(2026, 1, 1, tzinfo=timezone.utc))
-    assert kept_by(None).kept() is None
-    assert FolderKeeper(aside / "state").kept() == Kept(0, ("a",))
+    assert isinstance(database, PostgresStateBackend)
+    assert (database.generation, database.since, database.manifest()) == (generation, folder.generation_order(), None)
+    assert kept_by(None).manifest() == StateManifest(0, ("a",))
+    aside = folder.start_new_generation("earliest", datetime(2026, 1, 1, tzinfo=timezone.utc))
+    assert kept_by(None).manifest() is None
+    assert FolderStateBackend(aside / "state").manifest() == StateManifest(0, ("a",))

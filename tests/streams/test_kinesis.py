@@ -20,13 +20,13 @@ import pytest
 from ematix_flow import KinesisConnection, SQLiteConnection, run_streaming_pipeline
 from ematix_flow._core import KinesisBackend
 from ematix_flow.backends.kinesis import client as client_module
-from ematix_flow.backends.kinesis.client import Access, Expired, Kinesis
-from ematix_flow.backends.kinesis.reader import KinesisReader, Part, Settings, read_part
-from ematix_flow.backends.kinesis.shards import Position, Shard, Standing
+from ematix_flow.backends.kinesis.client import IteratorExpired, KinesisClient, KinesisLogin
+from ematix_flow.backends.kinesis.reader import KinesisReader, KinesisReaderSettings, ShardRange, read_part
+from ematix_flow.backends.kinesis.shards import Shard, ShardPosition, ShardPositions
 from ematix_flow.backends.kinesis.sink import KinesisSink
 from ematix_flow.backends.kinesis.source import KinesisSource
 from ematix_flow.contract.stream import ENVELOPE, BrokerJob, StreamRead
-from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import BadValue, MissingTable, PlanError, Unreachable
 from tests.services.kinesis import ACCESS, REGION
 
@@ -200,7 +200,9 @@ def test_the_first_batch_of_all_is_the_same_when_it_is_done_again(
 @pytest.mark.full
 def test_a_micro_batch_is_bounded_and_nothing_is_left_out(service: Service) -> None:
     service.send(range(100))
-    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), max_rows=20))
+    reader = KinesisReader(
+        KinesisReaderSettings(KinesisLogin.of(service.connection), ShardPositions(ShardPosition(), {}), max_rows=20)
+    )
     before, found = reader.initialOffset(), []
     for _ in range(30):
         after = reader.latestOffset()
@@ -214,31 +216,33 @@ def test_a_micro_batch_is_bounded_and_nothing_is_left_out(service: Service) -> N
 
 def test_children_wait_for_their_parents() -> None:
     shards = [Shard("a"), Shard("b", ("a",)), Shard("c", ("a",)), Shard("d", ("b", "c")), Shard("e", ("gone",))]
-    standing = Standing(Position(), {}).joined_by(shards)
+    standing = ShardPositions(ShardPosition(), {}).with_new_shards(shards)
     assert sorted(standing.positions) == ["a", "e"]
-    standing = standing.moved("a", Position("7").ended()).joined_by(shards)
-    assert standing.open == ["b", "c", "e"]
-    standing = standing.moved("b", Position("8").ended()).joined_by(shards)
+    standing = standing.with_position("a", ShardPosition("7").ended()).with_new_shards(shards)
+    assert standing.open_shards == ["b", "c", "e"]
+    standing = standing.with_position("b", ShardPosition("8").ended()).with_new_shards(shards)
     assert "d" not in standing.positions
-    standing = standing.moved("c", Position().ended()).joined_by(shards)
-    assert standing.open == ["d", "e"]
-    assert Standing.of(standing.told()) == standing
-    assert sorted(standing.joined_by(shards[3:]).positions) == ["d", "e"]
+    standing = standing.with_position("c", ShardPosition().ended()).with_new_shards(shards)
+    assert standing.open_shards == ["d", "e"]
+    assert ShardPositions.of(standing.to_checkpoint()) == standing
+    assert sorted(standing.with_new_shards(shards[3:]).positions) == ["d", "e"]
 
 
 @pytest.mark.full
 def test_an_iterator_that_expired_is_asked_for_again(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
     service.send(range(50))
-    plain, expired = Kinesis.records, iter([True, False] * 50)
+    plain, expired = KinesisClient.records, iter([True, False] * 50)
 
-    def records(self: Kinesis, iterator: str, *, most: int = 5) -> Any:
+    def records(self: KinesisClient, iterator: str, *, most: int = 5) -> Any:
         if next(expired):
-            raise Expired("too old")
+            raise IteratorExpired("too old")
         return plain(self, iterator, most=5)
 
-    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), drains=True))
+    reader = KinesisReader(
+        KinesisReaderSettings(KinesisLogin.of(service.connection), ShardPositions(ShardPosition(), {}), drains=True)
+    )
     end = reader.latestOffset()
-    monkeypatch.setattr(Kinesis, "records", records)
+    monkeypatch.setattr(KinesisClient, "records", records)
     parts = reader.partitions(reader.initialOffset(), end)
     rows = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert sorted(json.loads(row["value"])["n"] for row in rows) == list(range(50))
@@ -250,8 +254,8 @@ def test_throttled_requests_are_repeated_and_refused_records_sent_again(
 ) -> None:
     from botocore.exceptions import ClientError
 
-    client, pauses = Kinesis(Access.of(service.connection)), list[int]()
-    monkeypatch.setattr(client_module, "pause", pauses.append)
+    client, pauses = KinesisClient(KinesisLogin.of(service.connection)), list[int]()
+    monkeypatch.setattr(client_module, "backoff_seconds", pauses.append)
     real = client._client
     throttled = ClientError(
         {"Error": {"Code": "ProvisionedThroughputExceededException", "Message": "slow"}}, "GetRecords"
@@ -280,7 +284,9 @@ def test_throttled_requests_are_repeated_and_refused_records_sent_again(
     assert pauses == [1, 2]
     assert client.put([(f"k{n}", b"%d" % n) for n in range(20)]) == 20
     monkeypatch.undo()
-    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), drains=True))
+    reader = KinesisReader(
+        KinesisReaderSettings(KinesisLogin.of(service.connection), ShardPositions(ShardPosition(), {}), drains=True)
+    )
     parts = reader.partitions(reader.initialOffset(), reader.latestOffset())
     values = [row["value"] for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert sorted(map(int, values)) == list(range(20))
@@ -290,9 +296,9 @@ def test_throttled_requests_are_repeated_and_refused_records_sent_again(
 def test_records_that_are_no_longer_kept_stop_the_stream(service: Service) -> None:
     service.send(range(5))
     shard = service.shards()[0]["ShardId"]
-    beyond = Part(shard, "TRIM", "9" * 57)
+    beyond = ShardRange(shard, "TRIM", "9" * 57)
     with pytest.raises(PlanError, match="no longer keeps records"):
-        list(read_part(_ending(Kinesis(Access.of(service.connection))), beyond))
+        list(read_part(_ending(KinesisClient(KinesisLogin.of(service.connection))), beyond))
 
 
 @pytest.mark.full
@@ -398,13 +404,19 @@ def test_a_stream_that_is_far_behind_goes_on_while_everything_is_kept(timed: Ser
 def test_records_that_expire_before_a_task_reads_them_stop_the_stream(timed: Service) -> None:
     timed.send(range(60))
     aged(timed, 23.9)
-    reader = KinesisReader(Settings(Access.of(timed.connection), Standing(Position(), {}), max_rows=10))
+    reader = KinesisReader(
+        KinesisReaderSettings(KinesisLogin.of(timed.connection), ShardPositions(ShardPosition(), {}), max_rows=10)
+    )
     first, second = reader.latestOffset(), reader.latestOffset()
     expire(timed, 8)
     part = reader.partitions(first, second)[0]
     with pytest.raises(Exception, match=r"no longer keeps records of shardId-0+0 that the stream has not read"):
         list(reader.read(part))
-    again = KinesisReader(Settings(Access.of(timed.connection), Standing(Position(), {}), reached=Standing.of(second)))
+    again = KinesisReader(
+        KinesisReaderSettings(
+            KinesisLogin.of(timed.connection), ShardPositions(ShardPosition(), {}), reached=ShardPositions.of(second)
+        )
+    )
     with pytest.raises(Exception, match="behind 5, kept from 8 on"):
         again.partitions(first, second)
 
@@ -413,7 +425,9 @@ def test_records_that_expire_before_a_task_reads_them_stop_the_stream(timed: Ser
 def test_a_running_stream_that_saw_the_end_of_a_quiet_shard_raises_no_alarm(timed: Service) -> None:
     timed.send(range(60))
     aged(timed, 23.9)
-    reader = KinesisReader(Settings(Access.of(timed.connection), Standing(Position(), {})))
+    reader = KinesisReader(
+        KinesisReaderSettings(KinesisLogin.of(timed.connection), ShardPositions(ShardPosition(), {}))
+    )
     for _ in range(2):  # the second look finds nothing, and notes when
         first = reader.latestOffset()
     ends = {name: max(records) for name, records in held(timed).items()}
@@ -429,14 +443,14 @@ def test_a_running_stream_that_saw_the_end_of_a_quiet_shard_raises_no_alarm(time
 @pytest.mark.full
 def test_a_shard_that_is_gone_before_it_was_read_is_missed() -> None:
     shards = [Shard("a"), Shard("b", ("a",)), Shard("c", ("b",))]
-    begun = Standing(Position(), {}).joined_by(shards).moved("a", Position("7"))
-    assert begun.missed(shards) == {}
-    assert begun.missed(shards[1:]) == {"a": Position("7"), "b": Position()}
-    assert begun.missed([shards[0], shards[2]]) == {"b": Position()}
-    ended = begun.moved("a", Position("7").ended())
-    assert ended.missed(shards[1:]) == {"b": Position()}
-    assert ended.joined_by(shards).missed(shards[1:]) == {}
-    assert Standing(Position(), {}).missed(shards[2:]) == {}
+    begun = ShardPositions(ShardPosition(), {}).with_new_shards(shards).with_position("a", ShardPosition("7"))
+    assert begun.missed_shards(shards) == {}
+    assert begun.missed_shards(shards[1:]) == {"a": ShardPosition("7"), "b": ShardPosition()}
+    assert begun.missed_shards([shards[0], shards[2]]) == {"b": ShardPosition()}
+    ended = begun.with_position("a", ShardPosition("7").ended())
+    assert ended.missed_shards(shards[1:]) == {"b": ShardPosition()}
+    assert ended.with_new_shards(shards).missed_shards(shards[1:]) == {}
+    assert ShardPositions(ShardPosition(), {}).missed_shards(shards[2:]) == {}
 
 
 def _stand_at(read: StreamRead, positions: dict[str, str]) -> None:
@@ -448,13 +462,13 @@ def _stand_at(read: StreamRead, positions: dict[str, str]) -> None:
     (offsets / f".{last.name}.crc").unlink(missing_ok=True)
 
 
-def _ending(client: Kinesis) -> Any:
+def _ending(client: KinesisClient) -> Any:
     """A shard that ends where the service has nothing more."""
 
     class Ending:
         access = client.access
 
-        def iterator(self, shard: str, position: Position) -> str:
+        def iterator(self, shard: str, position: ShardPosition) -> str:
             return client.iterator(shard, position)
 
         def records(self, iterator: str) -> Any:
@@ -472,7 +486,9 @@ def test_rows_become_records_with_their_keys(spark: Any, service: Service) -> No
     frame = spark.createDataFrame(rows, "key BINARY, value BINARY, headers ARRAY<STRUCT<key: STRING, value: BINARY>>")
     job = BrokerJob("events", "events@1::eu-", 7, "eu-")
     assert sink.send(job, frame.repartition(3)) == 1200
-    reader = KinesisReader(Settings(Access.of(service.connection), Standing(Position(), {}), drains=True))
+    reader = KinesisReader(
+        KinesisReaderSettings(KinesisLogin.of(service.connection), ShardPositions(ShardPosition(), {}), drains=True)
+    )
     parts = reader.partitions(reader.initialOffset(), reader.latestOffset())
     found = [row for part in parts for batch in reader.read(part) for row in batch.to_pylist()]
     assert sorted(json.loads(row["value"])["n"] for row in found) == list(range(1200))
@@ -491,7 +507,7 @@ def test_what_is_wrong_is_one_sentence(service: Service, tmp_path: Path) -> None
     with pytest.raises(Unreachable, match="does not answer") as refused:
         KinesisSource(down).check(reading(tmp_path))
     assert ACCESS["secret_access_key"] not in str(refused.value)
-    assert ACCESS["secret_access_key"] not in repr(Access.of(service.connection))
+    assert ACCESS["secret_access_key"] not in repr(KinesisLogin.of(service.connection))
 
 
 def test_a_notebook_reads_writes_commits_and_goes_back(service: Service) -> None:
@@ -543,7 +559,7 @@ def test_what_a_notebook_could_not_decode_is_never_committed(service: Service) -
     ) as backend:
         backend.write_arrow_stream("k", [pa.record_batch({"n": [1]})])
         assert sum(item.num_rows for item in backend.iter_arrow_stream()) == 1
-        Kinesis(Access.of(service.connection)).put([("k", b"not json")])
+        KinesisClient(KinesisLogin.of(service.connection)).put([("k", b"not json")])
         for _ in range(2):
             with pytest.raises(BadValue, match="is not JSON"):
                 backend.read_arrow_stream()

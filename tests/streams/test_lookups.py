@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from ematix_flow import DuckDBConnection, Lookup, ObjectStoreLocalConnection, PostgresConnection, SQLiteConnection
-from ematix_flow.engine.streams import lookups as module
-from ematix_flow.engine.streams.lookups import Lookups
 from ematix_flow.foundation.errors import FlowError, MissingTable
+from ematix_flow.streaming.runtime import lookups as module
+from ematix_flow.streaming.runtime.lookups import Lookups
 from tests.streams.sample_functions import WITH_TIERS
 from tests.streams.sql_session import DLQ, Aside, explained, open_until, rows, spark, transform
 

@@ -17,8 +17,8 @@ import pyarrow.parquet
 import pytest
 
 from ematix_flow import ObjectStoreLocalConnection, Source, SQLiteConnection, run_streaming_pipeline
-from ematix_flow.backends.files.arrivals import ArrivalsReader, Watched
-from ematix_flow.backends.files.watching import Folder
+from ematix_flow.backends.files.folder_listing import WatchedFolder
+from ematix_flow.backends.files.new_file_source import NewFileSettings, NewFilesReader
 from ematix_flow.foundation.errors import BadValue, DeclarationError, DriftError, PlanError
 
 FORMATS = ["csv", *(pytest.param(name, marks=pytest.mark.full("a twin")) for name in ("json_lines", "parquet"))]
@@ -192,8 +192,8 @@ def test_a_batch_has_no_more_rows_than_it_may(tmp_path: Path, file_format: str) 
     inbox = Inbox(tmp_path, file_format)
     for number, size in enumerate((4, 4, 30, 4, 4)):
         inbox.put(f"{number}", [{"id": one} for one in range(size)], at=1_750_000_000 + number)
-    folder = Folder(inbox.folder / "events", file_format, is_ours=False)
-    reader = ArrivalsReader(Watched(folder, tmp_path / "ledger", is_new=True, max_rows=12))
+    folder = WatchedFolder(inbox.folder / "events", file_format, is_ours=False)
+    reader = NewFilesReader(NewFileSettings(folder, tmp_path / "ledger", is_new=True, max_rows=12))
     ends = [reader.initialOffset(), *(reader.latestOffset() for _ in range(4))]
     batches = [[name for part in reader.partitions(*span) for (name,) in reader.read(part)] for span in pairwise(ends)]
     assert [[Path(name).stem for name in names] for names in batches] == [["0", "1"], ["2"], ["3", "4"], []]
@@ -224,11 +224,11 @@ def test_a_run_that_drains_ends_with_the_files_that_it_found(tmp_path: Path) -> 
     for number in range(2):
         inbox.put(f"{number}", [{"id": number}], at=1_750_000_000 + number)
     events = inbox.folder / "events"
-    folder = Folder(events, "json_lines", is_ours=False)
-    watched = Watched(folder, tmp_path / "ledger", is_new=True, max_rows=1, drains=True, run="one")
-    assert ArrivalsReader(watched).latestOffset() == {"batch": 1}
+    folder = WatchedFolder(events, "json_lines", is_ours=False)
+    watched = NewFileSettings(folder, tmp_path / "ledger", is_new=True, max_rows=1, drains=True, run="one")
+    assert NewFilesReader(watched).latestOffset() == {"batch": 1}
     inbox.put("2", [{"id": 2}], at=1_750_000_002)
     for planned, end in ((1, 2), (1, 2), (2, 2)):
-        reader = ArrivalsReader(replace(watched, is_new=False, planned=planned))
+        reader = NewFilesReader(replace(watched, is_new=False, planned=planned))
         assert reader.latestOffset() == {"batch": end}
-    assert ArrivalsReader(replace(watched, is_new=False, planned=2, run="two")).latestOffset() == {"batch": 3}
+    assert NewFilesReader(replace(watched, is_new=False, planned=2, run="two")).latestOffset() == {"batch": 3}

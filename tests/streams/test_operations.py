@@ -12,10 +12,10 @@ import pytest
 
 from ematix_flow import ObjectStoreLocalConnection, Target
 from ematix_flow.declare.streams.spec import StreamSpec
-from ematix_flow.engine.streams.standing import last_life, standing
-from ematix_flow.orchestrate.stream_wishes import stop
-from ematix_flow.runlog import SqliteRunLog
-from ematix_flow.runlog.agenda import Action
+from ematix_flow.run_log.schedule import Action
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.scheduler.stream_requests import stop_stream
+from ematix_flow.streaming.admin.status import last_attempt, stream_status
 from tests.streams.kafka_session import everybody
 from tests.streams.operated import (
     Events,
@@ -35,10 +35,10 @@ pytestmark = pytest.mark.usefixtures("homes", "every_jar")
 
 def test_a_stream_that_was_drained_is_told_with_its_figures(events: Events, run_log: SqliteRunLog) -> None:
     spec = events.spec()
-    assert standing(run_log, "events").status == "never"
+    assert stream_status(run_log, "events").status == "never"
     events.arrive(1, 2, 3)
     run(spec, run_log)
-    told = standing(run_log, "events")
+    told = stream_status(run_log, "events")
     assert (told.status, told.is_running, told.restarts, told.targets_behind) == ("succeeded", False, 0, 0)
     assert (told.rows, told.batches) == (3, 1)
     assert told.since is not None
@@ -57,19 +57,19 @@ def test_a_running_stream_is_stopped_between_two_batches_and_waited_for(
     try:
         run_log = SqliteRunLog(str(tmp_path / "runs.db"))
         eventually(lambda: (tmp_path / "shop.db").exists() and _has_rows(tmp_path, 2))
-        told = standing(run_log, "events")
+        told = stream_status(run_log, "events")
         assert told.is_running
         if how == "by a signal":
-            stopped = stop(run_log, "events", seconds=60)
+            stopped = stop_stream(run_log, "events", seconds=60)
             assert stopped.standing is not None
             assert stopped.standing.status == "succeeded"
         else:
             run_log.enqueue(Action("cancel", "events", told.run_id, by="somebody elsewhere"))
         code, _, err = ended(process)
         assert code == 0, err
-        assert standing(run_log, "events").status == "succeeded"
+        assert stream_status(run_log, "events").status == "succeeded"
         assert run_log.pending_actions() == []
-        assert stop(run_log, "events").standing is None
+        assert stop_stream(run_log, "events").standing is None
     finally:
         if process.poll() is None:
             process.send_signal(signal.SIGKILL)
@@ -88,7 +88,7 @@ def test_every_life_of_a_stream_is_a_record_and_a_wish_to_end_the_first_is_heard
         lake.write_text("a file where the folder was")
         events.arrive(3)
         eventually(lambda: figures().get("restarts_total", 0) >= 2)
-        assert standing(run_log, "events").is_running
+        assert stream_status(run_log, "events").is_running
         assert figures()["rows_written_total"] == 4
         lake.unlink()
         away.rename(lake)
@@ -100,10 +100,10 @@ def test_every_life_of_a_stream_is_a_record_and_a_wish_to_end_the_first_is_heard
     assert [life.extras["restarts"] for life in lives] == list(range(len(lives)))[::-1]
     assert [life.extras["restart_of"] for life in lives] == [*(life.run_id for life in lives[1:]), None]
     assert all("a file stands where a folder belongs" in str(life.error_summary) for life in lives[1:])
-    told, last = standing(run_log, "events"), lives[0].extras
+    told, last = stream_status(run_log, "events"), lives[0].extras
     assert (told.rows, told.batches, told.restarts, told.since) == (3, 2, len(lives) - 1, first.started_at)
     assert (last["rows_written_total"], last["errors_total"]) == (6, len(lives) - 1)
-    assert last_life(run_log, first.run_id) == lives[0]
+    assert last_attempt(run_log, first.run_id) == lives[0]
     assert _ids(lake) == ["1", "2", "3"]
     shown = here(capsys, "runs", "show", lives[0].run_id, "--run-log", str(tmp_path / "runs.db"))[1]
     assert f"of {lives[1].run_id}, after: " in shown
@@ -128,7 +128,7 @@ def test_a_target_that_was_away_gets_what_it_missed_while_nothing_comes(
         eventually(lambda: figures().get("rows_written_total") == 4)
         assert (figures()["batches_total"], figures()["restarts_total"]) == (1, 0)
         assert _ids(lake) == ["1", "2"]
-        run_log.enqueue(Action("cancel", "events", standing(run_log, "events").run_id, by="somebody"))
+        run_log.enqueue(Action("cancel", "events", stream_status(run_log, "events").run_id, by="somebody"))
 
 
 def _ids(lake: Path) -> list[str]:

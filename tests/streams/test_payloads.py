@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from pyspark.sql import Observation
 from pyspark.sql.types import StructType
 
-from ematix_flow.engine.session import spark_session
-from ematix_flow.families.messages.decode import NOT_LEARNED, TOMBSTONE, Decoding, decode, learn
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.messages.decode import NOT_LEARNED, TOMBSTONE, DecodingState, decode, learn
 from tests.streams.messages import (
     HEADERS,
     SENT,
@@ -43,14 +43,14 @@ def spark() -> Any:
     return session
 
 
-def learning(memory: Memory | None = None) -> Decoding:
+def learning(memory: Memory | None = None) -> DecodingState:
     """A stream that is told nothing about its messages."""
-    return Decoding("json", known=memory or Memory())
+    return DecodingState("json", known=memory or Memory())
 
 
 @pytest.mark.full
 def test_raw_bytes_are_one_column_as_they_are(spark: Any) -> None:
-    found = rows(spark, [b"\xff\x00", b"", None], Decoding("raw_bytes"))
+    found = rows(spark, [b"\xff\x00", b"", None], DecodingState("raw_bytes"))
     assert payloads(found) == [{"payload": b"\xff\x00"}, {"payload": b""}, {"payload": None}]
 
 
@@ -130,7 +130,7 @@ def test_columns_grow_with_the_messages_and_never_shrink(spark: Any) -> None:
     inside = [{"lines": [{"sku": "a"}, {"sku": "b", "n": 1}]}]
     (found,) = payloads(json_rows(spark, inside, how))
     assert found["lines"] == [{"sku": "a", "n": None}, {"sku": "b", "n": 1}]
-    again = Decoding("json", known=memory)  # the stream's next process
+    again = DecodingState("json", known=memory)  # the stream's next process
     assert list(columns(decode(objects(spark, {"id": 5}), again))) == ["id", "name", "at", "lines"]
 
 
@@ -160,7 +160,7 @@ def test_nothing_is_looked_at_twice_while_nothing_is_new(spark: Any) -> None:
 
 def test_declared_columns_are_read_by_one_projection(spark: Any) -> None:
     kinds = {"id": "BIGINT", "name": "STRING", "price": "DOUBLE", "paid": "BOOLEAN", "at": "TIMESTAMP"}
-    frame = decode(envelopes(spark, []), Decoding("json", kinds))
+    frame = decode(envelopes(spark, []), DecodingState("json", kinds))
     plan = io.StringIO()
     with contextlib.redirect_stdout(plan):
         frame.where("_error IS NULL").select(*kinds).explain("extended")
@@ -206,8 +206,8 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("how", [learning(), Decoding("json", {"a": "BIGINT"})], ids=["learned", "declared"])
-def test_bad_messages_say_why_and_leave_the_others_alone(spark: Any, how: Decoding) -> None:
+@pytest.mark.parametrize("how", [learning(), DecodingState("json", {"a": "BIGINT"})], ids=["learned", "declared"])
+def test_bad_messages_say_why_and_leave_the_others_alone(spark: Any, how: DecodingState) -> None:
     found = rows(spark, [b'{"a": 1}', *(value for value, _ in BAD.values()), b'{"a": 2}'], how)
     assert dict(zip(BAD, errors(found)[1:-1], strict=True)) == {name: error for name, (_, error) in BAD.items()}
     assert [(row["a"], row["_error"]) for row in (found[0], found[-1])] == [(1, None), (2, None)]
@@ -282,7 +282,7 @@ def test_declared_columns_are_exactly_these(spark: Any) -> None:
         "id": 1, "price": 12.34, "at": "2026-01-31 12:00:00", "day": "2026-01-31", "data": "AQI=", "n": 5,
         "in": {"x": 1, "y": 2}, "l": [1, None], "m": {"k": 1}, "more": "is left out",
     }  # fmt: skip
-    frame = decode(objects(spark, value), Decoding("json", kinds))
+    frame = decode(objects(spark, value), DecodingState("json", kinds))
     assert list(columns(frame)) == list(kinds)
     (found,) = payloads(in_order(frame))
     assert found["price"] == Decimal("12.34")
@@ -292,7 +292,7 @@ def test_declared_columns_are_exactly_these(spark: Any) -> None:
 
 @pytest.mark.full
 def test_a_value_that_does_not_fit_its_declared_column_is_named(spark: Any) -> None:
-    how = Decoding("json", {"id": "INT", "at": "TIMESTAMP", "in": "STRUCT<x: INT>"})
+    how = DecodingState("json", {"id": "INT", "at": "TIMESTAMP", "in": "STRUCT<x: INT>"})
     values = [{"id": 2**40}, {"id": "1"}, {"at": 1_700_000_000}, {"at": "soon", "id": True}, {"in": {"x": "1"}}]
     misfit = "a value does not fit its column"
     assert errors(json_rows(spark, values, how)) == [
@@ -304,13 +304,13 @@ def test_a_value_that_does_not_fit_its_declared_column_is_named(spark: Any) -> N
 @pytest.mark.full
 def test_a_declared_type_that_is_none_is_refused(spark: Any) -> None:
     with pytest.raises(DeclarationError, match="field 'id' of the messages has the type 'NUMBERISH'"):
-        decode(objects(spark, {}), Decoding("json", {"id": "NUMBERISH"}))
+        decode(objects(spark, {}), DecodingState("json", {"id": "NUMBERISH"}))
 
 
 @pytest.mark.full
 def test_a_payload_that_is_none_is_refused(spark: Any) -> None:
     with pytest.raises(DeclarationError, match="there is no payload 'jsn'"):
-        decode(objects(spark, {}), Decoding("jsn"))
+        decode(objects(spark, {}), DecodingState("jsn"))
 
 
 @breadth

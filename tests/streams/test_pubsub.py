@@ -16,7 +16,7 @@ import pytest
 
 from ematix_flow._core import PubSubBackend
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.backends.pubsub.client import Address
+from ematix_flow.backends.pubsub.client import PubSubAddress
 from ematix_flow.backends.pubsub.receiver import PubSubReceiver
 from ematix_flow.backends.pubsub.sink import PubSubSink, publish
 from ematix_flow.backends.pubsub.source import PubSubSource
@@ -93,7 +93,7 @@ def test_a_batch_that_takes_longer_than_the_deadline_is_not_delivered_to_others(
     topic = project.new_topic()
     subscription = project.new_subscription(topic)
     project.publish(topic, numbered(20))
-    receiver = PubSubReceiver(Address.of(connection(project)), subscription)
+    receiver = PubSubReceiver(PubSubAddress.of(connection(project)), subscription)
     receiver.connect(100)
     found: list[Any] = []
     wait_for(lambda: len(found) >= 20 or bool(found.extend(receiver.receive(100, 0.5))), seconds=20)
@@ -111,7 +111,7 @@ def test_a_window_that_is_full_lets_nothing_more_in(project: Project) -> None:
     topic = project.new_topic()
     subscription = project.new_subscription(topic)
     project.publish(topic, numbered(50))
-    receiver = PubSubReceiver(Address.of(connection(project)), subscription)
+    receiver = PubSubReceiver(PubSubAddress.of(connection(project)), subscription)
     receiver.connect(20)
     found: list[Any] = []
     wait_for(lambda: len(found) >= 20 or bool(found.extend(receiver.receive(100, 0.5))), seconds=20)
@@ -219,7 +219,7 @@ def test_sent_rows_have_ordering_keys_and_ids_that_stay_the_same(project: Projec
 
 
 def test_a_topic_that_vanished_ends_the_batch(project: Project, spark: Any) -> None:
-    from ematix_flow.engine.spark_errors import translate
+    from ematix_flow.engine.session.spark_errors import translate
 
     with pytest.raises(Exception, match="topic 'nowhere' is not there") as told:
         PubSubSink(connection(project)).send(BrokerJob("copy", "w", 0, "nowhere"), frame(spark, 10))
@@ -313,11 +313,11 @@ def test_a_subscription_that_keeps_no_rejected_messages_is_refused(project: Proj
     topic = project.new_topic()
     plain, source = project.new_subscription(topic), PubSubSource(connection(project))
     with pytest.raises(ConfigError, match=f"subscription '{plain}' has no dead-letter topic") as told:
-        source.check_refused_are_kept(StreamRead("s", plain, str(tmp_path)))
+        source.check_dead_lettering(StreamRead("s", plain, str(tmp_path)))
     assert "--dead-letter-topic" in str(told.value.hint)
-    source.check_refused_are_kept(StreamRead("s", project.with_dead_letters(topic)[0], str(tmp_path)))
+    source.check_dead_lettering(StreamRead("s", project.with_dead_letters(topic)[0], str(tmp_path)))
     project.publish(topic, numbered(1))
-    receiver, found = PubSubReceiver(Address.of(connection(project)), plain), list[Any]()
+    receiver, found = PubSubReceiver(PubSubAddress.of(connection(project)), plain), list[Any]()
     receiver.connect(10)
     wait_for(lambda: bool(found) or bool(found.extend(receiver.receive(10, 0.5))), seconds=20)
     with pytest.raises(ConfigError, match="would be lost"):  # its policy went away while the stream ran

@@ -20,8 +20,8 @@ from ematix_flow import (
     register_connection,
     run_streaming_pipeline,
 )
-from ematix_flow.families.messages.confluent import ConfluentRegistry
-from ematix_flow.families.messages.registry import AVRO
+from ematix_flow.messages.registries.confluent import ConfluentRegistry
+from ematix_flow.messages.registries.registry import AVRO
 from tests.services.pubsub import PROJECT
 from tests.streams.messages import avro_long, avro_text, confluent, record
 from tests.streams.pubsub_topics import Project

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.backends.rabbitmq.client import Address
-from ematix_flow.backends.rabbitmq.client import depth as depth_of
+from ematix_flow.backends.rabbitmq.client import RabbitMQAddress
+from ematix_flow.backends.rabbitmq.client import queue_depth as depth_of
 from ematix_flow.backends.rabbitmq.dead_letters import exchange_by_policy
 from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
 from ematix_flow.backends.rabbitmq.sink import RabbitMQSink
@@ -150,7 +150,7 @@ def test_the_manifest_says_what_is_promised() -> None:
 def test_acknowledgements_reach_just_the_messages_that_are_meant(rabbitmq_url: str) -> None:
     queue, values = new_queue(rabbitmq_url), numbered(10)
     publish(rabbitmq_url, queue, values)
-    receiver = RabbitMQReceiver(Address.of(connection(rabbitmq_url), "test"), queue)
+    receiver = RabbitMQReceiver(RabbitMQAddress.of(connection(rabbitmq_url), "test"), queue)
     receiver.connect(0)
     found = _all_of(receiver, 10)
     receiver.ack([found[index].tag for index in (0, 1, 2, 5, 7)])
@@ -171,7 +171,7 @@ def test_a_queue_that_keeps_no_rejected_messages_is_refused(rabbitmq_url: str, t
     source, name = RabbitMQSource(connection(rabbitmq_url)), secrets.token_hex(4)
 
     def check(queue: str) -> None:
-        source.check_refused_are_kept(StreamRead("s", queue, str(tmp_path)))
+        source.check_dead_lettering(StreamRead("s", queue, str(tmp_path)))
 
     with pytest.raises(ConfigError, match="has no dead-letter exchange that can be seen") as told:
         check(new_queue(rabbitmq_url))
@@ -190,7 +190,7 @@ def test_a_queue_that_keeps_no_rejected_messages_is_refused(rabbitmq_url: str, t
     with pytest.raises(MissingTable, match="'nowhere' is not there"):
         check("nowhere")
     with pytest.raises(MissingTable):
-        depth_of(Address.of(connection(rabbitmq_url), "test"), "nowhere")  # asking has not made it
+        depth_of(RabbitMQAddress.of(connection(rabbitmq_url), "test"), "nowhere")  # asking has not made it
 
 
 @pytest.mark.full("starts a broker of its own")
@@ -200,7 +200,7 @@ def test_a_policy_is_seen_by_the_management_api() -> None:
         node = rabbitmq.Node(Path(home), management=free_port())
         try:
             node.start()
-            queue, address = new_queue(node.url), Address.of(connection(node.url), "test")
+            queue, address = new_queue(node.url), RabbitMQAddress.of(connection(node.url), "test")
             assert exchange_by_policy(address, queue, node.management) is None
             definition = {"pattern": queue, "definition": {"dead-letter-exchange": "dlx"}, "apply-to": "queues"}
             _put(f"http://127.0.0.1:{node.management}/api/policies/%2F/dead", definition)
@@ -220,7 +220,7 @@ def _put(url: str, body: dict[str, Any]) -> None:
 @pytest.mark.full
 def test_a_queue_that_is_taken_away_is_noticed(rabbitmq_url: str) -> None:
     queue = new_queue(rabbitmq_url)
-    receiver = RabbitMQReceiver(Address.of(connection(rabbitmq_url), "test"), queue)
+    receiver = RabbitMQReceiver(RabbitMQAddress.of(connection(rabbitmq_url), "test"), queue)
     receiver.connect(10)
     with channel(rabbitmq_url) as keeper:
         keeper.queue_delete(queue)
@@ -228,7 +228,7 @@ def test_a_queue_that_is_taken_away_is_noticed(rabbitmq_url: str) -> None:
         _all_of(receiver, 1)
     receiver.close()
     with pytest.raises(MissingTable, match="is not there"):
-        RabbitMQReceiver(Address.of(connection(rabbitmq_url), "test"), queue).connect(10)
+        RabbitMQReceiver(RabbitMQAddress.of(connection(rabbitmq_url), "test"), queue).connect(10)
 
 
 def frame(spark: Any, rows: int, *, parts: int = 2) -> Any:
@@ -274,7 +274,7 @@ def test_nothing_is_sent_for_an_empty_batch(rabbitmq_url: str, spark: Any) -> No
 
 @pytest.mark.full
 def test_a_queue_that_vanished_ends_the_batch(rabbitmq_url: str, spark: Any) -> None:
-    from ematix_flow.engine.spark_errors import translate
+    from ematix_flow.engine.session.spark_errors import translate
 
     with pytest.raises(Exception, match="queue 'nowhere' is not there") as told:
         RabbitMQSink(connection(rabbitmq_url)).send(job("nowhere"), frame(spark, 10))

@@ -18,11 +18,11 @@ from ematix_flow import (
     SQLiteConnection,
 )
 from ematix_flow.backends.catalog import backend_for
-from ematix_flow.engine.streams import desk
-from ematix_flow.engine.streams.culling import refused_rows
-from ematix_flow.engine.streams.letter import Selection
-from ematix_flow.engine.streams.supervision import may_pass
 from ematix_flow.foundation.errors import ConstraintViolation, DataError, FlowError
+from ematix_flow.streaming.dlq import service
+from ematix_flow.streaming.dlq.dead_letter import LetterSelection
+from ematix_flow.streaming.dlq.row_failures import find_refused_rows
+from ematix_flow.streaming.runtime.supervision import is_transient
 from tests.harness.arrivals import put_whole
 from tests.streams.operated import declared, run
 
@@ -64,7 +64,7 @@ class Place:
             return sorted(client.query(query)[1])
 
     def letters(self) -> list[tuple[int, str, str]]:
-        found = desk.listed(self.spec(), bodies=True)
+        found = service.list_letters(self.spec(), bodies=True)
         return sorted((json.loads(one.payload or b"")["n"], one.stage, one.error) for one in found)
 
 
@@ -80,7 +80,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
     yield made
     if request.param in ("postgres", "mariadb"):  # which are shared by the tests of this file
         made.sql("DROP TABLE IF EXISTS numbers", "DROP TABLE IF EXISTS parents")
-        desk.purged(made.spec(), Selection())
+        service.purge_letters(made.spec(), LetterSelection())
 
 
 def test_rows_that_break_a_constraint_are_set_aside_and_the_others_are_written(place: Place) -> None:
@@ -94,7 +94,7 @@ def test_rows_that_break_a_constraint_are_set_aside_and_the_others_are_written(p
     assert [(n, stage) for n, stage, _ in found] == [(1, "write"), (2, "write"), (7, "write")]
     assert "constraint" in found[0][2].lower()
     place.sql("UPDATE numbers SET n = 70 WHERE n = 7")
-    assert desk.replayed(place.spec(), Selection()).to_dict() == {
+    assert service.replay_letters(place.spec(), LetterSelection()).to_dict() == {
         "taken": 3, "succeeded": 1, "redeadlettered": 2, "parked": 0,
     }  # fmt: skip
     assert place.rows("SELECT n, d FROM numbers WHERE n = 7") == [(7, 2)]
@@ -123,7 +123,7 @@ def test_a_row_without_its_parent_waits_for_it(place: Place) -> None:
     run(place.spec())
     assert place.rows("SELECT n FROM numbers") == [(1,), (3,)]
     place.sql("INSERT INTO parents VALUES (2)")
-    assert desk.replayed(place.spec(), Selection()).succeeded == 1
+    assert service.replay_letters(place.spec(), LetterSelection()).succeeded == 1
     assert place.rows("SELECT n FROM numbers") == [(1,), (2,), (3,)]
 
 
@@ -143,7 +143,7 @@ def test_where_nothing_is_set_aside_the_stream_ends_and_is_not_tried_again(place
     place.put({"n": 1, "d": 1}, {"n": 2, "d": 500})
     with pytest.raises(ConstraintViolation, match="CHECK") as told:
         run(place.spec(transform_on_error="fail", restart_on_error=True, initial_backoff_ms=1))
-    assert not may_pass(told.value)
+    assert not is_transient(told.value)
     assert place.rows("SELECT n FROM numbers") == []
 
 
@@ -163,7 +163,7 @@ def test_rows_of_a_kind_that_are_dropped_are_only_counted(place: Place) -> None:
 class Table:
     """Refuses some rows, and the second one of a pair."""
 
-    most_tries = 400
+    max_tries = 400
 
     def __init__(self, *refused: int, pairs: dict[int, int] | None = None) -> None:
         self.refused, self.pairs, self.asked = set(refused), pairs or {}, 0
@@ -182,14 +182,14 @@ class Table:
 
 @pytest.mark.parametrize("refused", [(), (0,), (297,), (0, 3, 6), (150, 297), tuple(range(0, 60, 3))])
 def test_the_search_finds_every_refused_row_and_no_other(refused: tuple[int, ...]) -> None:
-    assert refused_rows(range(0, 300, 3), Table(*refused)) == {one: f"no {one}" for one in refused}
+    assert find_refused_rows(range(0, 300, 3), Table(*refused)) == {one: f"no {one}" for one in refused}
 
 
 def test_of_two_rows_with_one_key_the_second_is_refused() -> None:
-    assert list(refused_rows(range(0, 300, 3), Table(pairs={90: 30, 120: 30}))) == [90, 120]
-    assert refused_rows([], Table()) == {}
+    assert list(find_refused_rows(range(0, 300, 3), Table(pairs={90: 30, 120: 30}))) == [90, 120]
+    assert find_refused_rows([], Table()) == {}
 
 
 def test_a_batch_with_too_many_refused_rows_is_given_up() -> None:
     with pytest.raises(DataError, match="more rows of this batch are refused than can be told apart in 400 tries"):
-        refused_rows(range(0, 300, 3), Table(*range(0, 300, 3)))
+        find_refused_rows(range(0, 300, 3), Table(*range(0, 300, 3)))

@@ -18,21 +18,9 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pytest
 
-from ematix_flow.backends.kafka.registry import Schemas
+from ematix_flow.backends.kafka.registry_payloads import RegistryPayloads
 from ematix_flow.connections import GlueSchemaRegistryConnection, KafkaConnection, SchemaRegistryConnection
-from ematix_flow.engine.session import spark_session
-from ematix_flow.families.messages.confluent import ConfluentRegistry
-from ematix_flow.families.messages.decode import Decoding
-from ematix_flow.families.messages.encode import subject_of
-from ematix_flow.families.messages.glue import GlueRegistry
-from ematix_flow.families.messages.registry import (
-    AVRO,
-    PROTOBUF,
-    SchemaRefused,
-    UnknownSchema,
-    open_registry,
-    registry_of,
-)
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import (
     ConfigError,
     ConnectionFailed,
@@ -47,6 +35,18 @@ from ematix_flow.glue_schema_registry import (
     register_glue_schema_lookup_callback,
     register_schema,
     unregister_glue_schema_lookup_callback,
+)
+from ematix_flow.messages.decode import DecodingState
+from ematix_flow.messages.encode import subject_of
+from ematix_flow.messages.registries.confluent import ConfluentRegistry
+from ematix_flow.messages.registries.glue import GlueRegistry
+from ematix_flow.messages.registries.registry import (
+    AVRO,
+    PROTOBUF,
+    SchemaRefused,
+    UnknownSchema,
+    open_registry,
+    registry_of,
 )
 from tests.services import certificates
 from tests.streams.messages import avro_long, avro_text, errors, payloads, proto, record, rows
@@ -265,7 +265,7 @@ def test_glue_messages_are_read_compressed_and_plain(spark: Any, glue: GlueRegis
         _framed(version, body), _framed(version, body, is_compressed=True), _framed(newer, body + avro_long(2)),
         broken, b"\x00\x00\x00\x00\x01" + body, _framed(uuid4(), body),
     ]  # fmt: skip
-    found = rows(spark, values, Decoding("avro", registry=glue))
+    found = rows(spark, values, DecodingState("avro", registry=glue))
     ana = {"id": 1, "name": "ana", "n": 9}
     assert payloads(found[:3]) == [ana, ana, {**ana, "n": 2}]
     told = [str(error) for error in errors(found)[3:]]
@@ -275,7 +275,7 @@ def test_glue_messages_are_read_compressed_and_plain(spark: Any, glue: GlueRegis
 
 
 def test_a_notebook_names_its_schema_in_glue_as_a_stream_does(glue: GlueRegistry) -> None:
-    assert Schemas(glue).messages(AVRO, "clicks", pa.record_batch({"id": [1]}))
+    assert RegistryPayloads(glue).messages(AVRO, "clicks", pa.record_batch({"id": [1]}))
     assert glue.latest(subject_of("clicks", glue)) is not None
     assert glue.latest("clicks-value") is None
 
@@ -287,7 +287,7 @@ def test_glue_messages_of_protobuf_say_which_they_are_when_compressed(spark: Any
     values = [_framed(version, bytes([index]) + proto({1: 5}), is_compressed=True) for index in (1, 0)]
     broken = bytes([3, 5]) + UUID(str(version)).bytes + b"no zlib"
     found = rows(
-        spark, [*values, _framed(version, b"\x01" + proto({1: 5})), broken], Decoding("protobuf", registry=glue)
+        spark, [*values, _framed(version, b"\x01" + proto({1: 5})), broken], DecodingState("protobuf", registry=glue)
     )
     assert payloads(found[:3]) == [{"b": 5, "a": None}, {"b": None, "a": 5}, {"b": 5, "a": None}]
     said = "the bytes behind its id do not say which of its messages follows"
@@ -299,5 +299,5 @@ def test_glue_counts_the_messages_of_a_protobuf_schema_by_name(spark: Any, glue:
     text = 'syntax = "proto3"; message B { message A { int64 a = 1; } int64 b = 1; } message A { int64 first = 1; }'
     version = glue.register("protos", text, PROTOBUF)
     values = [_framed(version, bytes([index]) + proto({1: 5})) for index in range(3)]
-    found = payloads(rows(spark, values, Decoding("protobuf", registry=glue)))
+    found = payloads(rows(spark, values, DecodingState("protobuf", registry=glue)))
     assert [next(name for name, value in row.items() if value == 5) for row in found] == ["first", "b", "a"]

@@ -17,9 +17,9 @@ from ematix_flow import (
     register_connection,
     run_streaming_pipeline,
 )
-from ematix_flow.families.messages.confluent import ConfluentRegistry
-from ematix_flow.families.messages.registry import AVRO, PROTOBUF
 from ematix_flow.foundation.errors import FlowError, Unreachable
+from ematix_flow.messages.registries.confluent import ConfluentRegistry
+from ematix_flow.messages.registries.registry import AVRO, PROTOBUF
 from tests.services.kafka import Kafka
 from tests.streams import kafka_session
 from tests.streams.kafka_topics import everything, new_topic, send

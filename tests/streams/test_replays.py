@@ -23,16 +23,16 @@ from ematix_flow import (
     ematix,
     pk,
 )
-from ematix_flow.engine.streams import desk
-from ematix_flow.engine.streams.letter import Selection
-from ematix_flow.engine.streams.letters import Letters
 from ematix_flow.foundation.errors import PlanError, UnknownName, Unsupported
+from ematix_flow.streaming.dlq import service
+from ematix_flow.streaming.dlq.dead_letter import LetterSelection
+from ematix_flow.streaming.dlq.table import DeadLetterTable
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import everything, new_topic, send
 from tests.streams.operated import GOOD, HEALED, declared, ended, flow, orders, rows, run, shop, toml, watched
 
 pytestmark = pytest.mark.usefixtures("homes", "every_jar")
-ALL = Selection()
+ALL = LetterSelection()
 
 
 def test_a_replay_takes_what_the_declaration_can_take_now(kafka: Kafka, tmp_path: Path, run_log: Any) -> None:
@@ -45,9 +45,9 @@ def test_a_replay_takes_what_the_declaration_can_take_now(kafka: Kafka, tmp_path
     spec = orders(kafka, topic, tmp_path)
     run(spec, run_log)
     assert rows(tmp_path, "SELECT id, amount FROM orders") == [(1, 1), (2, 2)]
-    found = {letter.stage: letter for letter in desk.listed(spec)}
+    found = {letter.stage: letter for letter in service.list_letters(spec)}
     assert set(found) == {"decode", "transform"}
-    shown = desk.found(spec, found["transform"].id[:10])
+    shown = service.find_letter(spec, found["transform"].id[:10])
     assert shown is not None
     assert (shown.payload, shown.place, shown.source_id) == (
         bad[1]["value"].encode(),
@@ -55,20 +55,20 @@ def test_a_replay_takes_what_the_declaration_can_take_now(kafka: Kafka, tmp_path
         topic,
     )  # type: ignore[union-attr]
     assert shown.headers == [("from", b"\x00\x01")]
-    report = desk.replayed(spec, ALL, run_log=run_log)
+    report = service.replay_letters(spec, ALL, run_log=run_log)
     assert report.to_dict() == {"taken": 2, "succeeded": 0, "redeadlettered": 2, "parked": 0}
-    assert {letter.attempt for letter in desk.listed(spec)} == {2}
+    assert {letter.attempt for letter in service.list_letters(spec)} == {2}
     assert rows(tmp_path, "SELECT count(*) FROM orders") == [(2,)]
     healed = orders(
         kafka, topic, tmp_path,
         transform_sql="SELECT id, coalesce(try_cast(amount AS INT), 0) AS amount, _source.offset AS at FROM source",
     )  # fmt: skip
-    report = desk.replayed(healed, ALL, run_log=run_log)
+    report = service.replay_letters(healed, ALL, run_log=run_log)
     assert report.to_dict() == {"taken": 2, "succeeded": 1, "redeadlettered": 0, "parked": 1}
     assert rows(tmp_path, "SELECT id, amount, at FROM orders WHERE id = 4") == [(4, 0, 3)]
-    (left,) = desk.listed(spec)
+    (left,) = service.list_letters(spec)
     assert (left.stage, left.status, left.attempt) == ("decode", "parked", 3)
-    assert desk.replayed(healed, ALL).taken == 0
+    assert service.replay_letters(healed, ALL).taken == 0
     kinds = [(record.kind, record.status) for record in run_log.list_runs(pipeline="orders")[0]]
     assert kinds.count(("replay", "succeeded")) == 2
 
@@ -96,11 +96,11 @@ def test_a_letter_that_one_target_refused_goes_to_that_target_only(kafka: Kafka,
         [(3,)],
         [(2,)],
     )
-    (letter,) = desk.listed(spec(None))
+    (letter,) = service.list_letters(spec(None))
     assert (letter.stage, letter.target) == ("write", "main.short")
-    assert desk.replayed(spec(None), ALL).redeadlettered == 1
+    assert service.replay_letters(spec(None), ALL).redeadlettered == 1
     healed = spec("SELECT id, left(amount, 10) AS amount, _event_ts FROM source")
-    assert desk.replayed(healed, ALL).succeeded == 1
+    assert service.replay_letters(healed, ALL).succeeded == 1
     assert (rows(tmp_path, "SELECT count(*) FROM long"), rows(tmp_path, "SELECT count(*) FROM short")) == (
         [(3,)],
         [(3,)],
@@ -113,11 +113,11 @@ def test_a_target_that_is_gone_from_the_declaration_is_named(kafka: Kafka, tmp_p
     send(kafka, topic, [{"value": b"{"}])
     spec = orders(kafka, topic, tmp_path)
     run(spec)
-    (letter,) = desk.listed(spec)
+    (letter,) = service.list_letters(spec)
     _sql(tmp_path, f"UPDATE ematix_flow_dlq_records SET target = 'main.gone' WHERE id = '{letter.id}'")
     with pytest.raises(PlanError, match=r"no target 'main\.gone' any more"):
-        desk.replayed(spec, ALL)
-    assert desk.parked(spec, ALL) == 1
+        service.replay_letters(spec, ALL)
+    assert service.park_letters(spec, ALL) == 1
 
 
 @pytest.mark.full
@@ -136,14 +136,19 @@ def test_a_replay_that_dies_behind_its_publish_is_repeated_by_the_next_one(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Letters, "done", dies)
+        patch.setattr(DeadLetterTable, "mark_done", dies)
         with pytest.raises(KeyboardInterrupt):
-            desk.replayed(healed, ALL)
+            service.replay_letters(healed, ALL)
     assert rows(tmp_path, "SELECT id FROM orders WHERE id > 2") == [(3,), (4,)]
-    assert {letter.status for letter in desk.listed(healed)} == {"pending"}
-    assert desk.replayed(healed, ALL).to_dict() == {"taken": 2, "succeeded": 2, "redeadlettered": 0, "parked": 0}
+    assert {letter.status for letter in service.list_letters(healed)} == {"pending"}
+    assert service.replay_letters(healed, ALL).to_dict() == {
+        "taken": 2,
+        "succeeded": 2,
+        "redeadlettered": 0,
+        "parked": 0,
+    }
     assert rows(tmp_path, "SELECT id FROM orders WHERE id > 2") == [(3,), (4,)]
-    assert desk.listed(healed) == []
+    assert service.list_letters(healed) == []
 
 
 @pytest.mark.full("the same without a kill is shown by the default run")
@@ -179,8 +184,8 @@ def test_rows_of_files_come_back_from_their_letters(tmp_path: Path) -> None:
     failing = spec("SELECT id, CAST(amount AS INT) AS amount FROM source")
     run(failing)
     assert rows(tmp_path, "SELECT id FROM orders") == [(1,)]
-    assert [letter.stage for letter in desk.listed(failing)] == ["transform"]
-    report = desk.replayed(spec("SELECT id, coalesce(try_cast(amount AS INT), 0) AS amount FROM source"), ALL)
+    assert [letter.stage for letter in service.list_letters(failing)] == ["transform"]
+    report = service.replay_letters(spec("SELECT id, coalesce(try_cast(amount AS INT), 0) AS amount FROM source"), ALL)
     assert (report.taken, report.succeeded) == (1, 1)
     assert rows(tmp_path, "SELECT id, amount FROM orders") == [(1, 1), (2, 0)]
 
@@ -217,13 +222,16 @@ def test_a_line_of_csv_comes_back_by_the_columns_of_its_file(tmp_path: Path) -> 
     run(spec)
     put(tmp_path, "day=7/b.csv", "v;id", "b;two", "c;3;x", "v;id", '"d;d";four')
     run(spec)
-    assert {letter.payload_format for letter in desk.listed(spec)} == {"csv"}
+    assert {letter.payload_format for letter in service.list_letters(spec)} == {"csv"}
     corrected(tmp_path, "b;two", "b;2")
     corrected(tmp_path, '"d;d";four', '"d;""d";4')
-    report = desk.replayed(spec, ALL)
+    report = service.replay_letters(spec, ALL)
     assert report.to_dict() == {"taken": 4, "succeeded": 2, "redeadlettered": 2, "parked": 0}
     assert rows(tmp_path, "SELECT id, v, day FROM orders") == [(1, "a", None), (2, "b", 7), (4, 'd;"d', 7)]
-    said = {letter.payload: letter.error for letter in (desk.found(spec, one.id) for one in desk.listed(spec))}
+    said = {
+        letter.payload: letter.error
+        for letter in (service.find_letter(spec, one.id) for one in service.list_letters(spec))
+    }
     assert "the header of its file" in said[b"v;id"]
     assert "more or fewer than the 2 fields" in said[b"c;3;x"]
 
@@ -235,11 +243,11 @@ def test_a_line_of_a_file_that_is_gone_comes_back_by_the_columns_that_are_known(
     run(spec)
     path.unlink()
     fields = lines_of(tmp_path, fields={"v": "STRING", "id": "BIGINT"})
-    assert desk.replayed(fields, ALL).redeadlettered == 1
-    (letter,) = desk.listed(spec)
+    assert service.replay_letters(fields, ALL).redeadlettered == 1
+    (letter,) = service.list_letters(spec)
     assert "the file of this line is gone" in letter.error
     corrected(tmp_path, "2;b;c", "2;b")
-    assert desk.replayed(spec, ALL).succeeded == 1
+    assert service.replay_letters(spec, ALL).succeeded == 1
     assert rows(tmp_path, "SELECT id, v FROM orders") == [(1, "a"), (2, "b")]
 
 
@@ -250,9 +258,9 @@ def test_a_line_of_csv_that_fails_later_stays_a_line(tmp_path: Path) -> None:
     run(spec)
     corrected(tmp_path, "2;b;c", "2;b")
     failing = lines_of(tmp_path, transform_sql="SELECT IF(v = 'b', raise_error('not yet'), id) AS id, v FROM source")
-    assert desk.replayed(failing, ALL).redeadlettered == 1
-    assert [(letter.stage, letter.payload_format) for letter in desk.listed(spec)] == [("transform", "csv")]
-    assert desk.replayed(spec, ALL).succeeded == 1
+    assert service.replay_letters(failing, ALL).redeadlettered == 1
+    assert [(letter.stage, letter.payload_format) for letter in service.list_letters(spec)] == [("transform", "csv")]
+    assert service.replay_letters(spec, ALL).succeeded == 1
     assert rows(tmp_path, "SELECT id, v FROM orders") == [(1, "a"), (2, "b")]
 
 
@@ -267,7 +275,7 @@ def test_letters_in_a_topic_are_sent_back_once_parked_and_purged(kafka: Kafka, t
     send(kafka, dead, [{"value": b"{", "headers": [("ematix-pipeline-name", b"others")]}])
     spec = orders(kafka, topic, tmp_path, dead_letter_topic=dead)
     run(spec)
-    (letter,) = desk.listed(spec)
+    (letter,) = service.list_letters(spec)
     assert (letter.stage, letter.source_id, letter.key, letter.headers) == (
         "transform",
         topic,
@@ -275,25 +283,25 @@ def test_letters_in_a_topic_are_sent_back_once_parked_and_purged(kafka: Kafka, t
         [("from", b"\x00")],
     )
     assert "three" in letter.error
-    shown = desk.found(spec, letter.id)
+    shown = service.find_letter(spec, letter.id)
     assert shown is not None
     assert json.loads(shown.payload or b"") == {"id": 3, "amount": "three"}
-    assert desk.found(spec, "0:70") is None
-    assert desk.replayed(spec, ALL).succeeded == 1
-    assert desk.replayed(spec, ALL).taken == 0
+    assert service.find_letter(spec, "0:70") is None
+    assert service.replay_letters(spec, ALL).succeeded == 1
+    assert service.replay_letters(spec, ALL).taken == 0
     back = [(message.key(), message.value(), message.headers()) for message in everything(kafka, topic)][3:]
     assert back == [(b"k3", letter.payload, [("from", b"\x00")])]
-    assert desk.replayed(spec, Selection(ids=(letter.id,))).succeeded == 1
+    assert service.replay_letters(spec, LetterSelection(ids=(letter.id,))).succeeded == 1
     with pytest.raises(UnknownName):
-        desk.replayed(spec, Selection(ids=("9:9",)))
+        service.replay_letters(spec, LetterSelection(ids=("9:9",)))
     with pytest.raises(Unsupported, match="drops its oldest only"):
-        desk.purged(spec, Selection(ids=(letter.id,)))
+        service.purge_letters(spec, LetterSelection(ids=(letter.id,)))
     run(spec)
-    assert desk.parked(spec, ALL) > 0
-    assert (desk.replayed(spec, ALL).taken, len(desk.listed(spec))) == (0, 3)
-    assert desk.purged(spec, Selection(older_than=timedelta(hours=1))) == 0
-    assert desk.purged(spec, ALL) > 0
-    assert desk.listed(spec) == []
+    assert service.park_letters(spec, ALL) > 0
+    assert (service.replay_letters(spec, ALL).taken, len(service.list_letters(spec))) == (0, 3)
+    assert service.purge_letters(spec, LetterSelection(older_than=timedelta(hours=1))) == 0
+    assert service.purge_letters(spec, ALL) > 0
+    assert service.list_letters(spec) == []
 
 
 @pytest.mark.full("the commands call the same functions")

@@ -37,10 +37,10 @@ from ematix_flow.backends.delta.stream import DeltaStream
 from ematix_flow.backends.files.stream import FilesStream
 from ematix_flow.contract.stream import StreamRead
 from ematix_flow.declare.strategy import Append, Truncate
-from ematix_flow.engine.session import spark_session
-from ematix_flow.families.lake.place import Place
-from ematix_flow.families.messages.decode import ERROR, EVENT_TS, RAW, SOURCE, Decoding, decode
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import BadValue, ConfigError, MissingTable, PlanError
+from ematix_flow.messages.decode import ERROR, EVENT_TS, RAW, SOURCE, DecodingState, decode
+from ematix_flow.storage.paths import LakeRoot
 from tests.contract.lakes import Lake
 from tests.contract.loading import declare
 from tests.harness.buckets import TestBucket
@@ -86,7 +86,7 @@ def stream(spark: Any, tmp_path: Path) -> Callable[..., list[list[Any]]]:
 def plain(source: Any, frame: Any) -> Any:
     """The rows of a micro-batch, without what the product adds to them."""
     if getattr(source, "are_messages", False):
-        rows = source.finished(decode(source.messages(frame), Decoding("json")))
+        rows = source.with_folder_columns(decode(source.messages(frame), DecodingState("json")))
     else:
         rows = source.rows(frame)
     return rows.drop(ERROR, EVENT_TS, RAW, SOURCE)
@@ -258,7 +258,7 @@ def test_batches_of_a_table_of_ours_arrive_with_their_types(
     else:
         connection = ObjectStoreLocalConnection("lake", path=str(tmp_path / "lake"), format="csv")
         backend = files_backend.backend
-    lake = Lake(backend, connection, Place.of(connection).root, spark)
+    lake = Lake(backend, connection, LakeRoot.of(connection).root, spark)
     table = declare({"id": BigInt, "word": Text | None}, schema="raw", name="events")
     lake.load(table, Append(), [{"id": 1, "word": ""}, {"id": 2, "word": None}])
     source = FilesStream(connection)

@@ -30,7 +30,7 @@ from ematix_flow import (
     run_streaming_pipeline,
 )
 from ematix_flow.foundation.errors import Brake, DriftError, FlowError, LeaseHeld, PartialFailure, Unreachable
-from ematix_flow.runlog import default_run_log
+from ematix_flow.run_log.default import default_run_log
 from tests.services.kafka import Kafka
 from tests.services.server import free_port
 from tests.streams.kafka_topics import everything, new_topic, send

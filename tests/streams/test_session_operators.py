@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 
 from ematix_flow.declare.streams.parts import Aggregation, Window
-from ematix_flow.engine.streams.stateful.operator import AT, BATCH
-from ematix_flow.engine.streams.stateful.operators import operator_of
 from ematix_flow.foundation.errors import DataError
+from ematix_flow.streaming.state.opening import operator_of
+from ematix_flow.streaming.state.operator import AT, BATCH
 from tests.streams.sql_session import explained
 from tests.streams.stateful_fold import FAR, SCHEMA, SECOND, SEEDS, Fold, batched, few, rows_of, small, spark, told
 from tests.streams.window_oracle import Row, SessionModel, all_sessions
@@ -190,7 +190,7 @@ def test_compaction_makes_one_row_of_a_session_before_it_is_known_where_it_may_b
 def test_rows_of_the_state_are_shuffled_once_a_step(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions(late_data="reopen", allowed_lateness_ms=1_000)), tmp_path)
     fold.step(fold.rows(at(0)), 0)
-    for frame in (fold.out(), fold.operator.kept(fold.state, 0)):
+    for frame in (fold.out(), fold.operator.compacted(fold.state, 0)):
         physical = explained(frame).split("== Physical Plan ==")[1]
         assert physical.count("Exchange") == 1
 
@@ -216,11 +216,11 @@ def test_an_id_is_one_of_key_and_start_whatever_the_time_zone(small: Any, tmp_pa
 def test_more_open_sessions_than_allowed_are_refused(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(sessions(max_groups_per_window=2)), tmp_path)
     fold.step(small.createDataFrame([(0, "a", 1), (1, "a", 1), (1, "b", 1)], SCHEMA), 0)
-    fold.operator.refuse_crowds(fold.state)
+    fold.operator.check_group_limit(fold.state)
     fold.step(small.createDataFrame([(6 * SECOND + 1, "b", 1)], SCHEMA), 0)
     with pytest.raises(DataError, match="3 sessions are open, and max_groups_per_window is 2"):
-        fold.operator.refuse_crowds(fold.state, 0)
-    fold.operator.refuse_crowds(fold.state, 6 * SECOND)
+        fold.operator.check_group_limit(fold.state, 0)
+    fold.operator.check_group_limit(fold.state, 6 * SECOND)
 
 
 @pytest.mark.full

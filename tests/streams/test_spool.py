@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from ematix_flow.contract.stream import StreamRead
-from ematix_flow.families.spool.folder import spool_folder
-from ematix_flow.families.spool.reader import Part, Settings, SpoolReader, data_source, shared_out
-from ematix_flow.families.spool.receiver import Limits
-from ematix_flow.families.spool.segments import Segment
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingTable, Unsupported
+from ematix_flow.spool.folder import spool_folder
+from ematix_flow.spool.reader import SegmentFiles, SpoolReader, SpoolReaderSettings, data_source, distribute_segments
+from ematix_flow.spool.receiver import SpoolLimits
+from ematix_flow.spool.segments import Segment
 from tests.streams.folder_queue import FolderQueue, FolderReceiver, FolderSource
 from tests.streams.spool_job import Job, Target, as_row
 from tests.streams.spool_runs import kill, launch, once, run, run_until_killed, running, spark, texts, wait_for
@@ -239,9 +239,9 @@ def _folders(place: Place) -> Any:
 def test_what_no_queue_can_do_is_refused(place: Place) -> None:
     source = FolderSource(_folders(place))
     with pytest.raises(Unsupported, match="cannot start at 'latest'"):
-        source.refuse_odd(StreamRead("s", "orders", "/c", start="latest"))
+        source.refuse_unsupported(StreamRead("s", "orders", "/c", start="latest"))
     with pytest.raises(DeclarationError, match="no option 'windows'"):
-        source.refuse_odd(StreamRead("s", "orders", "/c", options={"windows": 3}))
+        source.refuse_unsupported(StreamRead("s", "orders", "/c", options={"windows": 3}))
     with pytest.raises(Unsupported, match="cannot be rewound"):
         source.offsets_at(StreamRead("s", "orders", "/c"), datetime(2026, 1, 1))
     assert source.lost(StreamRead("s", "orders", "/c"), {}) == ()
@@ -272,13 +272,13 @@ def test_tasks_get_a_reader_without_connection_and_secrets(tmp_path: Path) -> No
         made.append(lambda: FolderReceiver(tmp_path))
         return FolderReceiver(tmp_path)
 
-    settings = Settings(tmp_path, "orders", secret, Limits())
+    settings = SpoolReaderSettings(tmp_path, "orders", secret, SpoolLimits())
     reader = data_source("flow_spool_test", settings)({}).streamReader(None)  # type: ignore[arg-type]
     assert isinstance(reader, SpoolReader)
     assert reader.initialOffset() == {"segment": 0, "rows": 0}
     copy = cloudpickle.loads(cloudpickle.dumps(reader))
     assert vars(copy) == {"_settings": None, "_spool": None, "_intake": None}
-    assert list(copy.read(Part(()))) == []
+    assert list(copy.read(SegmentFiles(()))) == []
     assert made == []
 
 
@@ -286,5 +286,5 @@ def test_tasks_get_a_reader_without_connection_and_secrets(tmp_path: Path) -> No
 def test_neighbouring_segments_share_a_task_until_it_has_enough_to_do() -> None:
     small = [Segment(number, 100 * number, 100) for number in range(5)]
     large = [Segment(9 + number, 500 + 15_000 * number, 15_000) for number in range(3)]
-    assert [len(group) for group in shared_out(small + large)] == [6, 1, 1]
-    assert shared_out([]) == []
+    assert [len(group) for group in distribute_segments(small + large)] == [6, 1, 1]
+    assert distribute_segments([]) == []

@@ -14,20 +14,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from ematix_flow.families.spool import segments
-from ematix_flow.families.spool.folder import Folder
-from ematix_flow.families.spool.ledger import Offset
-from ematix_flow.families.spool.receiver import Limits, Message, identity
-from ematix_flow.families.spool.segments import Segment
-from ematix_flow.families.spool.spool import Spool, leave_note, leave_refusals
 from ematix_flow.foundation.errors import LeaseHeld, RunFailed
+from ematix_flow.spool import segments
+from ematix_flow.spool.folder import SpoolFolder
+from ematix_flow.spool.ledger import SpoolOffset
+from ematix_flow.spool.receiver import Delivery, SpoolLimits, identity
+from ematix_flow.spool.segments import Segment
+from ematix_flow.spool.spool import Spool, write_commit_note, write_refusals
 from tests.full import IS_FULL
 from tests.streams.folder_queue import FolderQueue, FolderReceiver
 from tests.streams.spool_runs import spark
 
 __all__ = ["spark"]
 
-LIMITS = Limits(max_rows=6, segment_rows=4, window=12, heartbeat_seconds=0.0)
+LIMITS = SpoolLimits(max_rows=6, segment_rows=4, window=12, heartbeat_seconds=0.0)
 
 
 class Life(RuleBasedStateMachine):
@@ -46,9 +46,9 @@ class Life(RuleBasedStateMachine):
         self.nameless: set[str] = set()
         self.refused: set[str] = set()
         self.repeated: set[str] = set()
-        self.plans: list[Offset] = []
+        self.plans: list[SpoolOffset] = []
         self.done = self.told = self.generation = 0
-        self.initial = Offset()
+        self.initial = SpoolOffset()
         self.target: dict[tuple[int, int], list[tuple[int, str]]] = {}
         self.count = 0
 
@@ -61,7 +61,7 @@ class Life(RuleBasedStateMachine):
             self._run_dry()
             self._check()
         finally:
-            self.spool.leave()
+            self.spool.release()
             shutil.rmtree(self.home, ignore_errors=True)
 
     def _start(self, *, asks_first: bool = False) -> None:
@@ -69,7 +69,7 @@ class Life(RuleBasedStateMachine):
 
         A query that drains asks for offsets first, and plans just one batch, up to there.
         """
-        self.folder = Folder(self.home / "spool")
+        self.folder = SpoolFolder(self.home / "spool")
         self.spool = Spool(self.folder, LIMITS, "queue")
         self.receiver = FolderReceiver(self.home / "queue")
         self.receiver.connect(LIMITS.window)
@@ -90,7 +90,7 @@ class Life(RuleBasedStateMachine):
             self.spool.begin()
 
     @property
-    def start_of_last(self) -> Offset:
+    def start_of_last(self) -> SpoolOffset:
         return self.plans[-2] if len(self.plans) > 1 else self.initial
 
     @property
@@ -102,7 +102,7 @@ class Life(RuleBasedStateMachine):
         """The last planned batch into the target; a second time it must be the same."""
         found = []
         for segment in self.spool.plan(self.start_of_last, self.plans[-1]):
-            for batch in segments.read(self.spool.path(segment)):
+            for batch in segments.read_segment(self.spool.path(segment)):
                 found += [(row["offset"], row["value"].decode()) for row in batch.to_pylist()]
         assert self.target.setdefault(self.last, found) == found
 
@@ -126,7 +126,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(limit=st.integers(1, 9))
     def receive(self, limit: int) -> None:
-        self.spool.admit(self.receiver.receive(limit, 0.0))
+        self.spool.enqueue(self.receiver.receive(limit, 0.0))
 
     @precondition(lambda self: self.receiver.given)
     @rule(data=st.data())
@@ -135,11 +135,11 @@ class Life(RuleBasedStateMachine):
         name = data.draw(st.sampled_from(self.receiver.given))
         told = json.loads((self.home / "queue" / "ready" / name).read_text())
         if told["id"]:
-            self.spool.admit([self.receiver.again(name)])
+            self.spool.enqueue([self.receiver.again(name)])
 
     @rule()
     def store(self) -> None:
-        self.spool.store()
+        self.spool.write_pending()
 
     @precondition(lambda self: self.done == len(self.plans))
     @rule(dies=st.booleans())
@@ -153,7 +153,7 @@ class Life(RuleBasedStateMachine):
             return
         self._planned(end)
 
-    def _planned(self, end: Offset) -> None:
+    def _planned(self, end: SpoolOffset) -> None:
         before = self.plans[-1] if self.plans else self.initial
         if end == before:
             return
@@ -173,7 +173,7 @@ class Life(RuleBasedStateMachine):
         """The stream wants some messages of the batch at work dead-lettered."""
         rows = [row for row in self.target[self.last] if row[1] not in self.nameless | self.repeated]
         chosen = data.draw(st.lists(st.sampled_from(rows), max_size=2)) if rows else []
-        leave_refusals(self.folder, [position for position, _ in chosen])
+        write_refusals(self.folder, [position for position, _ in chosen])
         self.refused.update(text for _, text in chosen)
 
     @precondition(lambda self: self.done < len(self.plans) and self.last in self.target)
@@ -182,7 +182,7 @@ class Life(RuleBasedStateMachine):
         """The batch is in the checkpoint; the stream may leave its note or not."""
         self.done = len(self.plans)
         if tells:
-            leave_note(self.folder, self.plans[-1])
+            write_commit_note(self.folder, self.plans[-1])
             self.told = self.done
 
     @precondition(lambda self: self.done == len(self.plans) == self.told)
@@ -195,17 +195,17 @@ class Life(RuleBasedStateMachine):
     @rule()
     def settle(self) -> None:
         """One turn of the intake without anything received."""
-        self.spool.hear(at_once=True)
-        due = self.spool.take_due()
+        self.spool.read_commit_note(at_once=True)
+        due = self.spool.due_answers()
         self.receiver.ack(due.acks)
         self.receiver.nack([tag for tag, _ in due.refusals], requeue=False)
-        self.spool.told(due)
-        self.spool.tidy()
+        self.spool.acknowledged(due)
+        self.spool.clean_up()
 
     @rule()
     def lose_acknowledgements(self) -> None:
         """They were sent, and the connection died before the broker saw them."""
-        self.spool.take_due()
+        self.spool.due_answers()
         self.disconnect()
 
     @rule()
@@ -216,7 +216,7 @@ class Life(RuleBasedStateMachine):
 
     @rule(asks_first=st.booleans())
     def crash(self, asks_first: bool) -> None:
-        self.spool.leave()
+        self.spool.release()
         self._start(asks_first=asks_first)
 
     def _run_dry(self) -> None:
@@ -250,20 +250,20 @@ TestLife.settings = settings(
 )
 
 
-def message(text: str, *, message_id: str | None = None, tag: object = 0) -> Message:
-    return Message(value=text.encode(), tag=tag, message_id=message_id)
+def message(text: str, *, message_id: str | None = None, tag: object = 0) -> Delivery:
+    return Delivery(value=text.encode(), tag=tag, message_id=message_id)
 
 
 @pytest.fixture
 def spool(tmp_path: Path) -> Spool:
-    made = Spool(Folder(tmp_path / "spool"), LIMITS, "queue")
+    made = Spool(SpoolFolder(tmp_path / "spool"), LIMITS, "queue")
     made.begin()
     return made
 
 
-def stored(spool: Spool, *texts: str, ids: bool = True) -> Offset:
-    spool.admit([message(text, message_id=f"id {text}" if ids else None, tag=text) for text in texts])
-    spool.store()
+def stored(spool: Spool, *texts: str, ids: bool = True) -> SpoolOffset:
+    spool.enqueue([message(text, message_id=f"id {text}" if ids else None, tag=text) for text in texts])
+    spool.write_pending()
     return spool.latest()
 
 
@@ -275,11 +275,11 @@ def test_a_segment_has_exactly_the_columns_of_a_message_as_spark_takes_them(spar
 
 
 def test_what_was_written_is_read_back_with_its_position(spool: Spool, tmp_path: Path) -> None:
-    given = Message(b"\x00\xff", "tag", key=b"k", headers=(("a", b"1"), ("a", None)), message_id="m")
-    spool.admit([given, message("plain")])
-    spool.store()
-    (segment,) = spool.plan(Offset(), spool.latest())
-    rows = [row for batch in segments.read(spool.path(segment)) for row in batch.to_pylist()]
+    given = Delivery(b"\x00\xff", "tag", key=b"k", headers=(("a", b"1"), ("a", None)), message_id="m")
+    spool.enqueue([given, message("plain")])
+    spool.write_pending()
+    (segment,) = spool.plan(SpoolOffset(), spool.latest())
+    rows = [row for batch in segments.read_segment(spool.path(segment)) for row in batch.to_pylist()]
     assert rows[0]["headers"] == [{"key": "a", "value": b"1"}, {"key": "a", "value": None}]
     assert [(row["value"], row["key"], row["topic"], row["offset"], row["message_id"]) for row in rows] == [
         (b"\x00\xff", b"k", "queue", 0, "m"),
@@ -289,8 +289,8 @@ def test_what_was_written_is_read_back_with_its_position(spool: Spool, tmp_path:
 
 def test_a_batch_is_no_larger_than_the_limit(spool: Spool) -> None:
     for number in range(5):
-        spool.admit([message(f"{number} {row}", message_id=f"{number} {row}") for row in range(3)])
-        spool.store()
+        spool.enqueue([message(f"{number} {row}", message_id=f"{number} {row}") for row in range(3)])
+        spool.write_pending()
     ends = [spool.latest() for _ in range(4)]
     assert [end.rows for end in ends] == [6, 12, 15, 15]
 
@@ -301,44 +301,44 @@ def test_an_empty_batch_is_offered_while_a_commit_is_awaited(spool: Spool) -> No
     assert (beat.rows, beat.segment > end.segment) == (end.rows, True)
     assert spool.plan(end, beat) == []
     spool.commit(beat)
-    assert sorted(spool.take_due().acks) == ["a", "b"]
+    assert sorted(spool.due_answers().acks) == ["a", "b"]
     assert spool.latest() == beat
 
 
 def test_of_a_batch_that_is_done_again_the_last_refusals_count(spool: Spool, tmp_path: Path) -> None:
-    end, folder = stored(spool, "a", "b", "c", "d"), Folder(tmp_path / "spool")
-    leave_refusals(folder, [0, 1], batch="first-0")
-    spool.hear(at_once=True)
-    leave_refusals(folder, [1, 2], batch="first-0")
-    leave_refusals(folder, [], batch="first-1")
+    end, folder = stored(spool, "a", "b", "c", "d"), SpoolFolder(tmp_path / "spool")
+    write_refusals(folder, [0, 1], batch="first-0")
+    spool.read_commit_note(at_once=True)
+    write_refusals(folder, [1, 2], batch="first-0")
+    write_refusals(folder, [], batch="first-1")
     spool.commit(end)
-    due = spool.take_due()
+    due = spool.due_answers()
     assert (sorted(due.acks), sorted(tag for tag, _ in due.refusals)) == (["a", "d"], ["b", "c"])
     assert [name for name in folder.names() if name.endswith(".refused")] == ["first-0.refused"]
 
 
 def test_a_segment_that_vanished_is_not_passed_over(spool: Spool, tmp_path: Path) -> None:
     end = stored(spool, "a", "b", "c")
-    (segment,) = spool.plan(Offset(), end)
-    spool.leave()
+    (segment,) = spool.plan(SpoolOffset(), end)
+    spool.release()
     Path(spool.path(segment)).unlink()
-    again = Spool(Folder(tmp_path / "spool"), LIMITS, "queue")
+    again = Spool(SpoolFolder(tmp_path / "spool"), LIMITS, "queue")
     with pytest.raises(RunFailed, match="0 of the 3 messages"):
-        again.plan(Offset(), end)
+        again.plan(SpoolOffset(), end)
 
 
 def test_one_process_at_a_time_has_a_spool(spool: Spool, tmp_path: Path) -> None:
     with pytest.raises(LeaseHeld, match="another process"):
-        Folder(tmp_path / "spool").take(0.1)
-    spool.leave()
-    Folder(tmp_path / "spool").take(0.1)
+        SpoolFolder(tmp_path / "spool").acquire(0.1)
+    spool.release()
+    SpoolFolder(tmp_path / "spool").acquire(0.1)
 
 
 def test_numbers_are_never_given_twice(spool: Spool, tmp_path: Path) -> None:
     stored(spool, "a")
-    spool.leave()
-    again = Spool(Folder(tmp_path / "spool"), LIMITS, "queue")
-    again.planned(Offset())
+    spool.release()
+    again = Spool(SpoolFolder(tmp_path / "spool"), LIMITS, "queue")
+    again.planned(SpoolOffset())
     again.begin()  # Spark never planned the segment, so it is gone
     assert not list((tmp_path / "spool").glob("*.arrow"))
     assert stored(again, "a").segment > 1
@@ -348,58 +348,58 @@ def test_a_draft_of_a_dead_process_is_taken_away(tmp_path: Path) -> None:
     (tmp_path / "spool").mkdir()
     draft = tmp_path / "spool" / f".{Segment(3, 0, 5).name}.part"
     draft.write_bytes(b"half")
-    Spool(Folder(tmp_path / "spool"), LIMITS, "queue").begin()
+    Spool(SpoolFolder(tmp_path / "spool"), LIMITS, "queue").begin()
     assert not draft.exists()
 
 
 def test_identities_outlive_their_segments_for_a_while(tmp_path: Path) -> None:
-    few = Limits(heartbeat_seconds=0.0, remember=4)
-    spool = Spool(Folder(tmp_path / "spool"), few, "queue")
+    few = SpoolLimits(heartbeat_seconds=0.0, remember=4)
+    spool = Spool(SpoolFolder(tmp_path / "spool"), few, "queue")
     spool.begin()
     for number in range(6):
         spool.commit(stored(spool, f"{number} a", f"{number} b"))
-        spool.told(spool.take_due())
-        spool.tidy()
+        spool.acknowledged(spool.due_answers())
+        spool.clean_up()
     assert len(list((tmp_path / "spool").glob("*.arrow"))) == 1
-    spool.admit([message("4 a", message_id="id 4 a", tag="again"), message("0 a", message_id="id 0 a", tag="old")])
-    assert spool.take_due().acks == ["again"]
-    assert spool.held[0] == 1
+    spool.enqueue([message("4 a", message_id="id 4 a", tag="again"), message("0 a", message_id="id 0 a", tag="old")])
+    assert spool.due_answers().acks == ["again"]
+    assert spool.pending[0] == 1
 
 
 def test_commits_may_come_faster_than_segments_are_dropped(spool: Spool, tmp_path: Path) -> None:
     for number in range(4):
         spool.commit(stored(spool, f"{number} a", f"{number} b"))
-    spool.told(spool.take_due())
-    spool.tidy()
-    spool.tidy()
+    spool.acknowledged(spool.due_answers())
+    spool.clean_up()
+    spool.clean_up()
     assert [Segment.of(path.name).first for path in (tmp_path / "spool").glob("*.arrow")] == [6]
 
 
 def test_a_query_that_asks_before_it_tells_of_its_plans_loses_nothing(spool: Spool, tmp_path: Path) -> None:
     end = stored(spool, "a", "b")
     beat = spool.latest()  # planned, and the process dies
-    spool.leave()
-    again = Spool(Folder(tmp_path / "spool"), LIMITS, "queue")
+    spool.release()
+    again = Spool(SpoolFolder(tmp_path / "spool"), LIMITS, "queue")
     again.begin()
     first = again.latest()
     assert (first.segment > beat.segment, first.rows) == (True, 2)
-    assert [segment.rows for segment in again.plan(Offset(), end)] == [2]
+    assert [segment.rows for segment in again.plan(SpoolOffset(), end)] == [2]
     assert again.plan(beat, first) == []
 
 
 def test_messages_that_share_an_id_are_not_taken_for_one(spool: Spool) -> None:
-    spool.admit([message("one", message_id="the same"), message("two", message_id="the same")])
-    assert spool.held[0] == 2
+    spool.enqueue([message("one", message_id="the same"), message("two", message_id="the same")])
+    assert spool.pending[0] == 2
     assert identity("", b"x") is None
 
 
 def test_a_message_that_was_dead_lettered_may_come_back(spool: Spool, tmp_path: Path) -> None:
     end = stored(spool, "a", "b")
-    leave_refusals(Folder(tmp_path / "spool"), [1])
+    write_refusals(SpoolFolder(tmp_path / "spool"), [1])
     spool.commit(end)
-    due = spool.take_due()
+    due = spool.due_answers()
     assert (due.acks, [tag for tag, _ in due.refusals]) == (["a"], ["b"])
-    spool.told(due)
-    spool.admit([message("b", message_id="id b", tag="retried"), message("a", message_id="id a", tag="late")])
-    assert spool.held[0] == 1
-    assert spool.take_due().acks == ["late"]
+    spool.acknowledged(due)
+    spool.enqueue([message("b", message_id="id b", tag="retried"), message("a", message_id="id a", tag="late")])
+    assert spool.pending[0] == 1
+    assert spool.due_answers().acks == ["late"]

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from ematix_flow import Aggregation, Join, ObjectStoreLocalConnection, Source, StateStore, Watermark, Window
-from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.engine.streams.standing import standing
 from ematix_flow.foundation.errors import FlowError, PlanError
-from ematix_flow.runlog import SqliteRunLog
-from ematix_flow.runlog.agenda import Action
+from ematix_flow.run_log.schedule import Action
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.streaming.admin.status import stream_status
+from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from tests.harness.arrivals import put_whole
 from tests.streams.operated import declared, eventually, rows, run, running, shop
 
@@ -135,7 +135,7 @@ def test_silence_closes_the_last_window(incoming: Incoming, tmp_path: Path, run_
     incoming.arrive(events(("ana", 1.0), ("ana", 1.2)))
     with running(spec, run_log) as figures:
         eventually(lambda: figures().get("windows_emitted_total") == 1)
-        run_log.enqueue(Action("cancel", "per_minute", standing(run_log, "per_minute").run_id, by="a test"))
+        run_log.enqueue(Action("cancel", "per_minute", stream_status(run_log, "per_minute").run_id, by="a test"))
     assert rows(tmp_path, COUNTED) == [("ana", "00", 2)]
 
 
@@ -210,7 +210,7 @@ def test_a_state_that_is_gone_is_missed(incoming: Incoming, tmp_path: Path) -> N
     spec = windowed(incoming, tmp_path)
     incoming.arrive(events(("ana", 1)))
     run(spec)
-    shutil.rmtree(Path(str(StreamFolder.of(spec).root)) / "state")
+    shutil.rmtree(Path(str(CheckpointFolder.of(spec).root)) / "state")
     incoming.arrive(events(("ana", 2)))
     with pytest.raises(PlanError, match="the state of per_minute is gone"):
         run(spec)
@@ -219,7 +219,7 @@ def test_a_state_that_is_gone_is_missed(incoming: Incoming, tmp_path: Path) -> N
 @pytest.mark.full
 def test_a_state_that_is_older_than_its_checkpoint_is_refused(incoming: Incoming, tmp_path: Path) -> None:
     spec = windowed(incoming, tmp_path)
-    note = Path(str(StreamFolder.of(spec).root)) / "state" / "kept.json"
+    note = Path(str(CheckpointFolder.of(spec).root)) / "state" / "kept.json"
     for number in range(2):
         incoming.arrive(events(("ana", number)))
         run(spec)
@@ -248,14 +248,14 @@ def test_a_field_that_comes_later_becomes_part_of_the_window(incoming: Incoming,
 @pytest.mark.full
 def test_many_micro_batches_are_one_part_after_a_while(incoming: Incoming, tmp_path: Path) -> None:
     """State is appended to, and compacted; nothing changes by it."""
-    from ematix_flow.engine.streams.stateful.keepers import keeper_of
+    from ematix_flow.streaming.state.local_state import state_backend_of
 
     spec = windowed(incoming, tmp_path)
     for number in range(11):
         incoming.arrive(events(("ana", number)))
         run(spec)
-    folder = StreamFolder.of(spec)
-    kept = keeper_of(spec, folder, str(folder.note()["generation"])).kept()
+    folder = CheckpointFolder.of(spec)
+    kept = state_backend_of(spec, folder, str(folder.read_metadata()["generation"])).manifest()
     assert kept is not None
     assert len(kept.parts) < 8
     incoming.arrive(events(("bob", 61)))
@@ -360,24 +360,24 @@ def test_the_doctor_compares_state_and_checkpoint(incoming: Incoming, tmp_path: 
     spec = windowed(incoming, tmp_path)
     incoming.arrive(events(("ana", 1)))
     run(spec)
-    from ematix_flow.engine.streams.checkup import judge
-    from ematix_flow.engine.streams.inspection import look
+    from ematix_flow.streaming.admin.checkpoint_check import check_all
+    from ematix_flow.streaming.admin.inspection import inspect_checkpoint
 
-    (found,) = (one for one in judge(look(spec)) if one.about == "state")
+    (found,) = (one for one in check_all(inspect_checkpoint(spec)) if one.about == "state")
     assert (found.status, "batch 0" in found.says) == ("ok", True)
-    (folder := Path(str(StreamFolder.of(spec).root)) / "state" / "kept.json").unlink()
-    (found,) = (one for one in judge(look(spec)) if one.about == "state")
+    (folder := Path(str(CheckpointFolder.of(spec).root)) / "state" / "kept.json").unlink()
+    (found,) = (one for one in check_all(inspect_checkpoint(spec)) if one.about == "state")
     assert (found.status, folder.exists()) == ("damaged", False)
 
 
 @pytest.mark.full
 def test_a_rewind_begins_with_an_empty_state(incoming: Incoming, tmp_path: Path, run_log: SqliteRunLog) -> None:
-    from ematix_flow.engine.streams.rewind import Destination, rewind
+    from ematix_flow.streaming.admin.rewind import RewindTarget, rewind_stream
 
     spec = windowed(incoming, tmp_path, mode="merge", keys=["user_id", "window_start"])
     incoming.arrive(events(("ana", 1), ("bob", 61)))
     run(spec)
-    rewind(spec, Destination.of("earliest"), confirmed=True, run_log=run_log)
+    rewind_stream(spec, RewindTarget.of("earliest"), confirmed=True, run_log=run_log)
     run(spec)
     assert rows(tmp_path, COUNTED) == [("ana", "00", 1)]
     incoming.arrive(events(("ana", 130)))
@@ -387,8 +387,8 @@ def test_a_rewind_begins_with_an_empty_state(incoming: Incoming, tmp_path: Path,
 
 @pytest.mark.full
 def test_letters_of_a_window_cannot_be_replayed(incoming: Incoming, tmp_path: Path) -> None:
-    from ematix_flow.engine.streams.letter import Selection
-    from ematix_flow.engine.streams.replay import replay
+    from ematix_flow.streaming.dlq.dead_letter import LetterSelection
+    from ematix_flow.streaming.dlq.replay import replay_dead_letters
 
     with pytest.raises(FlowError, match="cannot be put into by hand"):
-        replay(windowed(incoming, tmp_path, transform_on_error="dlq"), Selection())
+        replay_dead_letters(windowed(incoming, tmp_path, transform_on_error="dlq"), LetterSelection())

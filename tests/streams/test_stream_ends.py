@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ematix_flow import Aggregation, ObjectStoreLocalConnection, Watermark, Window, run_streaming_pipeline
-from ematix_flow.engine.session import spark_session
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import FlowError, PlanError
 from tests.harness.arrivals import put_whole
 from tests.streams.conftest import JARS

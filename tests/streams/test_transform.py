@@ -13,9 +13,9 @@ import pytest
 
 from ematix_flow import udaf, udf
 from ematix_flow.declare.streams.spec import DROP
-from ematix_flow.engine.statement_words import bad_row
-from ematix_flow.engine.streams.sifting import Sieve
+from ematix_flow.engine.sql.statement_errors import row_error
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, MissingTable, SqlError
+from ematix_flow.streaming.dlq.sql_row_failures import StatementRowSearch
 from tests.streams.sample_functions import Vwap
 from tests.streams.sql_session import DLQ, Aside, explained, open_until, rows, spark, statement, transform
 
@@ -149,7 +149,7 @@ def test_without_a_policy_a_bad_row_ends_the_batch(orders: Any, open_until: Exit
     made = applied(transform("SELECT id, CAST(amount AS INT) AS amount FROM source"), orders, open_until)
     with pytest.raises(Exception, match="CAST_INVALID_INPUT") as failed:
         made.collect()
-    error = bad_row(failed.value)
+    error = row_error(failed.value)
     assert isinstance(error, DataError)
     assert "'x'" in error.what
 
@@ -198,16 +198,16 @@ def test_what_is_wrong_is_told_row_by_row(orders: Any, open_until: ExitStack) ->
 
 @pytest.mark.full
 def test_a_good_batch_is_run_once(spark: Any, open_until: ExitStack) -> None:
-    sieve = Sieve(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
-    made, bad = sieve.sifted(messages(spark, 100))
+    sieve = StatementRowSearch(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
+    made, bad = sieve.split_failing(messages(spark, 100))
     assert (made.count(), bad, sieve.tries) == (100, None, 0)
 
 
 @pytest.mark.full
 def test_many_bad_rows_are_found_without_trying_them_one_by_one(spark: Any, open_until: ExitStack) -> None:
     wrong = set(range(0, 2000, 3))
-    sieve = Sieve(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
-    made, bad = sieve.sifted(messages(spark, 2000, bad=wrong))
+    sieve = StatementRowSearch(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
+    made, bad = sieve.split_failing(messages(spark, 2000, bad=wrong))
     assert bad is not None
     assert {row.id for row in bad.collect()} == wrong
     assert {row.id for row in made.collect()} == set(range(2000)) - wrong
@@ -251,15 +251,15 @@ def test_rows_that_are_computed_anew_after_the_loss_of_their_blocks_are_never_ta
 
     source = messages(spark, 5, bad=(3,), parts=1)
     moving = source.mapInPandas(in_another_order, source.schema)
-    sieve = Sieve(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
-    _, bad = sieve.sifted(moving)
+    sieve = StatementRowSearch(statement("SELECT id, CAST(amount AS INT) AS amount FROM source"), {}, open_until)
+    _, bad = sieve.split_failing(moving)
     assert bad is not None
     jvm = spark.sparkContext._jsc
     for number in list(jvm.getPersistentRDDs()):  # as when the executor is lost that had them
         jvm.sc().env().blockManager().master().removeRdd(number, True)
     with pytest.raises(Exception, match="Checkpoint block") as lost:
         bad.collect()
-    assert bad_row(lost.value) is None  # the micro-batch fails and is tried again, and no row is to blame
+    assert row_error(lost.value) is None  # the micro-batch fails and is tried again, and no row is to blame
 
 
 @pytest.mark.full
@@ -316,11 +316,13 @@ def test_rows_that_fail_only_together_go_together(spark: Any, open_until: ExitSt
 
 @pytest.mark.full
 def test_a_batch_that_cannot_be_sorted_out_ends_with_a_sentence(spark: Any, open_until: ExitStack) -> None:
-    sieve = Sieve(statement("SELECT sum(CAST(amount AS INT)) AS s FROM source"), {}, open_until, most_tries=5)
+    sieve = StatementRowSearch(
+        statement("SELECT sum(CAST(amount AS INT)) AS s FROM source"), {}, open_until, max_tries=5
+    )
     with pytest.raises(
         DataError, match="more rows of this batch fail in the transform than can be told apart in 5 tries"
     ):
-        sieve.sifted(messages(spark, 64, bad=range(0, 64, 2)))
+        sieve.split_failing(messages(spark, 64, bad=range(0, 64, 2)))
 
 
 @pytest.mark.full

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from ematix_flow import udaf, udf
 from ematix_flow.declare.udfs import TYPES
-from ematix_flow.engine import spark_errors
-from ematix_flow.engine.functions.tasks import PartialCall, PartialTask
+from ematix_flow.engine.session import spark_errors
+from ematix_flow.engine.sql.functions.tasks import PartialCall, PartialTask
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn, PlanError, SqlError
 from tests.streams.aggregates import AGGREGATES, MORE_AGGREGATES
 from tests.streams.sample_functions import LEVELS, STRAINED, VWAP_BY_MINUTE, Vwap, strain_of
@@ -209,7 +209,7 @@ def test_plain_sql_aggregates_in_parts_and_as_a_whole_alike(spark: Any, trades: 
     sql = "SELECT g, vwap(price, qty) AS v FROM source GROUP BY g"
     ready = statement(sql, Vwap)
     with ExitStack() as open_until:
-        ready.show(trades, open_until)
+        ready.register_source(trades, open_until)
         assert ready.prepared(trades, {}).partial is not None
     for in_parts in (True, False):
         alike(answers(spark, trades, sql, Vwap, in_parts=in_parts), VWAPS)
@@ -245,7 +245,7 @@ def test_parts_and_whole_groups_give_the_same(spark: Any, data: list[Any], parts
     sql = "SELECT k, at, f, span(x) AS s, vwap(x, y) AS v FROM source GROUP BY k, at, f"
     ready = statement(sql, Span, Vwap)
     with ExitStack() as open_until:
-        ready.show(frame, open_until)
+        ready.register_source(frame, open_until)
         assert ready.prepared(frame, {}).partial is not None
 
     def told(in_parts: bool) -> list[tuple[str, ...]]:
@@ -256,7 +256,7 @@ def test_parts_and_whole_groups_give_the_same(spark: Any, data: list[Any], parts
 
 @pytest.mark.full
 def test_a_task_with_too_many_groups_hands_their_states_on() -> None:
-    task = PartialTask(1, (PartialCall(Span, (1,)),), ("k", "low", "high"), most=10)
+    task = PartialTask(1, (PartialCall(Span, (1,)),), ("k", "low", "high"), max_groups=10)
     batches = [pa.record_batch([pa.array([n % 40 for n in range(base, base + 20)]), pa.array(range(base, base + 20))], names=["k", "x"])
                for base in range(0, 200, 20)]  # fmt: skip
     told = list(task(batches))

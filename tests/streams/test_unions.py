@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from ematix_flow import Aggregation, KafkaConnection, RabbitMQConnection, Source, Window
-from ematix_flow.engine.streams import desk
-from ematix_flow.engine.streams.letter import Selection
 from ematix_flow.foundation.errors import PlanError
-from ematix_flow.runlog import SqliteRunLog
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.streaming.dlq import service
+from ematix_flow.streaming.dlq.dead_letter import LetterSelection
 from tests.services.kafka import Kafka
 from tests.streams.kafka_topics import group_offsets, new_topic, send
 from tests.streams.operated import declared, rows, run, shop
@@ -20,7 +20,7 @@ from tests.streams.rabbit_queues import depth, new_queue, publish
 from tests.streams.test_stateful import NEVER, Incoming, events
 
 pytestmark = pytest.mark.usefixtures("every_jar", "homes")
-ALL = Selection()
+ALL = LetterSelection()
 
 
 def said(**fields: Any) -> dict[str, Any]:
@@ -92,14 +92,14 @@ def test_letters_of_two_places_that_are_alike_stay_apart_and_are_replayed_by_the
     run(spec)
     told = "SELECT id, coalesce(amount, -1), coalesce(city, '') FROM orders"
     assert rows(tmp_path, told) == [(1, 2, ""), (1, 2, ""), (9, 3, "Rome")]
-    found = [(letter.stage, letter.place.get("origin")) for letter in desk.listed(spec)]
+    found = [(letter.stage, letter.place.get("origin")) for letter in service.list_letters(spec)]
     assert sorted(found, key=str) == [("decode", 1), ("decode", None), ("transform", 1), ("transform", None)]
     healed = orders(tmp_path, *both, transform_sql=strict.replace("CAST", "try_cast"), transform_on_error="dlq",
                     dlq_store="table")  # fmt: skip
-    report = desk.replayed(healed, ALL)
+    report = service.replay_letters(healed, ALL)
     assert report.to_dict() == {"taken": 4, "succeeded": 2, "redeadlettered": 2, "parked": 0}
     assert rows(tmp_path, told)[:2] == [(1, -1, ""), (1, -1, "")]
-    assert {(letter.stage, letter.attempt) for letter in desk.listed(healed)} == {("decode", 2)}
+    assert {(letter.stage, letter.attempt) for letter in service.list_letters(healed)} == {("decode", 2)}
 
 
 def test_the_last_message_of_a_key_is_found_within_each_source(kafka: Kafka, tmp_path: Path) -> None:

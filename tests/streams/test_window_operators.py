@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 
 from ematix_flow.declare.streams.parts import Aggregation, Window
-from ematix_flow.engine.spark_errors import translate
-from ematix_flow.engine.streams.stateful.operator import AT, BATCH
-from ematix_flow.engine.streams.stateful.operators import operator_of
+from ematix_flow.engine.session.spark_errors import translate
 from ematix_flow.foundation.errors import BadValue, DataError, MissingColumn, PlanError
+from ematix_flow.streaming.state.opening import operator_of
+from ematix_flow.streaming.state.operator import AT, BATCH
 from tests.streams.stateful_fold import FAR, SECOND, SEEDS, Fold, batched, few, rows_of, small, spark, told
 from tests.streams.window_oracle import WindowModel, all_windows
 
@@ -263,12 +263,12 @@ def test_a_window_with_more_groups_than_allowed_is_refused(small: Any, tmp_path:
     for _ in range(2):  # the same groups again are no more groups
         fold.step(small.createDataFrame([(0, who, 1) for who in ("a", "b", None)], schema), 0)
     fold.step(small.createDataFrame([(10 * SECOND, who, 1) for who in "abc"], schema), 0)
-    fold.operator.refuse_crowds(fold.state)
+    fold.operator.check_group_limit(fold.state)
     fold.step(small.createDataFrame([(11 * SECOND, "d", 1)], schema), 0)
     with pytest.raises(DataError, match="starts at 1970-01-01 00:00:10") as caught:
-        fold.operator.refuse_crowds(fold.state)
+        fold.operator.check_group_limit(fold.state)
     assert "00:00:10+00:00 has 4 groups, and max_groups_per_window is 3" in str(caught.value)
-    fold.operator.refuse_crowds(fold.state, 20 * SECOND)  # it is out by then
+    fold.operator.check_group_limit(fold.state, 20 * SECOND)  # it is out by then
 
 
 @pytest.mark.full

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from pyspark.sql import Observation
 
-from ematix_flow.engine.session import spark_session
-from ematix_flow.families.messages.confluent import ConfluentRegistry
-from ematix_flow.families.messages.decode import JARS, NOT_LEARNED, TOMBSTONE, Decoding, decode, learn
-from ematix_flow.families.messages.registry import AVRO, PROTOBUF
+from ematix_flow.engine.session.session import spark_session
 from ematix_flow.foundation.errors import DeclarationError, Unreachable
+from ematix_flow.messages.decode import JARS, NOT_LEARNED, TOMBSTONE, DecodingState, decode, learn
+from ematix_flow.messages.registries.confluent import ConfluentRegistry
+from ematix_flow.messages.registries.registry import AVRO, PROTOBUF
 from tests.streams.messages import (
     Memory,
     avro_double,
@@ -66,7 +66,7 @@ def order(number: int, name: str) -> bytes:
 def test_avro_messages_become_rows(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     schema = registry.register(subject, ORDER, AVRO)
     values = [confluent(schema, order(1, "ana")), confluent(schema, order(-(2**62), "žluť"))]
-    found = rows(spark, values, Decoding("avro", registry=registry))
+    found = rows(spark, values, DecodingState("avro", registry=registry))
     assert payloads(found) == [{"id": 1, "name": "ana"}, {"id": -(2**62), "name": "žluť"}]
     assert [row["_raw"] for row in found] == values
 
@@ -79,7 +79,7 @@ def test_the_writers_schema_changes_in_mid_stream(spark: Any, registry: Confluen
         ),
     )  # fmt: skip
     memory = Memory()
-    how = Decoding("avro", registry=registry, known=memory)
+    how = DecodingState("avro", registry=registry, known=memory)
     old = confluent(first, avro_long(1) + avro_text("ana") + b"\x02" + avro_text("old"))
     assert payloads(rows(spark, [old], how)) == [{"id": 1, "name": "ana", "gone": "old"}]
     second = _registered_freely(registry, subject, newer)
@@ -93,7 +93,7 @@ def test_the_writers_schema_changes_in_mid_stream(spark: Any, registry: Confluen
     from_old = {"id": 1, "name": "ana", "gone": "old", "price": 9.5, "note": None, "tags": ["none"]}
     from_new = {"id": 2**40, "name": "bo", "gone": None, "price": 1.25, "note": "hi", "tags": ["t"]}
     assert payloads(in_order(frame)) == [from_old, from_new, from_old]
-    later = Decoding("avro", registry=ConfluentRegistry(registry.label), known=memory)  # the stream's next process
+    later = DecodingState("avro", registry=ConfluentRegistry(registry.label), known=memory)  # the stream's next process
     (again,) = payloads(rows(spark, [old], later))
     assert list(again) == list(from_old)
 
@@ -108,7 +108,7 @@ def test_nested_records_grow_with_their_own_defaults(spark: Any, registry: Confl
     two = _registered_freely(registry, subject, orders(sku="string", n=("int", 7)))
     old = confluent(one, avro_long(1) + b"\x02" + avro_text("a") + b"\x00" + b"\x02" + avro_text("b"))
     new = confluent(two, avro_long(2) + b"\x02" + avro_text("c") + avro_long(3) + b"\x00" + b"\x00")
-    found = payloads(rows(spark, [old, new], Decoding("avro", registry=registry)))
+    found = payloads(rows(spark, [old, new], DecodingState("avro", registry=registry)))
     assert found == [
         {"id": 1, "lines": [{"sku": "a", "n": 7}], "first": {"sku": "b", "n": 7}},
         {"id": 2, "lines": [{"sku": "c", "n": 3}], "first": None},
@@ -118,7 +118,7 @@ def test_nested_records_grow_with_their_own_defaults(spark: Any, registry: Confl
 @pytest.mark.full
 def test_a_new_schema_is_found_by_the_pass_that_writes(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     first = registry.register(subject, ORDER, AVRO)
-    how = Decoding("avro", registry=registry)
+    how = DecodingState("avro", registry=registry)
     rows(spark, [confluent(first, order(1, "a"))], how)
     second = registry.register(subject, record("Order", id="long", name="string", n=("long", 0)), AVRO)
     messages = envelopes(spark, [confluent(first, order(2, "b")), confluent(second, order(3, "c") + avro_long(4))])
@@ -147,7 +147,7 @@ def test_every_type_of_avro_has_its_own(spark: Any, registry: ConfluentRegistry,
         b"\x01" + b"\x00\x00\xc0\x3f" + b"\x04\x01\x02" + avro_long(1) + avro_long(1500) + b"\x04\x04\xd2" + b"\x02"
         + b"wxyz" + b"\x02" + avro_text("k") + avro_long(5) + b"\x00"
     )  # fmt: skip
-    (found,) = payloads(rows(spark, [confluent(number, body)], Decoding("avro", registry=registry)))
+    (found,) = payloads(rows(spark, [confluent(number, body)], DecodingState("avro", registry=registry)))
     assert found == {
         "flag": True, "small": 1.5, "data": b"\x01\x02", "day": date(1970, 1, 2),
         "at": datetime(1970, 1, 1, 0, 0, 1, 500_000), "money": Decimal("12.34"), "kind": "B", "fixed": b"wxyz",
@@ -169,7 +169,7 @@ def test_bad_avro_messages_say_why_and_leave_the_others_alone(
         confluent(schema, b"\xff" * 12): described, confluent(schema, avro_long(1) + avro_long(2**30)): described,
         confluent(987654, order(1, "a")): f"the schema registry {registry.label} knows no schema 987654",
     }  # fmt: skip
-    found = rows(spark, [good, *bad, good], Decoding("avro", registry=registry))
+    found = rows(spark, [good, *bad, good], DecodingState("avro", registry=registry))
     assert dict(zip(bad, errors(found)[1:-1], strict=True)) == bad
     assert [row["name"] for row in (found[0], found[-1])] == ["ana", "ana"]
 
@@ -177,7 +177,7 @@ def test_bad_avro_messages_say_why_and_leave_the_others_alone(
 @breadth
 def test_a_row_of_nothing_but_nulls_is_a_good_row(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     schema = registry.register(subject, record("Maybe", a=["null", "long"], b=["null", "string"]), AVRO)
-    assert payloads(rows(spark, [confluent(schema, b"\x00\x00")], Decoding("avro", registry=registry))) == [
+    assert payloads(rows(spark, [confluent(schema, b"\x00\x00")], DecodingState("avro", registry=registry))) == [
         {"a": None, "b": None}
     ]
 
@@ -185,7 +185,7 @@ def test_a_row_of_nothing_but_nulls_is_a_good_row(spark: Any, registry: Confluen
 @breadth
 def test_a_schema_of_another_kind_is_the_rows_error(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     schema = registry.register(subject, 'syntax = "proto3"; message A { int64 id = 1; }', PROTOBUF)
-    (error,) = errors(rows(spark, [confluent(schema, b"\x00")], Decoding("avro", registry=registry)))
+    (error,) = errors(rows(spark, [confluent(schema, b"\x00")], DecodingState("avro", registry=registry)))
     assert error == f"schema {schema} cannot be used: it is a schema of PROTOBUF, and the stream's payload is avro"
 
 
@@ -194,25 +194,25 @@ def test_a_schema_of_another_kind_is_the_rows_error(spark: Any, registry: Conflu
 def test_a_registry_that_is_down_is_an_error_that_may_pass(spark: Any, payload: str) -> None:
     silent = ConfluentRegistry("http://ana:the-password@127.0.0.1:1")
     with pytest.raises(Unreachable, match=r"schema registry http://127.0.0.1:1 cannot be reached") as caught:
-        decode(envelopes(spark, [confluent(1, b"\x00\x00")]), Decoding(payload, registry=silent))
+        decode(envelopes(spark, [confluent(1, b"\x00\x00")]), DecodingState(payload, registry=silent))
     assert caught.value.retryable
     assert "the-password" not in str(caught.value)
 
 
 @breadth
 def test_avro_without_a_registry_is_read_by_the_given_schema(spark: Any) -> None:
-    how = Decoding("avro", {"schema": ORDER})
+    how = DecodingState("avro", {"schema": ORDER})
     found = rows(spark, [order(1, "ana"), b"\x02"], how)
     assert errors(found) == [None, "the bytes are not what the given schema describes"]
     assert found[0]["name"] == "ana"
     with pytest.raises(DeclarationError, match="need a schema registry"):
-        decode(envelopes(spark, [b""]), Decoding("avro"))
+        decode(envelopes(spark, [b""]), DecodingState("avro"))
 
 
 @breadth
 def test_declared_columns_are_exactly_these(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     schema = registry.register(subject, ORDER, AVRO)
-    how = Decoding("avro", {"name": "INT", "id": "STRING", "absent": "DATE"}, registry)
+    how = DecodingState("avro", {"name": "INT", "id": "STRING", "absent": "DATE"}, registry)
     found = rows(spark, [confluent(schema, order(1, "5")), confluent(schema, order(2, "x"))], how)
     assert errors(found) == [None, "a value does not fit its declared column"]
     assert [(row["name"], row["id"], row["absent"]) for row in found] == [(5, "1", None), (None, None, None)]
@@ -226,9 +226,9 @@ def test_schemas_that_refer_to_others_are_made_whole(spark: Any, registry: Confl
         "schema": record("Person", home="geo.City", work=["null", "geo.City"]),
         "references": [{"name": "geo.City", "subject": city, "version": 1}],
     }
-    number = registry._asked("POST", f"/subjects/{subject}/versions", body)["id"]
+    number = registry._request("POST", f"/subjects/{subject}/versions", body)["id"]
     value = confluent(number, avro_text("Rome") + b"\x02" + avro_text("Oslo"))
-    assert payloads(rows(spark, [value], Decoding("avro", registry=registry))) == [
+    assert payloads(rows(spark, [value], DecodingState("avro", registry=registry))) == [
         {"home": {"name": "Rome"}, "work": {"name": "Oslo"}}
     ]
 
@@ -255,7 +255,7 @@ def test_protobuf_messages_become_rows(spark: Any, registry: ConfluentRegistry, 
         confluent(schema, proto({1: 7, 2: "ana", 3: proto({1: "Rome", 2: 41.9})}), b"\x00"),
         confluent(schema, b"", b"\x00"),
     ]
-    assert payloads(rows(spark, values, Decoding("protobuf", registry=registry))) == [
+    assert payloads(rows(spark, values, DecodingState("protobuf", registry=registry))) == [
         {"id": 7, "name": "ana", "home": {"city": "Rome", "lat": 41.9}}, {"id": 0, "name": None, "home": None},
     ]  # fmt: skip
 
@@ -267,7 +267,7 @@ def test_a_protobuf_message_names_its_type_inside_the_schema(
     schema = registry.register(subject, PERSON, PROTOBUF)
     other = confluent(schema, proto({1: 2**64 - 1}), b"\x02\x02")
     nested = confluent(schema, proto({1: "Oslo"}), b"\x04\x00\x00")
-    how = Decoding("protobuf", registry=registry)
+    how = DecodingState("protobuf", registry=registry)
     found = payloads(rows(spark, [other, nested], how))
     assert (found[0]["big"], found[1]["city"]) == (Decimal(2**64 - 1), "Oslo")
     absent = confluent(schema, b"", b"\x02\x0a")
@@ -278,7 +278,7 @@ def test_a_protobuf_message_names_its_type_inside_the_schema(
 @pytest.mark.full
 def test_protobuf_schemas_change_in_mid_stream(spark: Any, registry: ConfluentRegistry, subject: str) -> None:
     first = registry.register(subject, PERSON, PROTOBUF)
-    how = Decoding("protobuf", registry=registry)
+    how = DecodingState("protobuf", registry=registry)
     old = confluent(first, proto({1: 1, 2: "ana"}), b"\x00")
     assert payloads(rows(spark, [old], how)) == [{"id": 1, "name": "ana", "home": None}]
     second = registry.register(subject, NEWER, PROTOBUF)
@@ -308,7 +308,7 @@ def test_known_types_of_protobuf_have_their_own(spark: Any, registry: ConfluentR
     schema = registry.register(subject, text, PROTOBUF)
     inner = proto({3: 9, 6: 2**32 - 1})
     body = proto({1: proto({1: 1, 2: 500_000_000}), 2: proto({1: 5}), 3: 1, 4: b"\x01", 5: inner, 8: 3})
-    (found,) = payloads(rows(spark, [confluent(schema, body, b"\x00")], Decoding("protobuf", registry=registry)))
+    (found,) = payloads(rows(spark, [confluent(schema, body, b"\x00")], DecodingState("protobuf", registry=registry)))
     assert found["at"] == datetime(1970, 1, 1, 0, 0, 1, 500_000)
     assert (found["maybe"], found["kind"], found["data"], found["more"]) == (5, "GOOD", b"\x01", 0)
     assert (found["left"], found["right"]) == (None, 3)
@@ -328,7 +328,7 @@ def test_bad_protobuf_messages_say_why_and_leave_the_others_alone(
         confluent(schema, b"\xff" * 12, b"\x00"): described, confluent(schema, proto({2: b"\xff"}), b"\x00"): described,
         confluent(987654, b"", b"\x00"): f"the schema registry {registry.label} knows no schema 987654",
     }  # fmt: skip
-    found = rows(spark, [good, *bad, good], Decoding("protobuf", registry=registry))
+    found = rows(spark, [good, *bad, good], DecodingState("protobuf", registry=registry))
     assert dict(zip(bad, errors(found)[1:-1], strict=True)) == bad
     assert [row["name"] for row in (found[0], found[-1])] == ["ana", "ana"]
 
@@ -336,11 +336,11 @@ def test_bad_protobuf_messages_say_why_and_leave_the_others_alone(
 @breadth
 def test_protobuf_without_a_registry_is_read_by_the_given_schema(spark: Any) -> None:
     body = proto({1: 7, 2: "ana"})
-    assert payloads(rows(spark, [body], Decoding("protobuf", {"schema": PERSON})))[0]["id"] == 7
-    named = Decoding("protobuf", {"schema": PERSON, "message": "shop.Other"})
+    assert payloads(rows(spark, [body], DecodingState("protobuf", {"schema": PERSON})))[0]["id"] == 7
+    named = DecodingState("protobuf", {"schema": PERSON, "message": "shop.Other"})
     assert payloads(rows(spark, [proto({1: 3})], named)) == [{"big": Decimal(3)}]
     with pytest.raises(DeclarationError, match="given PROTOBUF schema cannot be used"):
-        decode(envelopes(spark, [b""]), Decoding("protobuf", {"schema": "message {"}))
+        decode(envelopes(spark, [b""]), DecodingState("protobuf", {"schema": "message {"}))
 
 
 def _registered_freely(registry: ConfluentRegistry, subject: str, text: str) -> Any:

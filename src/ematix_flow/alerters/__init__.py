@@ -1,13 +1,17 @@
-"""Alerters: receivers of alerts when a pipeline fails, gives up, is late, loads bad data, or recovers."""
+"""Alerters: notify people when a pipeline fails, gives up, is late, loads bad data or recovers."""
 
-from ematix_flow.observe.alerts.active import active_alerters, clear_alerters, register_alerter
-from ematix_flow.observe.alerts.dispatch import Alerts
-from ematix_flow.observe.alerts.email import EmailAlerter
-from ematix_flow.observe.alerts.event import KINDS, Alerter, AlertEvent
-from ematix_flow.observe.alerts.pagerduty import PagerDutyAlerter
-from ematix_flow.observe.alerts.slack import SlackAlerter
-from ematix_flow.observe.alerts.stdout import StdoutAlerter
-from ematix_flow.observe.alerts.urls import from_url
+from typing import TYPE_CHECKING
+
+from ematix_flow.foundation.lazy_exports import lazy_exports
+
+if TYPE_CHECKING:
+    from ematix_flow.alerters.dispatch import Alerts, active_alerters, clear_alerters, register_alerter
+    from ematix_flow.alerters.email import EmailAlerter
+    from ematix_flow.alerters.event import KINDS, Alerter, AlertEvent
+    from ematix_flow.alerters.pagerduty import PagerDutyAlerter
+    from ematix_flow.alerters.slack import SlackAlerter
+    from ematix_flow.alerters.stdout import StdoutAlerter
+    from ematix_flow.alerters.urls import from_url
 
 __all__ = [
     "KINDS",
@@ -23,3 +27,21 @@ __all__ = [
     "from_url",
     "register_alerter",
 ]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "KINDS": "ematix_flow.alerters.event",
+        "AlertEvent": "ematix_flow.alerters.event",
+        "Alerter": "ematix_flow.alerters.event",
+        "Alerts": "ematix_flow.alerters.dispatch",
+        "EmailAlerter": "ematix_flow.alerters.email",
+        "PagerDutyAlerter": "ematix_flow.alerters.pagerduty",
+        "SlackAlerter": "ematix_flow.alerters.slack",
+        "StdoutAlerter": "ematix_flow.alerters.stdout",
+        "active_alerters": "ematix_flow.alerters.dispatch",
+        "clear_alerters": "ematix_flow.alerters.dispatch",
+        "from_url": "ematix_flow.alerters.urls",
+        "register_alerter": "ematix_flow.alerters.dispatch",
+    },
+)

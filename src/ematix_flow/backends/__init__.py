@@ -1,1 +1,1 @@
-"""The backends: one package per system, each with its `backend` manifest, and the catalog that finds them."""
+"""The backends: one package per system, and the catalog that finds them."""

@@ -20,9 +20,9 @@ def all_backends() -> tuple[Backend, ...]:
     """Return every backend, sorted by name."""
     package = importlib.import_module("ematix_flow.backends")
     folders = [item.name for item in pkgutil.iter_modules(package.__path__) if item.ispkg]
-    found = [importlib.import_module(f"ematix_flow.backends.{name}").backend for name in folders]
-    found += [point.load() for point in entry_points(group=ENTRY_POINTS)]
-    return tuple(sorted(found, key=lambda backend: backend.name))
+    backends = [importlib.import_module(f"ematix_flow.backends.{name}").backend for name in folders]
+    backends += [point.load() for point in entry_points(group=ENTRY_POINTS)]
+    return tuple(sorted(backends, key=lambda backend: backend.name))
 
 
 def backend_for(connection: Any) -> Backend:
@@ -39,7 +39,7 @@ def backend_for(connection: Any) -> Backend:
     )
 
 
-def not_for_batches(backend: Backend, *, reading: bool) -> Unsupported:
+def batch_refusal(backend: Backend, *, reading: bool) -> Unsupported:
     """Return the error for a batch pipeline on a backend without a batch source (`reading`) or batch sink."""
     offered = backend.stream_source if reading else backend.broker_sink
     return Unsupported(

@@ -8,8 +8,8 @@ from typing import Any, TypeVar
 
 import click
 
-from ematix_flow.cli.history import RunLogChoice
-from ematix_flow.cli.watchers import WatchWishes
+from ematix_flow.cli.loading.run_log_choice import RunLogOptions
+from ematix_flow.cli.running.observers import ObserverFlags
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def run_log_options(function: _F) -> _F:
 
     @functools.wraps(function)
     def wrapped(*args: Any, run_log_url: str | None, run_log_path: str | None, no_run_log: bool, **kwargs: Any) -> Any:
-        return function(*args, run_log_choice=RunLogChoice(run_log_url, run_log_path, no_run_log), **kwargs)
+        return function(*args, run_log_choice=RunLogOptions(run_log_url, run_log_path, no_run_log), **kwargs)
 
     for option in (
         click.option("--no-run-log", is_flag=True, help="do not record runs"),
@@ -70,12 +70,12 @@ def unwatched_options(function: _F) -> _F:
 
 
 def observing_options(function: _F) -> _F:
-    """Add the options that choose the observers; the command receives one `wishes`."""
+    """Add the options that choose the observers; the command receives one `flags`."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, alerter: tuple[str, ...], metrics: str | None, traces: str | None, lineage: str | None,
                 **kwargs: Any) -> Any:  # fmt: skip
-        return function(*args, wishes=WatchWishes(alerter, metrics, traces, lineage), **kwargs)
+        return function(*args, flags=ObserverFlags(alerter, metrics, traces, lineage), **kwargs)
 
     for option in (
         click.option("--lineage", metavar="URL", help="where lineage events go: a file or an OpenLineage server"),

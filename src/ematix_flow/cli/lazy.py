@@ -9,12 +9,12 @@ from typing import Any
 
 import click
 
-from ematix_flow.cli.output import Output
-from ematix_flow.foundation.names import did_you_mean, nearest
+from ematix_flow.cli.render.output import Output
+from ematix_flow.foundation.names import did_you_mean, nearest_name
 
 
 @dataclass(frozen=True)
-class Lazy:
+class LazyCommand:
     """The module and attribute of a command, and its line in the help."""
 
     module: str
@@ -35,7 +35,7 @@ class FlowGroup(click.Group):
 
     command_class = FlowCommand
 
-    def __init__(self, *args: Any, lazy: Mapping[str, Lazy] | None = None, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, lazy: Mapping[str, LazyCommand] | None = None, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.lazy = dict(lazy or {})
         self.params.extend(output_options())
@@ -63,7 +63,7 @@ class FlowGroup(click.Group):
         """Resolve as click does, but with our error message for an unknown name."""
         name = args[0]
         if name not in self.lazy and not name.startswith("-") and not ctx.resilient_parsing:
-            near = nearest(name, self.lazy)
+            near = nearest_name(name, self.lazy)
             hint = did_you_mean(name, self.lazy) if near else f"see {ctx.command_path} --help"
             raise click.UsageError(f"there is no command {name!r}; {hint}", ctx=ctx)
         return super().resolve_command(ctx, args)

@@ -10,12 +10,12 @@ from typing import TextIO
 
 import click
 
-from ematix_flow.cli import exit_codes, failure
-from ematix_flow.cli.handover import hand_over
-from ematix_flow.cli.lazy import FlowGroup, Lazy
-from ematix_flow.cli.moments import duration
-from ematix_flow.cli.output import Output
-from ematix_flow.foundation import interactive
+from ematix_flow.cli.lazy import FlowGroup, LazyCommand
+from ematix_flow.cli.render import failure
+from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.render.units import format_duration
+from ematix_flow.cli.running.fork_client import run_in_fork_server
+from ematix_flow.foundation import exit_codes, warm_engine
 from ematix_flow.foundation.early_jvm import start_early
 from ematix_flow.foundation.redact import mask
 from ematix_flow.observe.logs import mask_every_log_record
@@ -23,46 +23,66 @@ from ematix_flow.observe.logs import mask_every_log_record
 _HOME = "ematix_flow.cli.commands"
 GROUPS = {
     "Build": {
-        "init": Lazy(f"{_HOME}.init", "write a project that runs"),
-        "list": Lazy(f"{_HOME}.listing", "list the pipelines, streams and transforms of a module"),
-        "preview": Lazy(f"{_HOME}.preview", "show what a run would do, without changing anything"),
-        "validate": Lazy(f"{_HOME}.validate", "check source, target and declaration against the real systems"),
-        "dry-run": Lazy(f"{_HOME}.dry_run", "load, check and count, then roll back"),
+        "init": LazyCommand(f"{_HOME}.build.init", "write a project that runs"),
+        "list": LazyCommand(f"{_HOME}.build.listing", "list the pipelines, streams and transforms of a module"),
+        "preview": LazyCommand(f"{_HOME}.build.preview", "show what a run would do, without changing anything"),
+        "validate": LazyCommand(
+            f"{_HOME}.build.validate", "check source, target and declaration against the real systems"
+        ),
+        "dry-run": LazyCommand(f"{_HOME}.build.dry_run", "load, check and count, then roll back"),
     },
     "Run": {
-        "run": Lazy(f"{_HOME}.run", "run pipelines now"),
-        "backfill": Lazy(f"{_HOME}.backfill", "load windows of the past that are not loaded yet"),
-        "transform": Lazy(f"{_HOME}.transform", "list and run named transforms", attribute="group"),
+        "run": LazyCommand(f"{_HOME}.run.run", "run pipelines now"),
+        "backfill": LazyCommand(f"{_HOME}.run.backfill", "load windows of the past that are not loaded yet"),
+        "transform": LazyCommand(f"{_HOME}.run.transform", "list and run named transforms", attribute="group"),
     },
     "Schedule": {
-        "scheduler": Lazy(f"{_HOME}.scheduler", "run what is due, from a long-running process"),
-        "run-due": Lazy(f"{_HOME}.run_due", "run what a schedule, a trigger or a retry makes due"),
-        "retry": Lazy(f"{_HOME}.control", "retry a pipeline, whatever failed before", attribute="retry_command"),
-        "pause": Lazy(f"{_HOME}.control", "stop firing pipelines until they are unpaused", attribute="pause_command"),
-        "unpause": Lazy(f"{_HOME}.control", "fire paused pipelines again", attribute="unpause_command"),
-        "send": Lazy(f"{_HOME}.send", "send a message that fires workflows"),
-        "freshness-check": Lazy(f"{_HOME}.freshness_check", "check that every pipeline meets its freshness_sla"),
-        "gaps": Lazy(f"{_HOME}.gaps", "show which windows of a pipeline are loaded, and which are missing"),
+        "scheduler": LazyCommand(f"{_HOME}.schedule.scheduler", "run what is due, from a long-running process"),
+        "run-due": LazyCommand(f"{_HOME}.run.run_due", "run what a schedule, a trigger or a retry makes due"),
+        "retry": LazyCommand(
+            f"{_HOME}.schedule.control", "retry a pipeline, whatever failed before", attribute="retry_command"
+        ),
+        "pause": LazyCommand(
+            f"{_HOME}.schedule.control", "stop firing pipelines until they are unpaused", attribute="pause_command"
+        ),
+        "unpause": LazyCommand(f"{_HOME}.schedule.control", "fire paused pipelines again", attribute="unpause_command"),
+        "send": LazyCommand(f"{_HOME}.schedule.send", "send a message that fires workflows"),
+        "freshness-check": LazyCommand(
+            f"{_HOME}.schedule.freshness_check", "check that every pipeline meets its freshness_sla"
+        ),
+        "gaps": LazyCommand(
+            f"{_HOME}.schedule.gaps", "show which windows of a pipeline are loaded, and which are missing"
+        ),
     },
     "Stream": {
-        "consume": Lazy(f"{_HOME}.consume", "run a stream until it is stopped"),
-        "consume-list": Lazy(f"{_HOME}.consume", "list the streams of a module", attribute="list_command"),
-        "stream": Lazy(f"{_HOME}.stream", "show the status of streams; stop, rewind and repair one", attribute="group"),
-        "dlq": Lazy(f"{_HOME}.dlq", "manage the messages that a stream could not process", attribute="group"),
+        "consume": LazyCommand(f"{_HOME}.stream.consume", "run a stream until it is stopped"),
+        "consume-list": LazyCommand(
+            f"{_HOME}.stream.consume", "list the streams of a module", attribute="list_command"
+        ),
+        "stream": LazyCommand(
+            f"{_HOME}.stream.stream", "show the status of streams; stop, rewind and repair one", attribute="group"
+        ),
+        "dlq": LazyCommand(
+            f"{_HOME}.stream.dlq", "manage the messages that a stream could not process", attribute="group"
+        ),
     },
     "Inspect": {
-        "status": Lazy(f"{_HOME}.status", "show each pipeline's last run, next due time and attempts"),
-        "runs": Lazy(f"{_HOME}.runs", "show and control the run history", attribute="group"),
-        "logs": Lazy(f"{_HOME}.logs", "show what a run printed and logged"),
+        "status": LazyCommand(f"{_HOME}.inspect.status", "show each pipeline's last run, next due time and attempts"),
+        "runs": LazyCommand(f"{_HOME}.inspect.runs", "show and control the run history", attribute="group"),
+        "logs": LazyCommand(f"{_HOME}.inspect.logs", "show what a run printed and logged"),
     },
     "Set up": {
-        "connections": Lazy(f"{_HOME}.connections", "list, check and set connections", attribute="group"),
-        "secrets": Lazy(f"{_HOME}.secrets", "check whether references to secrets can be resolved", attribute="group"),
-        "backends": Lazy(f"{_HOME}.backends", "list the systems that flow can read and write"),
-        "engine": Lazy(f"{_HOME}.engine", "keep a Spark process ready for short runs", attribute="group"),
-        "cluster": Lazy(f"{_HOME}.cluster", "manage a Spark cluster on this machine, for trials", attribute="group"),
-        "doctor": Lazy(f"{_HOME}.doctor", "check everything that a run needs"),
-        "version": Lazy(f"{_HOME}.version", "show the versions of flow, Python and pyspark"),
+        "connections": LazyCommand(f"{_HOME}.setup.connections", "list, check and set connections", attribute="group"),
+        "secrets": LazyCommand(
+            f"{_HOME}.setup.secrets", "check whether references to secrets can be resolved", attribute="group"
+        ),
+        "backends": LazyCommand(f"{_HOME}.setup.backends", "list the systems that flow can read and write"),
+        "engine": LazyCommand(f"{_HOME}.setup.engine", "keep a Spark process ready for short runs", attribute="group"),
+        "cluster": LazyCommand(
+            f"{_HOME}.setup.cluster", "manage a Spark cluster on this machine, for trials", attribute="group"
+        ),
+        "doctor": LazyCommand(f"{_HOME}.setup.doctor", "check everything that a run needs"),
+        "version": LazyCommand(f"{_HOME}.setup.version", "show the versions of flow, Python and pyspark"),
     },
 }
 COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
@@ -126,65 +146,65 @@ def root(ctx: click.Context) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line, in a fork server if one accepts it, else in this process; return the exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     if arguments is None:
-        taken = hand_over(given)
+        taken = run_in_fork_server(words)
         if taken is not None:
             return taken
-        start_early(given)
-    return in_this_process(given)
+        start_early(words)
+    return run_here(words)
 
 
-def in_this_process(given: Sequence[str]) -> int:
+def run_here(arguments: Sequence[str]) -> int:
     """Run the command line in this process; return the exit code."""
     output = Output()
-    interactive.detect()
+    warm_engine.detect_interactive()
     mask_every_log_record()
-    warnings.showwarning = _warning(output)
+    warnings.showwarning = _warning_printer(output)
     for stream in (sys.stdout, sys.stderr):
-        _never_fail_on_a_character(stream)
+        _replace_unencodable(stream)
     try:
-        code = root.main(list(given), prog_name="flow", standalone_mode=False, obj=output)
+        code = root.main(list(arguments), prog_name="flow", standalone_mode=False, obj=output)
     except click.exceptions.Exit as error:
         return error.exit_code
     except click.ClickException as error:
         # The parser stops at the first error, which may come before --json.
-        output.json = output.json or _asks_for_json(given)
-        return failure.show(error, output)
+        output.json = output.json or _wants_json(arguments)
+        return failure.report_failure(error, output)
     except (Exception, KeyboardInterrupt) as error:
-        return failure.show(error, output)
+        return failure.report_failure(error, output)
     finally:
-        _mention_engine(output)
+        _print_engine_hint(output)
     if code:
         return int(code)
     return exit_codes.BROKEN_PIPE if output.reader_left else exit_codes.OK
 
 
-def _mention_engine(output: Output) -> None:
+def _print_engine_hint(output: Output) -> None:
     """Print, after the command that started an engine, that it keeps running and how to stop it."""
     client = sys.modules.get("ematix_flow.engine.warm.client")
-    engine = client.started_here() if client is not None else None
+    engine = client.engine_started_here() if client is not None else None
     if engine is not None:
-        idle = duration(int(engine.idle_seconds * 1000))
-        output.talk(
+        idle = format_duration(int(engine.idle_seconds * 1000))
+        output.info(
             f"engine {engine.pid} stays ready for {idle} · stop it: flow engine stop · "
             "never keep one: EMATIX_FLOW_KEEP_WARM=0"
         )
 
 
 def _show_version(ctx: click.Context) -> None:
-    from ematix_flow.cli.commands import version
+    from ematix_flow.cli.commands.setup import version
 
     ctx.invoke(version.command)
     ctx.exit()
 
 
-def _asks_for_json(arguments: Sequence[str]) -> bool:
+def _wants_json(arguments: Sequence[str]) -> bool:
     pairs = zip(arguments, [*arguments[1:], ""], strict=True)
     return any(word in ("--json", "--format=json") or (word, after) == ("--format", "json") for word, after in pairs)
 
 
-def _warning(output: Output) -> Callable[..., None]:
+def _warning_printer(output: Output) -> Callable[..., None]:
     def show(message: Warning | str, category: type[Warning], filename: str, lineno: int,
              file: TextIO | None = None, line: str | None = None) -> None:  # fmt: skip
         place = f" ({os.path.relpath(filename)}:{lineno})" if issubclass(category, UserWarning) else ""
@@ -193,7 +213,7 @@ def _warning(output: Output) -> Callable[..., None]:
     return show
 
 
-def _never_fail_on_a_character(stream: TextIO) -> None:
+def _replace_unencodable(stream: TextIO) -> None:
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:
         reconfigure(errors="replace")

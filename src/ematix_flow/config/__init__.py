@@ -1,18 +1,13 @@
-"""Connections by name, and the files in which they are configured."""
+"""Which connection a name means, and where it is written down."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ematix_flow.config.resolve import (
-    ListedConnection,
-    ResolvedConnection,
-    list_connections,
-    list_entries,
-    resolve_dsn,
-)
-from ematix_flow.config.write import parse_assignment, set_connection
+from ematix_flow.config.connection_writer import parse_assignment, set_connection
+from ematix_flow.config.resolve import ListedConnection, ResolvedConnection, list_connections, list_entries, resolve_dsn
+from ematix_flow.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from ematix_flow.live import check_connection, connect
+    from ematix_flow.api.connect import check_connection, connect
 
 __all__ = [
     "ListedConnection",
@@ -26,11 +21,10 @@ __all__ = [
     "set_connection",
 ]
 
-
-def __getattr__(name: str) -> Any:
-    # Documented as part of this package, but implemented elsewhere, because they open connections.
-    if name in ("check_connection", "connect"):
-        from ematix_flow import live
-
-        return getattr(live, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "check_connection": "ematix_flow.api.connect",
+        "connect": "ematix_flow.api.connect",
+    },
+)

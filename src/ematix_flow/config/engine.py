@@ -35,7 +35,7 @@ class EngineConfig:
 def engine_config() -> EngineConfig:
     """Return the settings: environment over the project's file over the user's; raise ConfigError for a wrong value."""
     configured = _in_file(files.read_project()) or _in_file(files.read_user()) or EngineConfig()
-    keep, reorder = _said(KEEP_WARM_VARIABLE), _said(REORDER_JOINS_VARIABLE)
+    keep, reorder = _switch_from_environment(KEEP_WARM_VARIABLE), _switch_from_environment(REORDER_JOINS_VARIABLE)
     if keep is not None:
         configured = replace(configured, keep_warm=keep, origin=KEEP_WARM_VARIABLE)
     if reorder is not None:
@@ -43,24 +43,24 @@ def engine_config() -> EngineConfig:
     return configured
 
 
-def _said(variable: str) -> bool | None:
+def _switch_from_environment(variable: str) -> bool | None:
     """Return the value of an environment variable; None if it is not set."""
-    said = os.environ.get(variable, "").strip().lower()
-    if not said:
+    value = os.environ.get(variable, "").strip().lower()
+    if not value:
         return None
-    if said not in (*_YES, *_NO):
-        raise ConfigError(f"{variable}={said} is not a choice", hint="use 1 or 0")
-    return said in _YES
+    if value not in (*_YES, *_NO):
+        raise ConfigError(f"{variable}={value} is not a choice", hint="use 1 or 0")
+    return value in _YES
 
 
-def seconds_of(text: str) -> float | None:
+def parse_seconds(text: str) -> float | None:
     """Return the seconds of a duration such as 90s, 15m or 8h; None if the text is not a duration.
 
-    >>> seconds_of("15m"), seconds_of("1.5h"), seconds_of("soon")
+    >>> parse_seconds("15m"), parse_seconds("1.5h"), parse_seconds("soon")
     (900.0, 5400.0, None)
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
-    return float(found[1]) * _UNITS[found[2]] if found else None
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([smhd]?)", text.strip().lower())
+    return float(match[1]) * _UNITS[match[2]] if match else None
 
 
 def _in_file(file: files.ConfigFile | None) -> EngineConfig | None:
@@ -84,19 +84,21 @@ def _in_file(file: files.ConfigFile | None) -> EngineConfig | None:
 
 
 def _switch(file: files.ConfigFile, table: Mapping[str, object], name: str) -> bool | None:
-    found = table.get(name)
-    if found is not None and not isinstance(found, bool):
+    value = table.get(name)
+    if value is not None and not isinstance(value, bool):
         where = file.place((TABLE, name))
         raise ConfigError(
             f"{file.shown}: [engine] {name} is not true or false", where=where, hint="write true or false"
         )
-    return found
+    return value
 
 
 def _idle(file: files.ConfigFile, value: object) -> float:
     if value is None:
         return IDLE_SECONDS
-    seconds = seconds_of(str(value)) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    seconds = (
+        parse_seconds(str(value)) if isinstance(value, (str, int, float)) and not isinstance(value, bool) else None
+    )
     if not seconds:
         where = file.place((TABLE, "idle"))
         raise ConfigError(f"{file.shown}: [engine] idle is not a duration", where=where, hint='write idle = "15m"')

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ematix_flow.declare.connections.base import Place
+from ematix_flow.declare.connections.base import UnquotedLocation
 from ematix_flow.foundation.errors import ConfigError
 
 PROJECT_FILE = ".ematix-flow.toml"
@@ -37,27 +37,27 @@ class ConfigFile:
     @property
     def connections(self) -> Mapping[str, Any]:
         """Return the entries below `[connections]`."""
-        found = self.data.get("connections", {})
-        if not isinstance(found, Mapping):
+        table = self.data.get("connections", {})
+        if not isinstance(table, Mapping):
             raise ConfigError(
                 f"{self.shown}: connections is not a table",
                 where=self.place(("connections",)),
                 hint='write [connections.warehouse] and below it url = "…"',
             )
-        return found
+        return table
 
     def entry(self, name: str) -> Mapping[str, object]:
         """Return the entry of one connection; a bare text counts as its url."""
-        found = self.connections[name]
-        if isinstance(found, str):
-            return {"url": found}
-        if not isinstance(found, Mapping):
+        entry = self.connections[name]
+        if isinstance(entry, str):
+            return {"url": entry}
+        if not isinstance(entry, Mapping):
             raise ConfigError(
                 f"{self.shown}: connection {name!r} is neither a table nor a URL",
                 where=self.place(("connections", name)),
                 hint=f'write [connections.{name}] and below it url = "…"',
             )
-        return found
+        return entry
 
     def line(self, keys: tuple[str, ...]) -> int:
         """Return the line of a table's header, or of a key inside its table; 1 if it cannot be determined."""
@@ -71,9 +71,9 @@ class ConfigFile:
                 return number
         return 1
 
-    def place(self, keys: tuple[str, ...]) -> Place:
+    def place(self, keys: tuple[str, ...]) -> UnquotedLocation:
         """Return the same as a location for an error."""
-        return Place(str(self.path), self.line(keys))
+        return UnquotedLocation(str(self.path), self.line(keys))
 
 
 def project_file() -> Path:
@@ -115,10 +115,10 @@ def read(path: Path, *, shown: str) -> ConfigFile | None:
         raise ConfigError(
             f"{shown} cannot be read: {error.strerror}", hint=f"check the file and its permissions: ls -l {shown}"
         ) from None
-    found = ConfigFile(path=path, shown=shown, text=text, data=parse(text, path=path, shown=shown))
+    file = ConfigFile(path=path, shown=shown, text=text, data=parse(text, path=path, shown=shown))
     if time.time_ns() - stamp[0] > _CLOCK_NS:  # a newer file may change again within the same timestamp
-        _read[path] = (stamp, found)
-    return found
+        _read[path] = (stamp, file)
+    return file
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
@@ -132,12 +132,12 @@ def parse(text: str, *, path: Path, shown: str) -> Mapping[str, Any]:
     try:
         data: Mapping[str, Any] = _toml.loads(text)
     except _toml.TOMLDecodeError as error:
-        said = str(error)
-        found = re.search(r"at line (\d+)", said)
-        line = int(found[1]) if found else max(text.count("\n"), 1)
+        message = str(error)
+        match = re.search(r"at line (\d+)", message)
+        line = int(match[1]) if match else max(text.count("\n"), 1)
         raise ConfigError(
-            f"{shown} is not valid TOML: {said}",
-            where=Place(str(path), line),
+            f"{shown} is not valid TOML: {message}",
+            where=UnquotedLocation(str(path), line),
             hint=f"correct line {line} of {shown}",
         ) from None
     return data

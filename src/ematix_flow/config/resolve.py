@@ -14,10 +14,10 @@ from ematix_flow.declare.connections import (
     registered_connections,
     registration_of,
 )
-from ematix_flow.declare.connections.base import Place
+from ematix_flow.declare.connections.base import UnquotedLocation
 from ematix_flow.foundation.errors import ConfigError, FlowError, MissingSecret, UnknownConnection, WrongType
 from ematix_flow.foundation.location import Location, caller
-from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.names import nearest_name
 from ematix_flow.foundation.redact import mask
 
 VARIABLE = "EMATIX_FLOW_DSN"
@@ -47,11 +47,13 @@ def resolve(name: str | Connection) -> ResolvedConnection:
     if isinstance(name, Connection):
         return ResolvedConnection(name, _origin_of(name))
     if not isinstance(name, str):
-        raise WrongType(f"a connection is named by text, not by {type(name).__name__}", where=Place.of(caller()))
+        raise WrongType(
+            f"a connection is named by text, not by {type(name).__name__}", where=UnquotedLocation.of(caller())
+        )
     for look in (_in_environment, _in_project, _in_user, _in_process):
-        found = look(name)
-        if found is not None:
-            return found
+        resolved = look(name)
+        if resolved is not None:
+            return resolved
     raise _unknown(name)
 
 
@@ -70,14 +72,14 @@ def list_connections() -> dict[str, str]:
 
 def list_entries() -> list[ListedConnection]:
     """Return every known connection with kind, address and origin, sorted; a broken entry has its `problem` set."""
-    return [_listed(name) for name in sorted(set(known_names()))]
+    return [_listed_connection(name) for name in sorted(set(known_names()))]
 
 
 def known_names() -> Iterator[str]:
     """Yield the names that `resolve()` finds, from all sources."""
     named = [*_names_in(files.read_project()), *_names_in(files.read_user()), *registered_connections()]
     yield from named
-    claimed = {variable for name in named for variable in variables(name)}
+    claimed = {variable for name in named for variable in environment_variables(name)}
     for variable, value in os.environ.items():
         if variable == VARIABLE and value:
             yield "default"
@@ -85,10 +87,10 @@ def known_names() -> Iterator[str]:
             yield variable.removeprefix(f"{VARIABLE}_").lower()
 
 
-def variables(name: str) -> tuple[str, ...]:
+def environment_variables(name: str) -> tuple[str, ...]:
     """Return the environment variables that may hold this connection, in order.
 
-    >>> variables("raw-db")
+    >>> environment_variables("raw-db")
     ('EMATIX_FLOW_DSN_RAW-DB', 'EMATIX_FLOW_DSN_RAW_DB')
     """
     upper = name.upper()
@@ -97,7 +99,7 @@ def variables(name: str) -> tuple[str, ...]:
 
 
 def _in_environment(name: str) -> ResolvedConnection | None:
-    for variable in variables(name):
+    for variable in environment_variables(name):
         url = os.environ.get(variable)
         if not url:
             continue
@@ -133,14 +135,14 @@ def _in_file(file: files.ConfigFile | None, name: str) -> ResolvedConnection | N
 
 
 def _in_process(name: str) -> ResolvedConnection | None:
-    found = registration_of(name)
-    return ResolvedConnection(found.connection, _registered_at(found.where)) if found else None
+    registration = registration_of(name)
+    return ResolvedConnection(registration.connection, _registered_at(registration.where)) if registration else None
 
 
 def _origin_of(connection: Connection) -> str:
-    found = registration_of(connection.name)
-    if found is not None and found.connection is connection:
-        return _registered_at(found.where)
+    registration = registration_of(connection.name)
+    if registration is not None and registration.connection is connection:
+        return _registered_at(registration.where)
     return f"made at {connection.declared_at}" if connection.declared_at else "made in code"
 
 
@@ -152,25 +154,25 @@ def _names_in(file: files.ConfigFile | None) -> list[str]:
     return list(file.connections) if file else []
 
 
-def _listed(name: str) -> ListedConnection:
+def _listed_connection(name: str) -> ListedConnection:
     try:
-        found = resolve(name)
+        resolved = resolve(name)
     except FlowError as error:
-        origin, text = _raw(name)
+        origin, text = _raw_entry(name)
         return ListedConnection(name, kind="?", label=mask(text), origin=origin, problem=error.what)
-    connection = found.connection
-    return ListedConnection(name, kind=connection.kind, label=connection.label, origin=found.origin)
+    connection = resolved.connection
+    return ListedConnection(name, kind=connection.kind, label=connection.label, origin=resolved.origin)
 
 
-def _raw(name: str) -> tuple[str, str]:
+def _raw_entry(name: str) -> tuple[str, str]:
     """Return the origin of a broken entry, and its address if it can be read."""
-    for variable in variables(name):
+    for variable in environment_variables(name):
         if os.environ.get(variable):
             return f"env {variable}", os.environ[variable]
     for file in (files.read_project(), files.read_user()):
         if file is not None and name in file.connections:
-            found = file.connections[name]
-            entry = found if isinstance(found, dict) else {"url": found}
+            raw_entry = file.connections[name]
+            entry = raw_entry if isinstance(raw_entry, dict) else {"url": raw_entry}
             shown = entry.get("url") or entry.get("dsn") or entry.get("kind") or ""
             return f"{file.shown}:{file.line(('connections', name))}", str(shown)
     return "registered in this process", ""
@@ -178,8 +180,8 @@ def _raw(name: str) -> tuple[str, str]:
 
 def _unknown(name: str) -> UnknownConnection:
     known = sorted(set(known_names()))
-    near = nearest(name, known)
-    shown = variables(name)[-2] if name == "default" else variables(name)[-1]
+    near = nearest_name(name, known)
+    shown = environment_variables(name)[-2] if name == "default" else environment_variables(name)[-1]
     places = (
         f"env {shown}" + (f" or {VARIABLE}" if name == "default" else ""),
         f"./{files.PROJECT_FILE}",
@@ -189,19 +191,19 @@ def _unknown(name: str) -> UnknownConnection:
     next_step = f"flow connections set {name} url=…, or declare it with @ematix.connection"
     return UnknownConnection(
         mask(f"no connection named {name!r}; looked at {', '.join(places)}"),
-        hint=_misplaced(name) or (f"did you mean {near!r}? Otherwise: {next_step}" if near else mask(next_step)),
+        hint=_misplaced_table(name) or (f"did you mean {near!r}? Otherwise: {next_step}" if near else mask(next_step)),
         name=name,
         known=", ".join(known),
     )
 
 
-def _misplaced(name: str) -> str | None:
+def _misplaced_table(name: str) -> str | None:
     """Return a hint if a table of that name is in a file, but not below `[connections]`."""
     for file in (files.read_project(), files.read_user()):
         for wrong in ((name,), ("connection", name)) if file else ():
-            found: object = file.data if file else {}
+            table: object = file.data if file else {}
             for key in wrong:
-                found = found.get(key) if isinstance(found, Mapping) else None
-            if found is not None and file is not None:
+                table = table.get(key) if isinstance(table, Mapping) else None
+            if table is not None and file is not None:
                 return f"{file.shown} has [{'.'.join(wrong)}]; write [connections.{name}]"
     return None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ematix_flow.config import files
-from ematix_flow.declare.engine import EngineWish, check_peer, wish
+from ematix_flow.declare.engine import EngineOptions, check_peer, engine_options
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import ConfigError, FlowError
 from ematix_flow.foundation.names import did_you_mean
@@ -30,7 +30,7 @@ _SECRET = re.compile(r"secret|passw|passphrase|token|credential", re.IGNORECASE)
 class SparkConfig:
     """The values of a file; `settings` and `secret` have their references expanded, so do not show them."""
 
-    wish: EngineWish = field(default_factory=EngineWish)
+    wish: EngineOptions = field(default_factory=EngineOptions)
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""
@@ -47,23 +47,23 @@ def spark_config() -> SparkConfig:
     return _in_file(files.read_project()) or _in_file(files.read_user()) or SparkConfig()
 
 
-def said_for_this_run() -> SparkConfig | None:
+def spark_config_from_environment() -> SparkConfig | None:
     """Return the values of the environment, which override every file and declaration; None if it sets none."""
     engine, master = (os.environ.get(name, "").strip() for name in (ENGINE_VARIABLE, MASTER_VARIABLE))
     if not engine and not master:
         return None
     try:
-        said = wish(engine.lower() or None, None)
+        options = engine_options(engine.lower() or None, None)
     except FlowError as error:
         raise ConfigError(f"{ENGINE_VARIABLE}={engine} is not known", hint=error.hint) from None
-    return SparkConfig(said, master or None, origin=MASTER_VARIABLE if master else ENGINE_VARIABLE)
+    return SparkConfig(options, master or None, origin=MASTER_VARIABLE if master else ENGINE_VARIABLE)
 
 
-def secret_for_this_run() -> str | None:
+def secret_from_environment() -> str | None:
     """Return the cluster's secret from the environment; None if it is not set."""
-    found = os.environ.get(SECRET_VARIABLE) or None
-    redact.remember(found)
-    return found
+    secret = os.environ.get(SECRET_VARIABLE) or None
+    redact.remember_secret(secret)
+    return secret
 
 
 def is_secret_setting(name: str) -> bool:
@@ -83,7 +83,7 @@ def _in_file(file: files.ConfigFile | None) -> SparkConfig | None:
         raise ConfigError(f"{file.shown}: {TABLE} is not a table", where=file.place((TABLE,)), hint="write [spark]")
     try:
         return SparkConfig(
-            wish(table.get("engine"), table.get("peers")),
+            engine_options(table.get("engine"), table.get("peers")),
             _text(table, "master"),
             _settings(file, table),
             file.shown,
@@ -98,7 +98,7 @@ def _in_file(file: files.ConfigFile | None) -> SparkConfig | None:
 
 
 def _settings(file: files.ConfigFile, table: Mapping[str, Any]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for name, value in table.items():
         if name in _OWN:
             continue
@@ -108,20 +108,20 @@ def _settings(file: files.ConfigFile, table: Mapping[str, Any]) -> dict[str, str
                 where=file.place((TABLE, name)),
                 hint=did_you_mean(name, (*_OWN, "spark.…")),
             )
-        found.update(_flat(name, value))
-    return found
+        settings.update(_flattened_settings(name, value))
+    return settings
 
 
-def _flat(name: str, value: Any) -> Iterator[tuple[str, str]]:
+def _flattened_settings(name: str, value: Any) -> Iterator[tuple[str, str]]:
     """Yield dotted settings; in TOML, `spark.sql.x = 1` is a table of tables."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _flat(f"{name}.{key}", inner)
+            yield from _flattened_settings(f"{name}.{key}", inner)
         return
     is_secret = is_secret_setting(name)
     text = expand(str(value).lower() if isinstance(value, bool) else str(value), secret=is_secret)
     if is_secret:
-        redact.remember(text)
+        redact.remember_secret(text)
     yield name, text
 
 
@@ -135,13 +135,13 @@ def _text(table: Mapping[str, Any], name: str) -> str | None:
 
 
 def _secret(table: Mapping[str, Any]) -> str | None:
-    said, file = _text(table, "secret"), _text(table, "secret_file")
-    if said is not None and file is not None:
+    secret, file = _text(table, "secret"), _text(table, "secret_file")
+    if secret is not None and file is not None:
         raise ConfigError("[spark] has both secret and secret_file", hint="keep one of them")
     if file is not None:
         path = Path(expand(file, secret=False)).expanduser()
         try:
-            found = path.read_text(encoding="utf-8").strip()
+            value = path.read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not text"
             raise ConfigError(
@@ -149,11 +149,11 @@ def _secret(table: Mapping[str, Any]) -> str | None:
                 hint="flow cluster start writes one for a cluster on this machine",
             ) from None
     else:
-        found = expand(said, secret=True) or ""
-    if not found and (said is not None or file is not None):
+        value = expand(secret, secret=True) or ""
+    if not value and (secret is not None or file is not None):
         raise ConfigError("[spark] the secret is empty", hint="name the one that the cluster was started with")
-    redact.remember(found)
-    return found or None
+    redact.remember_secret(value)
+    return value or None
 
 
 def _seconds(table: Mapping[str, Any]) -> float:

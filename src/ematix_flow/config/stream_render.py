@@ -8,16 +8,16 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ematix_flow.config import stream_toml, toml_text
-from ematix_flow.config.imported import reference_to
+from ematix_flow.config import stream_toml, toml_writer
+from ematix_flow.config.object_references import object_reference
 from ematix_flow.declare.connections import Connection
 from ematix_flow.declare.endpoints import Source, Target
-from ematix_flow.declare.pipeline import several
-from ematix_flow.declare.streams.options import StreamOptions, said_sources
-from ematix_flow.declare.streams.parts import Lookup, Part
+from ematix_flow.declare.pipeline import as_tuple
+from ematix_flow.declare.streams.options import StreamOptions, declared_sources
+from ematix_flow.declare.streams.parts import Lookup, StreamPart
 from ematix_flow.declare.streams.placement import FILES
 from ematix_flow.declare.streams.spec import StreamSpec
-from ematix_flow.declare.streams.targets import said_targets
+from ematix_flow.declare.streams.targets import declared_targets
 from ematix_flow.foundation import redact
 
 _PLAIN = (
@@ -30,85 +30,89 @@ _PLAIN = (
 def render(spec: StreamSpec) -> str:
     """Return the stream as TOML."""
     options = StreamOptions.parse(spec.captured, spec.where)
-    said = options.given()
-    secrets = _Secrets()
-    sources = said_sources(options)
+    declared_options = options.set_options()
+    secrets = _ConnectionWriter()
+    sources = declared_sources(options)
     data: dict[str, Any] = {"pipeline_name": spec.name}
     if len(sources) == 1:
         data["source_query"] = sources[0].query
-    data |= {key: _plain(said[key]) for key in _PLAIN if key in said}
-    if "start" in said:
+    data |= {key: _plain_value(declared_options[key]) for key in _PLAIN if key in declared_options}
+    if "start" in declared_options:
         data["start"] = spec.start
     if len(sources) == 1:
         data["source"] = {**secrets.connection(sources[0].connection, stream_toml.SOURCE), **_read_options(sources[0])}
     else:
         data["sources"] = [_source(source, secrets) for source in sources]
-    targets = [_target(target, secrets) for target in said_targets(options)]
+    targets = [_target(target, secrets) for target in declared_targets(options)]
     data |= {"target": targets[0]} if len(targets) == 1 else {"targets": targets}
-    data["transform"] = _transform(said, secrets)
-    data["dlq"] = {key: said[keyword] for key, keyword in stream_toml.DLQ.items() if keyword in said}
-    data["restart"] = {key: said[keyword] for key, keyword in stream_toml.RESTART.items() if keyword in said}
+    data["transform"] = _transform(declared_options, secrets)
+    data["dlq"] = {
+        key: declared_options[keyword] for key, keyword in stream_toml.DLQ.items() if keyword in declared_options
+    }
+    data["restart"] = {
+        key: declared_options[keyword] for key, keyword in stream_toml.RESTART.items() if keyword in declared_options
+    }
     for key in stream_toml.PARTS:
-        if key in said:
-            data[key] = secrets.part(said[key], key)
+        if key in declared_options:
+            data[key] = secrets.part(declared_options[key], key)
     filled = {key: item for key, item in data.items() if item not in ({}, ()) or key in stream_toml.PARTS}
-    return secrets.notes() + toml_text.document(filled)
+    return secrets.notes() + toml_writer.toml_document(filled)
 
 
-def _source(source: Source, secrets: _Secrets) -> dict[str, Any]:
+def _source(source: Source, secrets: _ConnectionWriter) -> dict[str, Any]:
     connection = secrets.connection(source.connection, stream_toml.SOURCES)
     return {"query": source.query, **connection, **_read_options(source)}
 
 
 def _read_options(source: Source) -> dict[str, Any]:
-    said = {name: getattr(source, name) for name in stream_toml.READ_OPTIONS}
-    return {name: dict(options) for name, options in said.items() if options is not None}
+    declared = {name: getattr(source, name) for name in stream_toml.READ_OPTIONS}
+    return {name: dict(options) for name, options in declared.items() if options is not None}
 
 
-def _target(target: Target, secrets: _Secrets) -> dict[str, Any]:
-    made = secrets.connection(target.connection, stream_toml.TARGET)
+def _target(target: Target, secrets: _ConnectionWriter) -> dict[str, Any]:
+    table = secrets.connection(target.connection, stream_toml.TARGET)
     for name in stream_toml.TARGET:
         value = getattr(target, name)
         if value is not None and name not in ("table", "primary_key"):
-            made[name] = _plain(value)
+            table[name] = _plain_value(value)
     key = {"primary_key": list(target.primary_key)} if target.primary_key is not None else {}
     if isinstance(target.table, type):
-        made["table"] = {"class": reference_to(target.table, what=f"the table {target.table.__name__}"), **key}
+        table["table"] = {"class": object_reference(target.table, what=f"the table {target.table.__name__}"), **key}
     elif target.table is not None:
         schema, name = target.table
-        made["table"] = {**({"schema": schema} if schema else {}), "name": name, **key}
-    return made
+        table["table"] = {**({"schema": schema} if schema else {}), "name": name, **key}
+    return table
 
 
-def _transform(said: Mapping[str, Any], secrets: _Secrets) -> dict[str, Any]:
-    made = {key: said[keyword] for key, keyword in stream_toml.TRANSFORM.items()
-            if keyword in said and key not in ("engine", "peers")}  # fmt: skip
+def _transform(options: Mapping[str, Any], secrets: _ConnectionWriter) -> dict[str, Any]:
+    table = {key: options[keyword] for key, keyword in stream_toml.TRANSFORM.items()
+            if keyword in options and key not in ("engine", "peers")}  # fmt: skip
     for key in stream_toml.FUNCTIONS:
-        if said.get(key):
-            made[key] = [reference_to(item, what=f"the function {item.name}") for item in several(said[key])]
+        if options.get(key):
+            table[key] = [object_reference(item, what=f"the function {item.name}") for item in as_tuple(options[key])]
     for key in stream_toml.TRANSFORM_PARTS:
-        if key in said:
-            made[key] = secrets.part(said[key], key)
-    if said.get("lookups"):
-        made["lookups"] = {name: _lookup(lookup, secrets) for name, lookup in said["lookups"].items()}
-    return made
+        if key in options:
+            table[key] = secrets.part(options[key], key)
+    if options.get("lookups"):
+        table["lookups"] = {name: _lookup(lookup, secrets) for name, lookup in options["lookups"].items()}
+    return table
 
 
-def _lookup(lookup: Lookup, secrets: _Secrets) -> dict[str, Any]:
+def _lookup(lookup: Lookup, secrets: _ConnectionWriter) -> dict[str, Any]:
     own = {key: getattr(lookup, key) for key in stream_toml.LOOKUP if getattr(lookup, key) not in (None, "")}
     return {**secrets.connection(lookup.connection, stream_toml.LOOKUP), **own}
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     """Return a value for TOML: sequences as lists, sets as sorted lists, paths as texts."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, Mapping):
         return dict(value)
-    return list(several(value)) if isinstance(value, (list, tuple, set, frozenset)) else value
+    return list(as_tuple(value)) if isinstance(value, (list, tuple, set, frozenset)) else value
 
 
-class _Secrets:
+class _ConnectionWriter:
     """A writer of connections that replaces each literal secret by a variable."""
 
     def __init__(self) -> None:
@@ -125,13 +129,13 @@ class _Secrets:
         """Return the keys of a connection, in a separate table if one of them has another meaning beside it."""
         if isinstance(connection, str):
             return {"connection": connection}
-        made = self._fields(connection)
+        table = self._fields(connection)
         taken = set(own) - ({"prefix"} if connection.kind not in FILES else set())
-        return {"connection": made} if taken & made.keys() else made
+        return {"connection": table} if taken & table.keys() else table
 
-    def part(self, part: Part, name: str) -> dict[str, Any]:
+    def part(self, part: StreamPart, name: str) -> dict[str, Any]:
         """Return the fields of a part that differ from their defaults."""
-        made: dict[str, Any] = {}
+        table: dict[str, Any] = {}
         for field in dataclasses.fields(part):  # type: ignore[arg-type]
             value = getattr(part, field.name)
             if value == field.default or value is None or value == ():
@@ -139,25 +143,25 @@ class _Secrets:
             if field.name == "aggregations":
                 value = [self.part(item, name) for item in value]
             is_url = field.name == "url"
-            made[stream_toml.NAMES.get(field.name, field.name)] = (
-                self._safe(value, name, "url") if is_url else _plain(value)
+            table[stream_toml.NAMES.get(field.name, field.name)] = (
+                self._safe(value, name, "url") if is_url else _plain_value(value)
             )
-        return made
+        return table
 
     def _fields(self, connection: Connection) -> dict[str, Any]:
-        made: dict[str, Any] = {"kind": connection.kind, "name": connection.name}
+        table: dict[str, Any] = {"kind": connection.kind, "name": connection.name}
         for field, value in connection.fields.items():
             if isinstance(value, Connection):
-                made[field] = self._fields(value)
+                table[field] = self._fields(value)
             elif field in connection.rules.paths:
-                made[field] = value
+                table[field] = value
             else:
-                made[field] = self._safe(value, connection.name, field)
-        return made
+                table[field] = self._safe(value, connection.name, field)
+        return table
 
     def _safe(self, value: Any, owner: str, field: str) -> Any:
         if not isinstance(value, str):
-            return _plain(value)
+            return _plain_value(value)
         if redact.is_secret_name(field):
             return value if _is_reference(value) else self._variable(owner, field)
         shown = redact.redact(field, value)

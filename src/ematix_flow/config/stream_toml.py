@@ -9,14 +9,14 @@ from pathlib import Path as FilePath
 from typing import Any, NoReturn
 
 from ematix_flow.config import files
-from ematix_flow.config.imported import imported
+from ematix_flow.config.object_references import import_object
 from ematix_flow.config.toml_lines import Path, TomlLines
 from ematix_flow.declare.connections import Connection, from_fields
-from ematix_flow.declare.connections.base import Place
+from ematix_flow.declare.connections.base import UnquotedLocation
 from ematix_flow.declare.connections.kinds import KINDS
 from ematix_flow.declare.endpoints import Source, Target
 from ematix_flow.declare.streams.options import ALIASES, StreamOptions, stream_from
-from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, Part, StateStore, Watermark, Window
+from ematix_flow.declare.streams.parts import CDC, Aggregation, Join, Lookup, StateStore, StreamPart, Watermark, Window
 from ematix_flow.declare.streams.placement import DELTA
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError
@@ -58,10 +58,10 @@ _ABOUT_CONNECTIONS = ("connection", "kind", "url", "dsn", "name")
 def stream_from_file(path: str | os.PathLike[str], *, name: str | None = None) -> StreamSpec:
     """Return the stream that a file declares; `name` applies if the file declares none."""
     shown = os.fspath(path)
-    found = files.read(FilePath(shown), shown=shown)
-    if found is None:
+    document = files.read(FilePath(shown), shown=shown)
+    if document is None:
         raise ConfigError(f"there is no file {shown}", hint="name a TOML file, or a declared stream with --module")
-    return StreamReader(found).stream(name)
+    return StreamReader(document).stream(name)
 
 
 def stream_from_text(text: str, *, name: str | None = None) -> StreamSpec:
@@ -77,17 +77,17 @@ class StreamReader:
     def __init__(self, file: files.ConfigFile) -> None:
         self._file = file
         self._lines = TomlLines(file.text)
-        self._said: dict[str, Any] = {}
+        self._options: dict[str, Any] = {}
         self._paths: dict[str, Path] = {}
 
     def stream(self, name: str | None = None) -> StreamSpec:
         """Return the stream; every error has its line as location."""
         self._read()
         if name is not None:
-            self._said.setdefault("name", name)
+            self._options.setdefault("name", name)
         where = self._place(self._paths.get("name", ()))
         try:
-            return stream_from(StreamOptions.parse(self._said, where, door=self._file.shown), where)
+            return stream_from(StreamOptions.parse(self._options, where, door=self._file.shown), where)
         except FlowError as error:
             path = self._path_of(str(error.facts.get("keyword", "")), error.facts.get("number"))
             error.where = self._place(path) if path else where
@@ -131,21 +131,21 @@ class StreamReader:
             self._single_source(self._table(data, ("source",)), ("source",))
         if "sources" in data:
             entries = self._entries(data, "sources")
-            found = []
+            sources = []
             for number, table in enumerate(entries):
                 path: Path = ("sources", number)
                 connection = self._connection(table, SOURCES, path, default=f"source_{number + 1}")
-                found.append(self._source(connection, table, table.get("query"), path))
-            self._put("sources", found, ("sources",))
+                sources.append(self._source(connection, table, table.get("query"), path))
+            self._put("sources", sources, ("sources",))
 
     def _single_source(self, table: Mapping[str, Any], path: Path) -> None:
         for key, keyword in (("query", "source_query"), ("dead_letter_topic", "dead_letter_topic")):
             if key in table:
                 self._put(keyword, table[key], (*path, key))
-        made: Any = self._connection(table, SOURCE, path, default="source")
+        source: Any = self._connection(table, SOURCE, path, default="source")
         if any(key in table for key in ("read_options", *READ_OPTIONS)):
-            made = self._source(made, table, self._said.pop("source_query", None), path)
-        self._put("source", made, path)
+            source = self._source(source, table, self._options.pop("source_query", None), path)
+        self._put("source", source, path)
 
     def _source(self, connection: Any, table: Mapping[str, Any], query: Any, path: Path) -> Source:
         if query is None:
@@ -160,38 +160,38 @@ class StreamReader:
             self._put("target", self._target(self._table(data, ("target",)), ("target",), "target"), ("target",))
         if "targets" in data:
             entries = self._entries(data, "targets")
-            found = [self._target(one, ("targets", at), f"target_{at + 1}") for at, one in enumerate(entries)]
-            self._put("targets", found, ("targets",))
+            targets = [self._target(one, ("targets", at), f"target_{at + 1}") for at, one in enumerate(entries)]
+            self._put("targets", targets, ("targets",))
 
     def _target(self, table: Mapping[str, Any], path: Path, default: str) -> Target:
         own = (*(name for name in TARGET if name != "prefix" or table.get("kind") not in DELTA), "read_options")
         connection = self._connection(table, own, path, default=default)
-        given = {key: item for key, item in table.items() if key in own and key != "read_options"}
-        given |= self._read_options(table, path)
-        if "table" in given:
-            given |= self._table_of(given["table"], (*path, "table"))
+        options = {key: item for key, item in table.items() if key in own and key != "read_options"}
+        options |= self._read_options(table, path)
+        if "table" in options:
+            options |= self._table_of(options["table"], (*path, "table"))
         try:
-            return Target(connection=connection, **given)
+            return Target(connection=connection, **options)
         except DeclarationError as error:
             raise self._placed(error, path) from None
 
     def _read_options(self, table: Mapping[str, Any], path: Path) -> dict[str, Any]:
         """Return `csv_read_options` or `read_options.csv` (the same for json); a character may be given as its code."""
-        found = {name: (table[name], (*path, name)) for name in READ_OPTIONS if name in table}
+        tables = {name: (table[name], (*path, name)) for name in READ_OPTIONS if name in table}
         inner: Path = (*path, "read_options")
         nested = self._mapping(table.get("read_options", {}), inner)
         self._only(nested, ("csv", "json"), inner)
-        for kind, given in nested.items():
+        for kind, value in nested.items():
             name = f"{kind}_read_options"
-            if name in found:
+            if name in tables:
                 self._wrong((*inner, kind), f"read_options.{kind} says again what {name} says", hint="keep one of them")
-            found[name] = (given, (*inner, kind))
-        return {name: _characters(self._mapping(given, place)) for name, (given, place) in found.items()}
+            tables[name] = (value, (*inner, kind))
+        return {name: _with_characters(self._mapping(value, place)) for name, (value, place) in tables.items()}
 
-    def _table_of(self, given: Any, path: Path) -> dict[str, Any]:
-        if isinstance(given, str):
-            return {"table": given}
-        one = given[0] if isinstance(given, list) and len(given) == 1 else given
+    def _table_of(self, value: Any, path: Path) -> dict[str, Any]:
+        if isinstance(value, str):
+            return {"table": value}
+        one = value[0] if isinstance(value, list) and len(value) == 1 else value
         table = self._mapping(one, path)
         self._only(table, TABLE, path)
         key = {"primary_key": table["primary_key"]} if "primary_key" in table else {}
@@ -229,48 +229,48 @@ class StreamReader:
             self._put("lookups", {name: self._lookup(name, one, (*path, name)) for name, one in named.items()}, path)
         self._name_join_sources()
 
-    def _lookup(self, name: str, given: Any, path: Path) -> Lookup:
-        table = self._mapping(given, path)
+    def _lookup(self, name: str, value: Any, path: Path) -> Lookup:
+        table = self._mapping(value, path)
         connection = self._connection(table, LOOKUP, path, default=name)
         try:
             return Lookup(connection, **{key: item for key, item in table.items() if key in LOOKUP})
         except DeclarationError as error:
             raise self._placed(error, path) from None
 
-    def _part(self, kind: type[Part], table: Mapping[str, Any], path: Path) -> Part:
+    def _part(self, kind: type[StreamPart], table: Mapping[str, Any], path: Path) -> StreamPart:
         """Return the Python value of a table with the same names."""
         known = {NAMES.get(field.name, field.name): field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
         self._only(table, known, path)
-        given = {known[key]: item for key, item in table.items()}
+        options = {known[key]: item for key, item in table.items()}
         if kind is Window:
-            entries = given.get("aggregations", [])
+            entries = options.get("aggregations", [])
             if not isinstance(entries, list):
                 self._wrong((*path, "aggregations"), "aggregations is not a list of tables",
                             hint="write [[transform.window.aggregations]]")  # fmt: skip
-            given["aggregations"] = [
+            options["aggregations"] = [
                 self._part(Aggregation, self._mapping(one, (*path, "aggregations", at)), (*path, "aggregations", at))
                 for at, one in enumerate(entries)
             ]
         missing = [NAMES.get(one.name, one.name) for one in dataclasses.fields(kind)  # type: ignore[arg-type]
-                   if one.default is dataclasses.MISSING and one.name not in given]  # fmt: skip
+                   if one.default is dataclasses.MISSING and one.name not in options]  # fmt: skip
         if missing:
             self._wrong(path, f"[{'.'.join(map(str, path))}] does not say {missing[0]}", hint=f"add {missing[0]} = …")
         try:
-            return kind(**given)
+            return kind(**options)
         except DeclarationError as error:
             raise self._placed(error, path) from None
 
     def _name_join_sources(self) -> None:
         """Replace source names in a join by their queries: a join may also refer to its sources by name."""
-        join, entries = self._said.get("join"), self._file.data.get("sources")
+        join, entries = self._options.get("join"), self._file.data.get("sources")
         if join is None or not isinstance(entries, list):
             return
         queries = {one.get("name"): one.get("query") for one in entries if isinstance(one, Mapping)}
         known = set(queries.values())
         sides = {side: getattr(join, side) for side in ("left_source", "right_source")}
-        renamed = {side: queries[said] for side, said in sides.items() if said not in known and said in queries}
+        renamed = {side: queries[named] for side, named in sides.items() if named not in known and named in queries}
         try:
-            self._said["join"] = dataclasses.replace(join, **renamed)
+            self._options["join"] = dataclasses.replace(join, **renamed)
         except DeclarationError as error:
             raise self._placed(error, ("transform", "join")) from None
 
@@ -281,17 +281,17 @@ class StreamReader:
     ) -> Connection | str:
         """Return the connection: `connection = "name"`, or its fields beside the other keys or in a separate table."""
         rest = {key: item for key, item in table.items() if key not in own}
-        given = rest.get("connection")
-        if isinstance(given, Mapping):
+        value = rest.get("connection")
+        if isinstance(value, Mapping):
             self._only(rest, ("connection",), path, also=own)
-            return self._inline(given, (*path, "connection"), default)
-        if given is not None:
-            if not isinstance(given, str) or not given:
+            return self._inline(value, (*path, "connection"), default)
+        if value is not None:
+            if not isinstance(value, str) or not value:
                 self._wrong(
                     (*path, "connection"), "connection is the name of one", hint='write connection = "warehouse"'
                 )
             self._only(rest, ("connection", "name") if path[0] == "sources" else ("connection",), path, also=own)
-            return given
+            return value
         kind = KINDS.get(str(rest.get("kind")))
         if kind is not None:
             self._only(rest, (*_ABOUT_CONNECTIONS, *kind.field_names()), path, also=own)
@@ -301,13 +301,13 @@ class StreamReader:
                         hint='write connection = "warehouse", or kind = "…" with its fields')  # fmt: skip
         return self._inline(rest, path, default)
 
-    def _inline(self, given: Mapping[str, Any], path: Path, default: str) -> Connection:
-        entry = dict(given)
-        for field, item in given.items():
+    def _inline(self, fields: Mapping[str, Any], path: Path, default: str) -> Connection:
+        entry = dict(fields)
+        for field, item in fields.items():
             if isinstance(item, Mapping):
                 entry[field] = self._inline(item, (*path, field), f"{default}_{field}")
         try:
-            return from_fields(str(given.get("name") or default), entry, where=self._place(path))
+            return from_fields(str(fields.get("name") or default), entry, where=self._place(path))
         except ConfigError as error:
             wrong = str(error.facts.get("field"))
             error.where = self._place((*path, wrong) if wrong in entry else path)
@@ -316,10 +316,10 @@ class StreamReader:
     # Errors ----------------------------------------------------------------------------------------------------------
 
     def _put(self, keyword: str, value: Any, path: Path) -> None:
-        if keyword in self._said:
+        if keyword in self._options:
             before = ".".join(map(str, self._paths[keyword]))
             self._wrong(path, f"{'.'.join(map(str, path))} says again what {before} says", hint="keep one of them")
-        self._said[keyword] = value
+        self._options[keyword] = value
         self._paths[keyword] = path
 
     def _only(self, table: Mapping[str, Any], known: Sequence[str] | Mapping[str, Any], path: Path, *,
@@ -332,21 +332,21 @@ class StreamReader:
     def _table(self, data: Mapping[str, Any], path: Path) -> Mapping[str, Any]:
         return self._mapping(data.get(str(path[0]), {}), path)
 
-    def _mapping(self, given: Any, path: Path) -> Mapping[str, Any]:
-        if not isinstance(given, Mapping):
+    def _mapping(self, value: Any, path: Path) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
             shown = ".".join(map(str, path))
             self._wrong(path, f"{shown} is not a table", hint=f"write [{shown}] and its keys below")
-        return given
+        return value
 
     def _entries(self, data: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
-        given = data[key]
-        if not isinstance(given, list):
+        entries = data[key]
+        if not isinstance(entries, list):
             self._wrong((key,), f"{key} is not a list of tables", hint=f"write [[{key}]], once for each")
-        return [self._mapping(one, (key, number)) for number, one in enumerate(given)]
+        return [self._mapping(one, (key, number)) for number, one in enumerate(entries)]
 
     def _imported(self, reference: Any, path: Path) -> Any:
         try:
-            return imported(reference)
+            return import_object(reference)
         except FlowError as error:
             raise self._placed(error, path) from None
 
@@ -356,14 +356,14 @@ class StreamReader:
         error.where = self._place((*path, NAMES.get(field, field)) if field else path)
         return error
 
-    def _place(self, path: Path) -> Place:
-        return Place(str(self._file.path), self._lines.line(path))
+    def _place(self, path: Path) -> UnquotedLocation:
+        return UnquotedLocation(str(self._file.path), self._lines.line(path))
 
     def _wrong(self, path: Path, what: str, *, hint: str) -> NoReturn:
         raise ConfigError(f"{self._file.shown}: {what}", where=self._place(path), hint=hint)
 
 
-def _characters(options: Mapping[str, Any]) -> dict[str, Any]:
+def _with_characters(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with character codes replaced by characters, in the options that take one."""
     return {
         key: chr(item) if key in ("delimiter", "quote", "escape", "comment") and _is_number(item) else item

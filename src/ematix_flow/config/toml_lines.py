@@ -34,9 +34,9 @@ class TomlLines:
             elif header:
                 table = self._inside(split_key(header[1]))
             if array or header:
-                self._know(table, number)
+                self._record_line(table, number)
             elif pair:
-                self._know((*table, *split_key(pair[1])), number)
+                self._record_line((*table, *split_key(pair[1])), number)
 
     def line(self, path: Path) -> int:
         """Return the line of a path, or of its nearest parent that has one."""
@@ -44,7 +44,7 @@ class TomlLines:
             path = path[:-1]
         return self._lines.get(path, 1)
 
-    def _know(self, path: Path, number: int) -> None:
+    def _record_line(self, path: Path, number: int) -> None:
         """Record a line; a table without a header gets the line of its first key."""
         for length in range(1, len(path) + 1):
             self._lines.setdefault(path[:length], number)

@@ -1,1 +1,1 @@
-"""Types and protocols that all packages share: backends, reads, writes, schema changes, streams and change data."""
+"""The protocols and values between engine, families and backends: manifest, jobs, commits, shapes, streams."""

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ematix_flow.contract.ddl import DdlStep, TableState
-from ematix_flow.contract.listening import ListenerMaker
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.contract.stream import BrokerSinkMaker, StreamSourceMaker
-from ematix_flow.contract.write import Opening, Stage, WriteJob, WriteResult
+from ematix_flow.contract.stream import BrokerSinkMaker, ListenerMaker, StreamSourceMaker
+from ematix_flow.contract.write import Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.types import Column, ColumnType
 
@@ -55,7 +54,7 @@ class SqlClient(Protocol):
 class BatchSink(Protocol):
     """A writer of loads: open, stage, publish in one step, settle the history."""
 
-    def begin(self, job: WriteJob) -> Opening:
+    def begin(self, job: WriteJob) -> WriteSession:
         """Issue the commit token, read the watermark, and resolve what a crashed run left behind.
 
         A dry run calls this before the table exists.
@@ -64,11 +63,11 @@ class BatchSink(Protocol):
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Fill a stage from a Spark dataframe; readers do not see it yet."""
 
-    def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
+    def publish(self, job: WriteJob, stage: Stage, write_session: WriteSession) -> WriteResult:
         """Make the stage visible together with the commit token; a dry run only counts and changes nothing."""
 
     def settle(
-        self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
+        self, job: WriteJob, write_session: WriteSession, result: WriteResult | None, error: str | None
     ) -> WriteResult | None:
         """Close the history entry, drop the stage, and return the result that the target holds for this load.
 
@@ -110,7 +109,7 @@ def _no_folders(_: Any) -> tuple[Path, ...]:
 
 
 @dataclass(frozen=True)
-class TaskUse:
+class TaskResources:
     """Task requirements on a worker machine: packages beside pyarrow, and folders that all machines must share."""
 
     packages: tuple[str, ...] = ()
@@ -137,8 +136,8 @@ class Backend:
     ddl: Callable[[Any], DdlPlanner] | None = None
     client: Callable[[Any], SqlClient] | None = None
     identity: Callable[[Any], tuple[str, ...]] | None = None
-    tasks_reading: TaskUse = TaskUse()
-    tasks_writing: TaskUse = TaskUse()
+    tasks_reading: TaskResources = TaskResources()
+    tasks_writing: TaskResources = TaskResources()
     one_writer: bool = False
     """Whether only one process at a time can write, so that parallel loads would only wait for each other."""
     stream_source: StreamSourceMaker | None = None

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Protocol
 
 from ematix_flow.contract.write import Stage, WriteJob
-from ematix_flow.declare.checks import Check
+from ematix_flow.declare.quality.checks import Check
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckResult:
     """The result of one check."""
 
     check: Check
@@ -32,5 +32,5 @@ class Finding:
 class CheckedStage(Protocol):
     """A sink that can run checks on its stage."""
 
-    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
+    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[CheckResult]:
         """Return one result per check, computed from the rows of the stage; the source is not read again."""

@@ -36,17 +36,17 @@ class ArrowSource(Protocol):
         """Return the parts; resources needed while they are read are registered on `open_until`."""
 
 
-class Outcome(Protocol):
+class TaskResults(Protocol):
     """The rows that the tasks return: few, about one per task."""
 
     def collect(self) -> Sequence[Any]:
         """Run the tasks and return their rows, with columns accessible by name."""
 
 
-class Tasks(Protocol):
+class TaskInput(Protocol):
     """An input whose tasks run a function over Arrow batches: a dataframe, or the parts of a source."""
 
-    def mapInArrow(self, func: Any, schema: str) -> Outcome:  # noqa: N802  Spark's own name
+    def mapInArrow(self, func: Any, schema: str) -> TaskResults:  # noqa: N802  Spark's own name
         """Call `func` once per task."""
 
 
@@ -56,5 +56,5 @@ class ArrowStage(Protocol):
     def arrow_obstacle(self, job: WriteJob) -> str | None:
         """Return the reason why this load needs Spark rows, None when it does not."""
 
-    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Fill the stage; readers do not see it yet."""

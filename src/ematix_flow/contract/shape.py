@@ -25,7 +25,7 @@ class TargetShape:
     table: TableSpec
 
     @property
-    def kept(self) -> tuple[str, ...]:
+    def stored_columns(self) -> tuple[str, ...]:
         """Return the names of the columns that the source provides and the target stores."""
         return tuple(name for name in self.declared.column_names if name in self.table.column_names)
 
@@ -40,7 +40,7 @@ class TargetShape:
         return tuple(column for column in self.table.columns if column.name not in names)
 
 
-def _only_read(strategy: Strategy) -> str | None:
+def _staged_only_column(strategy: Strategy) -> str | None:
     """Return the column that is staged but not stored: an event time that the table does not declare."""
     return strategy.event_time if isinstance(strategy, Scd2) and not strategy.keeps_event_time else None
 
@@ -64,7 +64,7 @@ def shape_of(declared: TableSpec, strategy: Strategy) -> TargetShape:
         Column(UUID(), nullable=False, name=BATCH_ID),
     ]
     known = set(declared.column_names)
-    kept = tuple(column for column in declared.columns if column.name != _only_read(strategy))
+    kept = tuple(column for column in declared.columns if column.name != _staged_only_column(strategy))
     columns = kept + tuple(column for column in added if column.name not in known)
     unique = declared.unique
     if isinstance(strategy, Scd2):

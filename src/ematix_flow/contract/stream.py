@@ -1,4 +1,4 @@
-"""A stream: its sources, the envelope columns of a message, and the brokers that accept rows."""
+"""Streams: sources of messages, their envelope, broker sinks, and listeners that fire workflows."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
+
+from ematix_flow.declare.message import Message
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +48,7 @@ class StreamRead:
     number: int = 0
     """The index among the stream's sources, which is the source's line in the offset log."""
 
-    def own(self, name: str) -> str:
+    def state_name(self, name: str) -> str:
         """Return the name of the source's data below the checkpoint, unique among the stream's sources."""
         return f"{name}-{self.number}" if self.number else name
 
@@ -62,7 +64,7 @@ class PartitionLag:
 
 
 @dataclass(frozen=True)
-class Lost:
+class LostRows:
     """Rows that the source has deleted before the stream read them."""
 
     part: str
@@ -88,7 +90,7 @@ class StreamSource(Protocol):
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return the lag of each part after these offsets."""
 
-    def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
+    def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
         """Return the rows that the source deleted before they were read."""
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
@@ -126,3 +128,20 @@ class BrokerSink(Protocol):
 
 StreamSourceMaker = Callable[[Any], StreamSource]
 BrokerSinkMaker = Callable[[Any], BrokerSink]
+
+
+class MessageListener(Protocol):
+    """A consumer of topics or of a queue, used by one thread; every failure is raised as a FlowError."""
+
+    def receive(self, limit: int, seconds: float) -> Sequence[Message]:
+        """Return up to `limit` messages as soon as one is available; empty when none arrived within `seconds`."""
+
+    def confirm(self) -> None:
+        """Acknowledge all received messages; without it the broker delivers them again after `close`."""
+
+    def close(self) -> None:
+        """Close the connection to the broker; never raises."""
+
+
+ListenerMaker = Callable[[Any, str, str], MessageListener]
+"""Makes a listener from a connection, a topic or queue, and the name under which it registers with the broker."""

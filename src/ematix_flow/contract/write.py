@@ -57,7 +57,7 @@ class WriteJob:
     max_delete_fraction: float = 0.5
     accept_deletes: int | None = None
     write_options: Mapping[str, Any] = field(default_factory=dict)
-    rehearsal: bool = False
+    dry_run: bool = False
     pending: tuple[DdlStep, ...] = ()
     on_cluster: bool = False
     """Whether the tasks run on other machines, which then also inspect large stages."""
@@ -89,7 +89,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Opening:
+class WriteSession:
     """The state of a newly opened target: the commit token, the last watermark, and a load found already published."""
 
     commit: Commit

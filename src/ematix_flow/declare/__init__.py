@@ -1,1 +1,1 @@
-"""Declarations as frozen values, without I/O and without a Spark session."""
+"""Declarations: frozen values, no I/O, no Spark session."""

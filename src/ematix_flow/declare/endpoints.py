@@ -105,9 +105,9 @@ class Target:
         """The file options that are set; unset CSV options take the values of `csv_read_options`."""
         names = ("partition_by", "parquet_compression", "csv_delimiter", "csv_header", "csv_quote", "csv_escape",
                  "csv_null_value")  # fmt: skip
-        said = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         reading = (self.csv_read_options or {}) if _format_of(self) in (None, "csv") else {}
-        return {**{name: reading[key] for name, key in _DIALECT.items() if key in reading}, **said}
+        return {**{name: reading[key] for name, key in _DIALECT.items() if key in reading}, **options}
 
 
 def _check_file_options(target: Target) -> None:

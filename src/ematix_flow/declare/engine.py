@@ -16,27 +16,27 @@ _PORTS_NEEDED = ("spark", "dns")
 
 
 @dataclass(frozen=True)
-class EngineWish:
+class EngineOptions:
     """The keywords `engine=` and `peers=`; None and () where they are not given.
 
-    >>> wish("distributed", ["spark://head:7077"])
-    EngineWish(engine='distributed', peers=('spark://head:7077',))
+    >>> engine_options("distributed", ["spark://head:7077"])
+    EngineOptions(engine='distributed', peers=('spark://head:7077',))
     """
 
     engine: str | None = None
     peers: tuple[str, ...] = ()
 
 
-def wish(engine: object, peers: object) -> EngineWish:
+def engine_options(engine: object, peers: object) -> EngineOptions:
     """Check the keywords `engine=` and `peers=` of any declaration or configuration, and return them as one value."""
     if engine is not None and engine not in ENGINES:
         raise DeclarationError(f"engine={engine!r} is not known", hint=did_you_mean(str(engine), ENGINES))
-    listed = _listed(peers)
+    listed = _peer_list(peers)
     for peer in listed:
         check_peer(peer)
     if engine in (LOCAL, SAIL) and listed:
         raise DeclarationError(f'engine="{engine}" runs in this process and has no peers', hint="leave out peers=")
-    return EngineWish(str(engine) if engine is not None else None, listed)
+    return EngineOptions(str(engine) if engine is not None else None, listed)
 
 
 def check_peer(peer: object) -> None:
@@ -45,7 +45,7 @@ def check_peer(peer: object) -> None:
         parts = urlsplit(peer) if isinstance(peer, str) else None
     except ValueError:  # brackets that do not close
         parts = None
-    if instead := _instead(parts):
+    if instead := _suggested_master(parts):
         raise DeclarationError(f"{peer!r} is no address of a Spark cluster", hint=f'write "{instead}" instead')
     if parts is None or parts.scheme not in SCHEMES or not (parts.netloc or parts.path):
         raise DeclarationError(
@@ -56,7 +56,7 @@ def check_peer(peer: object) -> None:
         raise DeclarationError(f"{peer} has no port", hint=f"for example {parts.scheme}://{parts.netloc}:7077")
 
 
-def _instead(parts: SplitResult | None) -> str | None:
+def _suggested_master(parts: SplitResult | None) -> str | None:
     """Return the address of a Spark master to suggest for an HTTP address or a Kubernetes service, else None."""
     if parts is None or not parts.hostname:
         return None
@@ -68,7 +68,7 @@ def _instead(parts: SplitResult | None) -> str | None:
     return None
 
 
-def _listed(peers: object) -> tuple[str, ...]:
+def _peer_list(peers: object) -> tuple[str, ...]:
     if isinstance(peers, str):
         return (peers,)
     if peers is not None and not isinstance(peers, Sequence):

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.declare.checks import Check
 from ematix_flow.declare.endpoints import Target
-from ematix_flow.declare.expectations import checks_for
+from ematix_flow.declare.quality.checks import Check
+from ematix_flow.declare.quality.expectations import checks_for
 from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Scd2, Strategy, Truncate
 from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.declare.types import Column, TimestampTZ
@@ -60,7 +60,7 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
             hint="decorate the class with @ematix.table, or derive from ManagedTable",
         )
     spec = table.spec()
-    strategy, keys_reason, compare_reason = strategy_for(spec, _wishes(target, options), where)
+    strategy, keys_reason, compare_reason = strategy_for(spec, _load_options(target, options), where)
     return LoadSpec(
         table=_with_event_time(spec, strategy),
         connection=target.connection or options.target_connection or "default",
@@ -83,7 +83,7 @@ def _with_event_time(spec: TableSpec, strategy: Strategy) -> TableSpec:
 
 
 @dataclass(frozen=True)
-class Wishes:
+class LoadOptions:
     """The user's options for one load, before keys are resolved."""
 
     mode: str | None
@@ -95,8 +95,8 @@ class Wishes:
     ttl: timedelta | None = None
 
 
-def _wishes(target: Target, options: PipelineOptions) -> Wishes:
-    return Wishes(
+def _load_options(target: Target, options: PipelineOptions) -> LoadOptions:
+    return LoadOptions(
         mode=target.mode or options.mode,
         keys=target.keys or options.keys,
         update_columns=target.update_columns or options.update_columns,
@@ -107,75 +107,77 @@ def _wishes(target: Target, options: PipelineOptions) -> Wishes:
     )
 
 
-def strategy_for(spec: TableSpec, wishes: Wishes, where: Location | None) -> tuple[Strategy, str, str]:
+def strategy_for(spec: TableSpec, options: LoadOptions, where: Location | None) -> tuple[Strategy, str, str]:
     """Return the strategy with its keys and columns, and the reasons for the keys and the compared columns."""
-    if wishes.mode is None:
+    if options.mode is None:
         raise ModeError("mode= is missing", hint='one of "append", "truncate", "merge", "scd2"')
-    if wishes.mode not in MODES:
-        raise UnknownMode(f"mode={wishes.mode!r} is not known", hint=did_you_mean(wishes.mode, MODES))
-    deletes = _deletes(wishes)
-    if wishes.mode != "scd2" and (wishes.event_timestamp_column or wishes.ttl):
-        option = "event_timestamp_column" if wishes.event_timestamp_column else "ttl"
-        raise DeclarationError(f"{option} goes with mode='scd2', not with {wishes.mode!r}")
-    if wishes.mode == "append":
+    if options.mode not in MODES:
+        raise UnknownMode(f"mode={options.mode!r} is not known", hint=did_you_mean(options.mode, MODES))
+    deletes = _deletes(options)
+    if options.mode != "scd2" and (options.event_timestamp_column or options.ttl):
+        option = "event_timestamp_column" if options.event_timestamp_column else "ttl"
+        raise DeclarationError(f"{option} goes with mode='scd2', not with {options.mode!r}")
+    if options.mode == "append":
         return Append(), "", ""
-    if wishes.mode == "truncate":
+    if options.mode == "truncate":
         return Truncate(), "", ""
-    keys, keys_reason = resolve_keys(spec, wishes.keys, where)
-    if wishes.mode == "scd2":
-        return _scd2(spec, wishes, keys, deletes, keys_reason)
+    keys, keys_reason = resolve_keys(spec, options.keys, where)
+    if options.mode == "scd2":
+        return _scd2(spec, options, keys, deletes, keys_reason)
     others = tuple(name for name in spec.column_names if name not in keys)
-    update = _named(spec, wishes.update_columns, "update_columns") or others
-    compare = _named(spec, wishes.compare_columns, "compare_columns") or update
+    update = _checked_columns(spec, options.update_columns, "update_columns") or others
+    compare = _checked_columns(spec, options.compare_columns, "compare_columns") or update
     reason = (
         "compare_columns="
-        if wishes.compare_columns
-        else ("update_columns=" if wishes.update_columns else "all non-key columns")
+        if options.compare_columns
+        else ("update_columns=" if options.update_columns else "all non-key columns")
     )
     return Merge(keys, compare, update, deletes), keys_reason, reason
 
 
 def _scd2(
-    spec: TableSpec, wishes: Wishes, keys: tuple[str, ...], deletes: Deletes | None, keys_reason: str
+    spec: TableSpec, options: LoadOptions, keys: tuple[str, ...], deletes: Deletes | None, keys_reason: str
 ) -> tuple[Strategy, str, str]:
-    event = wishes.event_timestamp_column
+    event = options.event_timestamp_column
     declares_it = event is None or event in spec.column_names
     if event is not None and declares_it and spec.column(event).type.kind not in ("timestamp_tz", "timestamp", "date"):
         raise DeclarationError(f"event_timestamp_column {event!r} must be a date or timestamp")
     others = tuple(name for name in spec.column_names if name not in keys and name != event)
-    compare = _named(spec, wishes.compare_columns, "compare_columns") or others
+    compare = _checked_columns(spec, options.compare_columns, "compare_columns") or others
     if not compare:
         raise DeclarationError(
             f"{spec.qualified} has no column to compare",
             hint="scd2 needs at least one column that is not part of the key",
         )
-    reason = "compare_columns=" if wishes.compare_columns else "all non-key columns"
-    return Scd2(keys, compare, event, wishes.ttl, deletes, declares_it), keys_reason, reason
+    reason = "compare_columns=" if options.compare_columns else "all non-key columns"
+    return Scd2(keys, compare, event, options.ttl, deletes, declares_it), keys_reason, reason
 
 
-def resolve_keys(spec: TableSpec, asked: Sequence[str] | None, where: Location | None) -> tuple[tuple[str, ...], str]:
+def resolve_keys(
+    spec: TableSpec, requested: Sequence[str] | None, where: Location | None
+) -> tuple[tuple[str, ...], str]:
     """Return merge keys and their origin, in the documented order: keys=, __merge_keys__, first natural key, pk()."""
-    if asked:
-        return _named(spec, asked, "keys"), "keys= on the pipeline"
+    if requested:
+        return _checked_columns(spec, requested, "keys"), "keys= on the pipeline"
     primary = spec.primary_key
     if spec.merge_keys:
-        found, reason = _named(spec, spec.merge_keys, "__merge_keys__"), "__merge_keys__ on the table"
+        keys, reason = _checked_columns(spec, spec.merge_keys, "__merge_keys__"), "__merge_keys__ on the table"
     elif spec.unique:
-        found, reason = spec.unique[0], "first natural_key() group"
+        keys, reason = spec.unique[0], "first natural_key() group"
     elif primary:
         return primary, "pk()"
     else:
         raise DeclarationError(
             f"{spec.qualified} has no key to merge on", hint="mark one with pk() or natural_key(), or pass keys=(...)"
         )
-    if primary and found != primary:
-        text = f"{spec.qualified}: merging on {', '.join(found)} ({reason}), which is not the primary key {', '.join(primary)}"
+    if primary and keys != primary:
+        text = f"{spec.qualified}: merging on {', '.join(keys)} ({reason}), which is not the primary key {', '.join(primary)}"
         place = where or Location("<unknown>", 0)
         warnings.warn_explicit(f"{text}; pass keys= to silence this", UserWarning, place.file, place.line)
-    return found, reason
+    return keys, reason
 
 
-def _named(spec: TableSpec, names: Iterable[str] | None, option: str) -> tuple[str, ...]:
+def _checked_columns(spec: TableSpec, names: Iterable[str] | None, option: str) -> tuple[str, ...]:
     if names is None:
         return ()
     if isinstance(names, str):
@@ -190,14 +192,14 @@ def _named(spec: TableSpec, names: Iterable[str] | None, option: str) -> tuple[s
     return chosen
 
 
-def _deletes(wishes: Wishes) -> Deletes | None:
-    if wishes.handle_deletes is None:
+def _deletes(options: LoadOptions) -> Deletes | None:
+    if options.handle_deletes is None:
         return None
-    if wishes.handle_deletes not in ("hard", "soft"):
-        raise DeclarationError(f"handle_deletes={wishes.handle_deletes!r} is not known", hint='use "hard" or "soft"')
-    if wishes.mode in ("append", "truncate"):
-        raise DeclarationError(f"handle_deletes goes with merge and scd2, not with {wishes.mode!r}")
-    return Deletes(wishes.handle_deletes)
+    if options.handle_deletes not in ("hard", "soft"):
+        raise DeclarationError(f"handle_deletes={options.handle_deletes!r} is not known", hint='use "hard" or "soft"')
+    if options.mode in ("append", "truncate"):
+        raise DeclarationError(f"handle_deletes goes with merge and scd2, not with {options.mode!r}")
+    return Deletes(options.handle_deletes)
 
 
 def incremental_from(options: PipelineOptions, loads: Sequence[LoadSpec]) -> Incremental | None:
@@ -212,7 +214,7 @@ def incremental_from(options: PipelineOptions, loads: Sequence[LoadSpec]) -> Inc
     if options.incremental is False:
         return None
     for load in loads:
-        _named(load.table, [column], "watermark_column")
+        _checked_columns(load.table, [column], "watermark_column")
         if isinstance(load.strategy, Truncate):
             raise DeclarationError(
                 "an incremental read would truncate rows it does not read again", hint='use mode="merge"'

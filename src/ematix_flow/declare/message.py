@@ -56,17 +56,17 @@ class Message:
         }
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> Message:
+    def from_dict(cls, data: Mapping[str, Any]) -> Message:
         """Return the message from the result of `to_dict()`."""
-        moment = told.get("timestamp")
+        moment = data.get("timestamp")
         return cls(
-            _decoded(told.get("value")),
-            str(told.get("position") or ""),
-            str(told.get("source") or ""),
-            _decoded(told.get("key")),
-            tuple((str(name), _decoded(held)) for name, held in told.get("headers") or ()),
+            _decoded(data.get("value")),
+            str(data.get("position") or ""),
+            str(data.get("source") or ""),
+            _decoded(data.get("key")),
+            tuple((str(name), _decoded(held)) for name, held in data.get("headers") or ()),
             datetime.fromisoformat(moment) if moment else None,
-            int(told.get("size") or 0),
+            int(data.get("size") or 0),
         )
 
 

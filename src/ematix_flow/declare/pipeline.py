@@ -8,17 +8,17 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.declare.engine import EngineWish, wish
-from ematix_flow.declare.expectations import QualitySpec, quality_from
+from ematix_flow.declare.engine import EngineOptions, engine_options
 from ematix_flow.declare.loads import LoadSpec, incremental_from, load_for
+from ematix_flow.declare.quality.expectations import QualitySpec, quality_from
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.declare.strategy import Incremental
 from ematix_flow.declare.streams.spec import DIALECTS
 from ematix_flow.declare.udfs import Functions, functions_of
-from ematix_flow.declare.windows import Chunk, moment
+from ematix_flow.declare.windows import WindowSize, parse_instant
 from ematix_flow.foundation.errors import DeclarationError, FlowError, UnknownKeyword
 from ematix_flow.foundation.location import Location
-from ematix_flow.foundation.names import did_you_mean, nearest
+from ematix_flow.foundation.names import did_you_mean, nearest_name
 
 DRIFT_POLICIES = ("error", "warn", "evolve")
 PATHS = ("same_db", "cross_db")
@@ -53,7 +53,7 @@ class PipelineSpec:
     on_drift: str = "error"
     force_path: str | None = None
     force_lane: str | None = None
-    engine: EngineWish = field(default_factory=EngineWish)
+    engine: EngineOptions = field(default_factory=EngineOptions)
     continue_on_failure: bool = False
     transform_sql: str | None = None
     """The Spark SQL that transforms the source's rows, as the table `source`, before they are normalized."""
@@ -65,7 +65,7 @@ class PipelineSpec:
     fan_out: bool = False
     window_start: datetime | None = None
     """The start of the first window that a regular run loads."""
-    window_size: Chunk | None = None
+    window_size: WindowSize | None = None
     """The window size of regular runs; their windows end at multiples of it."""
     quality: QualitySpec = field(default_factory=QualitySpec)
     where: Location | None = None
@@ -137,14 +137,14 @@ class PipelineOptions:
     alert_on_quality_warn: bool = False
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any], where: Location | None) -> PipelineOptions:
+    def parse(cls, keywords: Mapping[str, Any], where: Location | None) -> PipelineOptions:
         """Return the options from keywords; raise UnknownKeyword, with the nearest name, for an unknown one."""
         known = set(cls.__dataclass_fields__)
         values: dict[str, Any] = {}
-        for key, value in given.items():
+        for key, value in keywords.items():
             key = _ALIASES.get(key, key)
             if key not in known:
-                near = nearest(key, [*known, *_ALIASES])
+                near = nearest_name(key, [*known, *_ALIASES])
                 hint = f"did you mean {near}=?" if near else "see docs/pipelines.md for all of them"
                 raise UnknownKeyword(f"@ematix.pipeline has no keyword {key!r}", where=where, hint=hint)
             values[key] = value
@@ -169,9 +169,9 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
     if options.targets is not None and not options.targets:
         raise PipelineError("targets= is empty", hint="name at least one Target")
     fan_out = options.targets is not None
-    asked = options.targets if options.targets is not None else [options.target]
+    requested = options.targets if options.targets is not None else [options.target]
     quality = quality_from(options)
-    loads = tuple(load_for(item, options, where) for item in asked)
+    loads = tuple(load_for(item, options, where) for item in requested)
     return PipelineSpec(
         name=options.name or str(getattr(function, "__name__", "pipeline")),
         function=function,
@@ -181,24 +181,24 @@ def _build(function: Callable[..., Any], options: PipelineOptions, where: Locati
         column_map=dict(options.column_map or {}),
         schedule=options.schedule,
         timezone=options.timezone,
-        depends_on=several(options.depends_on),
+        depends_on=as_tuple(options.depends_on),
         upstream_freshness_secs=options.upstream_freshness_secs,
         retry=RetryPolicy.parse(options.retry),
         incremental=incremental_from(options, loads),
         on_drift=options.on_drift,
         force_path=options.force_path,
         force_lane=options.force_lane,
-        engine=wish(options.engine, options.peers),
+        engine=engine_options(options.engine, options.peers),
         continue_on_failure=options.continue_on_failure,
         transform_sql=options.transform_sql,
         dialect=options.dialect,
         functions=functions_of(options.udfs, options.aggregate_udfs),
-        transforms_pre=several(options.transforms_pre),
-        transforms_post=several(options.transforms_post),
+        transforms_pre=as_tuple(options.transforms_pre),
+        transforms_post=as_tuple(options.transforms_post),
         continue_on_failure_post=options.continue_on_failure_post,
         fan_out=fan_out,
         window_start=_window_start(options),
-        window_size=Chunk.parse(options.window_size, option="window_size") if options.window_size else None,
+        window_size=WindowSize.parse(options.window_size, option="window_size") if options.window_size else None,
         quality=quality,
         where=where,
         options=options,
@@ -228,24 +228,24 @@ def plain_pipeline(function: Callable[[], Any], *, name: str, schedule: str | No
         loads=(),
         schedule=schedule,
         timezone=timezone,
-        depends_on=several(depends_on),
+        depends_on=as_tuple(depends_on),
         upstream_freshness_secs=upstream_freshness_secs,
         retry=policy,
         where=where,
     )
 
 
-def several(given: Any) -> tuple[Any, ...]:
+def as_tuple(value: Any) -> tuple[Any, ...]:
     """Return a list as a tuple, and a single value as a tuple of one; empty for None. A set is sorted.
 
-    >>> several({"id", "day"})
+    >>> as_tuple({"id", "day"})
     ('day', 'id')
     """
-    if given is None:
+    if value is None:
         return ()
-    if isinstance(given, (set, frozenset)):  # its own order differs between processes
-        return tuple(sorted(given, key=str))
-    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
+    if isinstance(value, (set, frozenset)):  # its own order differs between processes
+        return tuple(sorted(value, key=str))
+    return tuple(value) if isinstance(value, (list, tuple)) else (value,)
 
 
 def _check_choices(options: PipelineOptions) -> None:
@@ -259,13 +259,13 @@ def _check_choices(options: PipelineOptions) -> None:
         raise DeclarationError("max_delete_fraction is a share between 0 and 1")
     if options.source_table is not None and options.source_table.count(".") != 1:
         raise DeclarationError(f"source_table={options.source_table!r} must be schema.table")
-    for transform in several(options.transforms_pre):
+    for transform in as_tuple(options.transforms_pre):
         if not hasattr(transform, "pre_transform"):
             raise PipelineError(
                 f"transforms_pre does not take {transform!r}",
                 hint="use deduplicate_by, filter_where, limit or sample_pct",
             )
-    for transform in several(options.transforms_post):
+    for transform in as_tuple(options.transforms_post):
         if not isinstance(transform, str) and not callable(transform) and not hasattr(transform, "name"):
             raise PipelineError(
                 f"transforms_post does not take {transform!r}",
@@ -335,7 +335,7 @@ def _check_window(function: Callable[..., Any]) -> None:
 def _window_start(options: PipelineOptions) -> datetime | None:
     if options.window_start is None:
         return None
-    return moment(options.window_start, zone=options.timezone, option="window_start")
+    return parse_instant(options.window_start, zone=options.timezone, option="window_start")
 
 
 def _check_arity(function: Callable[..., Any], options: PipelineOptions) -> None:

@@ -11,7 +11,7 @@ from ematix_flow.declare import workflow
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.streams import registry as streams
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
-from ematix_flow.foundation.location import Location, Places
+from ematix_flow.foundation.location import DeclaredPlaces, Location
 from ematix_flow.foundation.names import did_you_mean
 
 
@@ -43,12 +43,12 @@ class DeclaredPipeline(Protocol):
 _pipelines: dict[str, DeclaredPipeline] = {}
 _transforms: dict[str, TransformSpec] = {}
 _freshness: dict[str, timedelta | None] = {}
-_pipeline_places, _transform_places = Places(functions_redeclare=True), Places(functions_redeclare=True)
+_pipeline_places, _transform_places = DeclaredPlaces(functions_redeclare=True), DeclaredPlaces(functions_redeclare=True)
 _ages = [0]
 
 
 def register_pipeline(pipeline: DeclaredPipeline) -> None:
-    """Register a pipeline; raise DeclarationError if another location declares its name, unless `Places` allows it."""
+    """Register a pipeline; raise DeclarationError if another location declares its name, unless `DeclaredPlaces` allows it."""
     spec = pipeline.spec
     _refuse_twice("pipeline", spec.name, spec.where, _pipeline_places)
     _pipelines[spec.name] = pipeline
@@ -60,8 +60,8 @@ def register_transform(transform: TransformSpec) -> None:
     _transforms[transform.name] = transform
 
 
-def _refuse_twice(what: str, name: str, where: Location | None, places: Places) -> None:
-    other = places.take(name, where)
+def _refuse_twice(what: str, name: str, where: Location | None, places: DeclaredPlaces) -> None:
+    other = places.declare(name, where)
     if other is not None:
         raise DeclarationError(
             f"a {what} {name!r} is already declared at {other}", where=where, hint="rename the function or pass name="

@@ -27,16 +27,16 @@ class RetryPolicy:
     explicit: bool = False
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any] | RetryPolicy | None) -> RetryPolicy:
+    def parse(cls, keywords: Mapping[str, Any] | RetryPolicy | None) -> RetryPolicy:
         """Return the policy of `retry={...}`; raise DeclarationError, with the nearest name, for unknown keys."""
-        if given is None:
+        if keywords is None:
             return cls()
-        if isinstance(given, RetryPolicy):
-            return given
-        for key in given:
+        if isinstance(keywords, RetryPolicy):
+            return keywords
+        for key in keywords:
             if key not in _KNOWN:
                 raise DeclarationError(f"retry does not know {key!r}", hint=did_you_mean(key, _KNOWN))
-        values = {_ALIASES.get(key, key): value for key, value in given.items()}
+        values = {_ALIASES.get(key, key): value for key, value in keywords.items()}
         if "factor" in values and "backoff" not in values:
             values["backoff"] = "exponential"
         policy = cls(**values, explicit=True)

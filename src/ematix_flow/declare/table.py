@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, get_args, get_origin
 
 from ematix_flow.declare.markers import NaturalKey, Nullable, PrimaryKey
-from ematix_flow.declare.normalizers import check_chain
+from ematix_flow.declare.normalizers.normalizers import check_chain
 from ematix_flow.declare.types import Column, ColumnType, NullableType, Numeric, String
 from ematix_flow.foundation.errors import DeclarationError, MissingColumn
 from ematix_flow.foundation.location import Location, caller
@@ -165,10 +165,10 @@ def table(*, schema: str, name: str | None = None) -> Callable[[type], type[Mana
         body["__schema__"] = schema
         body["__tablename__"] = name or snake_case(cls.__name__)
         body["__where__"] = where
-        made: type[ManagedTable] = types.new_class(
+        declared: type[ManagedTable] = types.new_class(
             cls.__name__, (ManagedTable,), exec_body=lambda space: space.update(body)
         )
-        return made
+        return declared
 
     return decorate
 
@@ -199,19 +199,19 @@ def _columns_of(
 
 
 def _annotations(base: type, where: Location | None) -> dict[str, Any]:
-    found: dict[str, Any] = dict(vars(base).get("__annotations__", {}))
-    if not found and hasattr(base, "__annotate__") and base not in (object, ManagedTable):  # lazy since 3.14
-        found = dict(typing.get_type_hints(base, include_extras=True))
+    hints: dict[str, Any] = dict(vars(base).get("__annotations__", {}))
+    if not hints and hasattr(base, "__annotate__") and base not in (object, ManagedTable):  # lazy since 3.14
+        hints = dict(typing.get_type_hints(base, include_extras=True))
     if base in (object, ManagedTable):
         return {}
     scope = dict(vars(sys.modules[base.__module__])) if base.__module__ in sys.modules else {}
-    for name, annotation in found.items():
+    for name, annotation in hints.items():
         if isinstance(annotation, str):
             try:
-                found[name] = eval(annotation, scope, dict(vars(base)))  # noqa: S307 - the user's own annotation
+                hints[name] = eval(annotation, scope, dict(vars(base)))  # noqa: S307 - the user's own annotation
             except Exception as exc:
                 raise TableError(f"{base.__name__}.{name}: cannot read {annotation!r}: {exc}", where=where) from exc
-    return found
+    return hints
 
 
 def _column(cls: type, name: str, annotation: Any, where: Location | None) -> tuple[Column, str | None]:

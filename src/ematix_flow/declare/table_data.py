@@ -13,10 +13,10 @@ from ematix_flow.foundation.names import did_you_mean
 _KINDS = {kind.kind: kind for kind in PLAIN_TYPES}
 
 
-def as_table(table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str) -> TableSpec:
+def table_from(table: TableSpec | type[ManagedTable] | Mapping[str, Any] | str) -> TableSpec:
     """Return a table from its class, its frozen value, its plain data or that data as JSON.
 
-    >>> as_table({"schema": "raw", "name": "ids", "columns": [{"name": "id", "type": {"kind": "big_int"}}]}).columns
+    >>> table_from({"schema": "raw", "name": "ids", "columns": [{"name": "id", "type": {"kind": "big_int"}}]}).columns
     (Column(type=BigInt, nullable=True, primary_key=False, name='id', normalizers=()),)
     """
     if isinstance(table, TableSpec):

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ematix_flow.declare.placed import placed
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import Location
-from ematix_flow.foundation.names import did_you_mean, nearest
+from ematix_flow.foundation.names import did_you_mean, nearest_name
+from ematix_flow.foundation.signatures import at_callers_line
 
 TYPES = (
     "Int8", "Int16", "Int32", "Int64", "UInt8", "UInt16", "UInt32", "UInt64", "Float32", "Float64", "Boolean", "Utf8",
@@ -39,7 +39,7 @@ class PythonScalarUdfHandle:
     where: Location | None = None
 
     def __post_init__(self) -> None:
-        _look_like(self, self.function)
+        _copy_metadata(self, self.function)
 
     def __call__(self, *arrays: Any, **named: Any) -> Any:
         return self.function(*arrays, **named)
@@ -60,10 +60,10 @@ class PythonAggregateUdfHandle:
     where: Location | None = None
 
     def __post_init__(self) -> None:
-        _look_like(self, self.accumulator)
+        _copy_metadata(self, self.accumulator)
 
-    def __call__(self, *given: Any, **named: Any) -> Any:
-        return self.accumulator(*given, **named)
+    def __call__(self, *value: Any, **named: Any) -> Any:
+        return self.accumulator(*value, **named)
 
     def __repr__(self) -> str:
         return f"<udaf {self.name}({', '.join(self.args)}) -> {self.returns}>"
@@ -93,44 +93,44 @@ class Functions:
         return {handle.name.lower(): handle for handle in self.handles}
 
 
-@placed
+@at_callers_line
 def scalar_udf(function: Callable[..., Any], *, args: Sequence[str], returns: str, name: str | None = None,
                where: Location | None = None) -> PythonScalarUdfHandle:  # fmt: skip
     """Return the handle of a function; raise DeclarationError if it does not fit its types."""
-    taken, given = type_names(args, option="args"), type_name(returns, option="returns")
+    taken, return_type = type_names(args, option="args"), type_name(returns, option="returns")
     if not callable(function) or isinstance(function, type):
         raise DeclarationError("@udf decorates a function", hint="@udaf is for classes that aggregate")
-    named = _named(name, function)
+    named = _function_name(name, function)
     if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
         raise DeclarationError(f"udf {named} is a coroutine or generator", hint="return a pyarrow Array")
     _require_arity(function, taken, of=f"udf {named}")
-    return PythonScalarUdfHandle(named, function, taken, given, where)
+    return PythonScalarUdfHandle(named, function, taken, return_type, where)
 
 
-@placed
+@at_callers_line
 def aggregate_udf(cls: type, *, args: Sequence[str], state: Sequence[str], returns: str, name: str | None = None,
                   where: Location | None = None) -> PythonAggregateUdfHandle:  # fmt: skip
     """Return the handle of a class of accumulators; raise DeclarationError if it does not fit its types."""
     taken, kept = type_names(args, option="args"), type_names(state, option="state")
-    given = type_name(returns, option="returns")
+    return_type = type_name(returns, option="returns")
     if not isinstance(cls, type):
         raise DeclarationError("@udaf decorates a class", hint="@udf is for functions")
-    named = _named(name, cls)
+    named = _function_name(name, cls)
     _require_methods(cls, named)
     _require_plain_start(cls, named)
     _require_arity(cls, taken, of=f"udaf {named}", method="update_batch")
     _require_arity(cls, kept, of=f"udaf {named}", method="merge_batch", option="state")
     for method in ("evaluate", "state"):
         _require_arity(cls, (), of=f"udaf {named}", method=method)
-    return PythonAggregateUdfHandle(named, cls, taken, kept, given, where)
+    return PythonAggregateUdfHandle(named, cls, taken, kept, return_type, where)
 
 
-@placed
+@at_callers_line
 def functions_of(udfs: Iterable[Any] | None = (), aggregate_udfs: Iterable[Any] | None = ()) -> Functions:
     """Return the functions of one pipeline; raise DeclarationError for other objects and for duplicate names."""
-    scalars = tuple(_checked(item, PythonScalarUdfHandle, option="udfs") for item in _several(udfs))
+    scalars = tuple(_checked(item, PythonScalarUdfHandle, option="udfs") for item in _as_tuple(udfs))
     aggregates = tuple(
-        _checked(item, PythonAggregateUdfHandle, option="aggregate_udfs") for item in _several(aggregate_udfs)
+        _checked(item, PythonAggregateUdfHandle, option="aggregate_udfs") for item in _as_tuple(aggregate_udfs)
     )
     seen: dict[str, Handle] = {}
     for handle in (*scalars, *aggregates):
@@ -143,35 +143,35 @@ def functions_of(udfs: Iterable[Any] | None = (), aggregate_udfs: Iterable[Any] 
     return Functions(tuple(dict.fromkeys(scalars)), tuple(dict.fromkeys(aggregates)))
 
 
-def type_name(given: Any, *, option: str) -> str:
+def type_name(value: Any, *, option: str) -> str:
     """Return the documented name of a type; raise DeclarationError for an unsupported one.
 
     >>> type_name("float64", option="returns"), type_name("String", option="returns")
     ('Float64', 'Utf8')
     """
-    said = str(given) if isinstance(given, str) or type(given).__module__.startswith("pyarrow") else None
-    found = _BY_NAME.get((said or "").strip().lower())
-    if found is not None:
-        return found
+    text = str(value) if isinstance(value, str) or type(value).__module__.startswith("pyarrow") else None
+    name = _BY_NAME.get((text or "").strip().lower())
+    if name is not None:
+        return name
     raise DeclarationError(
-        f"unsupported UDF DataType in {option}: {given!r}", hint=did_you_mean(said, TYPES) if said else _list(TYPES)
+        f"unsupported UDF DataType in {option}: {value!r}", hint=did_you_mean(text, TYPES) if text else _list(TYPES)
     )
 
 
-def type_names(given: Any, *, option: str) -> tuple[str, ...]:
+def type_names(value: Any, *, option: str) -> tuple[str, ...]:
     """Return the documented names of types; raise DeclarationError if there is none."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
-        raise DeclarationError(f"{option} takes several type names, not {given!r}", hint=f'{option}=("Float64",)')
-    names = tuple(type_name(item, option=option) for item in given)
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise DeclarationError(f"{option} takes several type names, not {value!r}", hint=f'{option}=("Float64",)')
+    names = tuple(type_name(item, option=option) for item in value)
     if not names:
         raise DeclarationError(f"{option} is empty", hint=f'name at least one type: {option}=("Float64",)')
     return names
 
 
-def _several(given: Any) -> tuple[Any, ...]:
-    if given is None:
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    if value is None:
         return ()
-    return tuple(given) if isinstance(given, (list, tuple, set, frozenset)) else (given,)
+    return tuple(value) if isinstance(value, (list, tuple, set, frozenset)) else (value,)
 
 
 def _checked(item: Any, kind: Any, *, option: str) -> Any:
@@ -190,20 +190,20 @@ def _place(handle: Handle) -> str:
     return str(handle.where) if handle.where is not None else repr(handle)
 
 
-def _named(name: str | None, decorated: Any) -> str:
-    found = name if name is not None else str(getattr(decorated, "__name__", ""))
-    if not isinstance(found, str) or not _NAME.fullmatch(found):
+def _function_name(name: str | None, decorated: Any) -> str:
+    function_name = name if name is not None else str(getattr(decorated, "__name__", ""))
+    if not isinstance(function_name, str) or not _NAME.fullmatch(function_name):
         raise DeclarationError(
-            f"{found!r} is not a name that SQL can call", hint='use letters, digits and _: name="half"'
+            f"{function_name!r} is not a name that SQL can call", hint='use letters, digits and _: name="half"'
         )
-    return found
+    return function_name
 
 
 def _require_methods(cls: type, name: str) -> None:
     for method in METHODS:
         if callable(getattr(cls, method, None)):
             continue
-        near = nearest(method, [item for item in dir(cls) if item[0] != "_" and callable(getattr(cls, item))])
+        near = nearest_name(method, [item for item in dir(cls) if item[0] != "_" and callable(getattr(cls, item))])
         hint = f"is it {near}()?" if near else f"it needs {_list(METHODS)}"
         raise DeclarationError(f"udaf {name} has no method {method}()", hint=hint)
 
@@ -233,11 +233,11 @@ def _require_arity(decorated: Any, types: Sequence[str], *, of: str, method: str
         signature.bind(*([None] * (len(types) + unbound)))
     except TypeError as exc:
         shown = f"{of}: {method}{signature}" if method else f"{of}{signature}"
-        said = f"{option}= has {len(types)} type(s)" if types or method is None else "nothing is passed to it"
-        raise DeclarationError(f"{shown} does not fit: {said} ({exc})", hint="name one type per argument") from exc
+        reason = f"{option}= has {len(types)} type(s)" if types or method is None else "nothing is passed to it"
+        raise DeclarationError(f"{shown} does not fit: {reason} ({exc})", hint="name one type per argument") from exc
 
 
-def _look_like(handle: Any, decorated: Any) -> None:
+def _copy_metadata(handle: Any, decorated: Any) -> None:
     """Copy name, documentation and signature of the decorated object to the handle."""
     kept = {name: getattr(decorated, name) for name in ("__doc__", "__name__", "__qualname__", "__module__")
             if hasattr(decorated, name)}  # fmt: skip

@@ -22,10 +22,10 @@ _MONDAY = date(1970, 1, 5)
 
 
 @dataclass(frozen=True, order=True)
-class Window:
+class DataWindow:
     """A window from its start, inclusive, to its end, exclusive; both in UTC.
 
-    >>> str(Window(datetime(2026, 1, 1), datetime(2026, 1, 2)))
+    >>> str(DataWindow(datetime(2026, 1, 1), datetime(2026, 1, 2)))
     '2026-01-01T00:00:00Z/2026-01-02T00:00:00Z'
     """
 
@@ -42,21 +42,21 @@ class Window:
         return f"{_plain(self.start)}/{_plain(self.end)}"
 
     @classmethod
-    def parse(cls, text: str) -> Window:
+    def parse(cls, text: str) -> DataWindow:
         """Return the window from its text."""
         start, _, end = text.partition("/")
-        return cls(moment(start), moment(end))
+        return cls(parse_instant(start), parse_instant(end))
 
-    def overlaps(self, other: Window) -> bool:
+    def overlaps(self, other: DataWindow) -> bool:
         """Return whether the windows have an instant in common."""
         return self.start < other.end and other.start < self.end
 
 
 @dataclass(frozen=True)
-class Chunk:
+class WindowSize:
     """The size of a window: minutes and hours are elapsed time, days, weeks and months follow the calendar.
 
-    >>> str(Chunk.parse("6 h")), Chunk.parse("1mo").unit
+    >>> str(WindowSize.parse("6 h")), WindowSize.parse("1mo").unit
     ('6h', 'mo')
     """
 
@@ -64,16 +64,16 @@ class Chunk:
     unit: str
 
     @classmethod
-    def parse(cls, given: Any, *, option: str = "chunk") -> Chunk:
+    def parse(cls, value: Any, *, option: str = "chunk") -> WindowSize:
         """Return the size from text such as `15min`, `6h`, `1d`, `1w`, `1mo`."""
-        if isinstance(given, Chunk):
-            return given
-        found = _CHUNK.fullmatch(given.strip().lower()) if isinstance(given, str) else None
-        if found is None or int(found[1]) == 0:
+        if isinstance(value, WindowSize):
+            return value
+        match = _CHUNK.fullmatch(value.strip().lower()) if isinstance(value, str) else None
+        if match is None or int(match[1]) == 0:
             raise DeclarationError(
-                f"{option} {given!r} is no length of time", hint="for example 15min, 6h, 1d, 1w, 1mo"
+                f"{option} {value!r} is no length of time", hint="for example 15min, 6h, 1d, 1w, 1mo"
             )
-        return cls(int(found[1]), found[2])
+        return cls(int(match[1]), match[2])
 
     def __str__(self) -> str:
         return f"{self.count}{self.unit}"
@@ -84,8 +84,8 @@ class Chunk:
             return start + steps * self.count * _UNITS.get(self.unit, _DAY)
         local = start.astimezone(_zone(zone)).replace(tzinfo=None)
         if self.unit == "mo":
-            return _on_clock(_months_later(local, steps * self.count), zone)
-        return _on_clock(local + steps * self.count * (7 if self.unit == "w" else 1) * _DAY, zone)
+            return _instant_of_clock_time(_months_later(local, steps * self.count), zone)
+        return _instant_of_clock_time(local + steps * self.count * (7 if self.unit == "w" else 1) * _DAY, zone)
 
     def floor(self, instant: datetime, *, zone: str | None = None) -> datetime:
         """Return the last boundary not later than the instant: of the clock, days, weeks from Monday, or months."""
@@ -93,7 +93,7 @@ class Chunk:
         day = local.date()
         if self.unit in _UNITS:
             length = self.count * _UNITS[self.unit]
-            origin = _on_clock(datetime(day.year, day.month, day.day), zone) if length < _DAY else _EPOCH
+            origin = _instant_of_clock_time(datetime(day.year, day.month, day.day), zone) if length < _DAY else _EPOCH
             return origin + (instant - origin) // length * length
         if self.unit == "mo":
             months = (day.year * 12 + day.month - 1) // self.count * self.count
@@ -101,15 +101,15 @@ class Chunk:
         else:
             origin_day, length_in_days = (_MONDAY, 7 * self.count) if self.unit == "w" else (_EPOCH.date(), self.count)
             day -= timedelta(days=(day - origin_day).days % length_in_days)
-        return _on_clock(datetime(day.year, day.month, day.day), zone)
+        return _instant_of_clock_time(datetime(day.year, day.month, day.day), zone)
 
-    def cut(self, window: Window, *, zone: str | None = None) -> list[Window]:
+    def cut(self, window: DataWindow, *, zone: str | None = None) -> list[DataWindow]:
         """Return the window in chunks, from its start; the last one ends with the window."""
         edges = [window.start]
         while True:
             edge = self.after(window.start, len(edges), zone=zone)
             if edge >= window.end:
-                return [Window(*pair) for pair in zip(edges, [*edges[1:], window.end], strict=True)]
+                return [DataWindow(*pair) for pair in zip(edges, [*edges[1:], window.end], strict=True)]
             edges.append(edge)
             if len(edges) > MOST_WINDOWS:
                 raise DeclarationError(
@@ -117,32 +117,32 @@ class Chunk:
                 )
 
 
-def moment(given: Any, *, zone: str | None = None, option: str = "time") -> datetime:
+def parse_instant(value: Any, *, zone: str | None = None, option: str = "time") -> datetime:
     """Return an instant from a date, a datetime or their text; without an offset it is in the zone, else in UTC.
 
-    >>> moment("2026-07-01", zone="Europe/Berlin").isoformat()
+    >>> parse_instant("2026-07-01", zone="Europe/Berlin").isoformat()
     '2026-06-30T22:00:00+00:00'
     """
     try:
-        found = given
-        if isinstance(given, str):
-            text = given.strip()
-            found = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
-        if isinstance(found, datetime):
-            return found.astimezone(timezone.utc) if found.tzinfo else _on_clock(found, zone)
-        if isinstance(found, date):
-            return _on_clock(datetime(found.year, found.month, found.day), zone)
+        parsed = value
+        if isinstance(value, str):
+            text = value.strip()
+            parsed = datetime.fromisoformat(text[:-1] + "+00:00" if text[-1:] in "Zz" else text)
+        if isinstance(parsed, datetime):
+            return parsed.astimezone(timezone.utc) if parsed.tzinfo else _instant_of_clock_time(parsed, zone)
+        if isinstance(parsed, date):
+            return _instant_of_clock_time(datetime(parsed.year, parsed.month, parsed.day), zone)
     except (ValueError, OverflowError):
         pass
     raise DeclarationError(
-        f"{option} {given!r} is not a time", hint="write 2026-01-31, 2026-01-31T06:00 or 2026-01-31T06:00Z"
+        f"{option} {value!r} is not a time", hint="write 2026-01-31, 2026-01-31T06:00 or 2026-01-31T06:00Z"
     )
 
 
-def said(instant: datetime, *, zone: str | None = None) -> str:
+def format_instant(instant: datetime, *, zone: str | None = None) -> str:
     """Return the shortest text that `moment` parses as this instant.
 
-    >>> said(datetime(2026, 6, 30, 22, tzinfo=timezone.utc), zone="Europe/Berlin")
+    >>> format_instant(datetime(2026, 6, 30, 22, tzinfo=timezone.utc), zone="Europe/Berlin")
     '2026-07-01'
     """
     local = instant.astimezone(_zone(zone)).replace(tzinfo=None)
@@ -150,40 +150,42 @@ def said(instant: datetime, *, zone: str | None = None) -> str:
     text = local.date().isoformat() if is_midnight else local.isoformat()
     if local.second == 0 and local.microsecond == 0 and not is_midnight:
         text = local.isoformat(timespec="minutes")
-    return text if moment(text, zone=zone) == instant else _plain(instant)
+    return text if parse_instant(text, zone=zone) == instant else _plain(instant)
 
 
-def merged(windows: Iterable[Window]) -> list[Window]:
+def merge_windows(windows: Iterable[DataWindow]) -> list[DataWindow]:
     """Return the same instants in as few windows as possible, the earliest first."""
-    found: list[Window] = []
+    merged_windows: list[DataWindow] = []
     for window in sorted(windows):
-        if found and window.start <= found[-1].end:
-            found[-1] = Window(found[-1].start, max(found[-1].end, window.end))
+        if merged_windows and window.start <= merged_windows[-1].end:
+            merged_windows[-1] = DataWindow(merged_windows[-1].start, max(merged_windows[-1].end, window.end))
         else:
-            found.append(window)
-    return found
+            merged_windows.append(window)
+    return merged_windows
 
 
-def without(windows: Iterable[Window], covered: Iterable[Window]) -> list[Window]:
+def subtract_windows(windows: Iterable[DataWindow], covered: Iterable[DataWindow]) -> list[DataWindow]:
     """Return the parts of the windows that no covered window contains; adjacent windows are not merged."""
-    there = merged(covered)
-    ends = [other.end for other in there]
+    taken = merge_windows(covered)
+    ends = [other.end for other in taken]
     return [
-        piece for window in windows for piece in _pieces(window, islice(there, bisect_right(ends, window.start), None))
+        piece
+        for window in windows
+        for piece in _remaining_parts(window, islice(taken, bisect_right(ends, window.start), None))
     ]
 
 
-def _pieces(window: Window, later: Iterable[Window]) -> Iterator[Window]:
+def _remaining_parts(window: DataWindow, later: Iterable[DataWindow]) -> Iterator[DataWindow]:
     """Yield the uncovered parts of a window; `later` are the covered windows that end after its start, in order."""
     start = window.start
     for other in later:
         if other.start >= window.end:
             break
         if other.start > start:
-            yield Window(start, other.start)
+            yield DataWindow(start, other.start)
         start = max(start, other.end)
     if start < window.end:
-        yield Window(start, window.end)
+        yield DataWindow(start, window.end)
 
 
 def _in_utc(instant: datetime) -> datetime:
@@ -202,7 +204,7 @@ def _zone(name: str | None) -> tzinfo:
     return ZoneInfo(name)
 
 
-def _on_clock(local: datetime, zone: str | None) -> datetime:
+def _instant_of_clock_time(local: datetime, zone: str | None) -> datetime:
     """Return the instant of a clock time in the zone; the first one where the clocks show it twice."""
     return local.replace(tzinfo=_zone(zone)).astimezone(timezone.utc)
 

@@ -31,10 +31,10 @@ class TriggerOp:
 
     def leaves(self) -> tuple[str, ...]:
         """Return every name in the tree once, from left to right."""
-        found: list[str] = []
+        names: list[str] = []
         for member in self.members:
-            found.extend(member.leaves() if isinstance(member, TriggerOp) else [member])
-        return tuple(dict.fromkeys(found))
+            names.extend(member.leaves() if isinstance(member, TriggerOp) else [member])
+        return tuple(dict.fromkeys(names))
 
 
 def AllOf(*members: Any) -> TriggerOp:  # noqa: N802  a documented name
@@ -86,19 +86,19 @@ def register_workflow(*, name: str, jobs: Any, triggered_by: Any = None, schedul
                       where: Location | None = None) -> Workflow:  # fmt: skip
     """Check and register a workflow; warn about jobs that it takes over from another one."""
     try:
-        made = Workflow(
+        workflow = Workflow(
             name, _jobs(name, jobs), _trigger(triggered_by), schedule, timezone, on_message=on_message, where=where
         )
-        _check(made, depends_on)
+        _check(workflow, depends_on)
     except DeclarationError as error:
         error.at(where)
         raise
     for other in _workflows.values():
-        moved = sorted(set(other.jobs) & set(made.jobs)) if other.name != made.name else []
+        moved = sorted(set(other.jobs) & set(workflow.jobs)) if other.name != workflow.name else []
         if moved:
-            warnings.warn(f"{', '.join(moved)} moves from workflow {other.name} to {made.name}", stacklevel=3)
-    _workflows[made.name] = made
-    return made
+            warnings.warn(f"{', '.join(moved)} moves from workflow {other.name} to {workflow.name}", stacklevel=3)
+    _workflows[workflow.name] = workflow
+    return workflow
 
 
 def workflows() -> dict[str, Workflow]:
@@ -129,50 +129,50 @@ def _jobs(name: str, jobs: Any) -> tuple[str, ...]:
     return names
 
 
-def _trigger(given: Any) -> TriggerOp | None:
-    if given is None or isinstance(given, TriggerOp):
-        return given
-    return _op(ALL, (given,) if isinstance(given, str) else tuple(given))
+def _trigger(value: Any) -> TriggerOp | None:
+    if value is None or isinstance(value, TriggerOp):
+        return value
+    return _op(ALL, (value,) if isinstance(value, str) else tuple(value))
 
 
-def _check_message(made: Workflow) -> None:
+def _check_message(workflow: Workflow) -> None:
     """Raise DeclarationError unless on_message is a name, or a source whose deliveries are confirmed one by one."""
-    said = made.on_message
-    if said is None or (isinstance(said, str) and said):
+    message = workflow.on_message
+    if message is None or (isinstance(message, str) and message):
         return
-    if not isinstance(said, Source):
+    if not isinstance(message, Source):
         raise DeclarationError(
-            f"workflow {made.name}: on_message takes the name of a message or a Source, not {said!r}",
+            f"workflow {workflow.name}: on_message takes the name of a message or a Source, not {message!r}",
             hint='on_message="orders_arrived", or on_message=Source(kafka_prod, "orders")',
         )
-    kind = kind_of(said.connection)
+    kind = kind_of(message.connection)
     if kind is not None and kind not in LISTENED:
         raise DeclarationError(
-            f"workflow {made.name}: messages of {kind} cannot fire a workflow",
+            f"workflow {workflow.name}: messages of {kind} cannot fire a workflow",
             hint="use a source of Kafka or RabbitMQ; or a stream that reads it and sends a message: flow send NAME",
         )
 
 
-def _check(made: Workflow, depends_on: Any) -> None:
+def _check(workflow: Workflow, depends_on: Any) -> None:
     if depends_on is not None:
         raise DeclarationError(
-            f"workflow {made.name} takes no depends_on", hint="jobs have depends_on=; a workflow has triggered_by="
+            f"workflow {workflow.name} takes no depends_on", hint="jobs have depends_on=; a workflow has triggered_by="
         )
-    fired_by = [item for item in (made.triggered_by, made.schedule, made.on_message) if item is not None]
-    if made.on_message is not None and len(fired_by) > 1:
-        raise DeclarationError(f"workflow {made.name}: on_message stands alone", hint="remove the other trigger")
-    _check_message(made)
-    if made.timezone is not None and made.schedule is None:
-        raise DeclarationError(f"workflow {made.name} has a timezone and no schedule", hint="add schedule=")
-    running = [job for job in made.jobs if streams.find(job) is not None]
+    fired_by = [item for item in (workflow.triggered_by, workflow.schedule, workflow.on_message) if item is not None]
+    if workflow.on_message is not None and len(fired_by) > 1:
+        raise DeclarationError(f"workflow {workflow.name}: on_message stands alone", hint="remove the other trigger")
+    _check_message(workflow)
+    if workflow.timezone is not None and workflow.schedule is None:
+        raise DeclarationError(f"workflow {workflow.name} has a timezone and no schedule", hint="add schedule=")
+    running = [job for job in workflow.jobs if streams.find(job) is not None]
     if running and fired_by:
         raise DeclarationError(
-            f"workflow {made.name} has the stream {running[0]!r}, which runs all the time and is not fired",
+            f"workflow {workflow.name} has the stream {running[0]!r}, which runs all the time and is not fired",
             hint="give the other jobs a workflow of their own",
         )
     if not fired_by and not running:
         raise DeclarationError(
-            f"nothing fires workflow {made.name}", hint="give it schedule=, triggered_by= or on_message="
+            f"nothing fires workflow {workflow.name}", hint="give it schedule=, triggered_by= or on_message="
         )
-    if made.triggered_by is not None and made.name in made.triggered_by_leaves:
-        raise DeclarationError(f"workflow {made.name} waits for itself", hint="remove it from triggered_by")
+    if workflow.triggered_by is not None and workflow.name in workflow.triggered_by_leaves:
+        raise DeclarationError(f"workflow {workflow.name} waits for itself", hint="remove it from triggered_by")

@@ -1,1 +1,1 @@
-"""The engine: sessions, read planning, preparation of rows, execution of the steps, and results."""
+"""Runs batch pipelines on Spark: sessions, clusters, SQL, and the execution of a run."""

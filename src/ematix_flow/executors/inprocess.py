@@ -10,12 +10,12 @@ from typing import cast
 
 from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchSpec
 
-Carry = Callable[[DispatchSpec, Callable[[], bool]], None]
+ExecuteRun = Callable[[DispatchSpec, Callable[[], bool]], None]
 """A function that executes one run; its second argument returns whether the run should stop."""
 
 
 @dataclass
-class _Worker:
+class _WorkerThread:
     stopped: threading.Event = field(default_factory=threading.Event)
     future: Future[None] | None = None
 
@@ -25,27 +25,27 @@ class InprocessExecutor:
 
     def __init__(self, *, threads: int = 64) -> None:
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="run")
-        self._carry: Carry | None = None
+        self._execute: ExecuteRun | None = None
 
-    def carry_with(self, carry: Carry) -> None:
+    def run_with(self, carry: ExecuteRun) -> None:
         """Set the function that executes runs; the scheduler command calls this before the first dispatch."""
-        self._carry = carry
+        self._execute = carry
 
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Start the run in a thread."""
-        if self._carry is None:
+        if self._execute is None:
             raise DispatchError("inprocess:// runs inside a scheduler only", hint="start it with flow scheduler")
-        worker = _Worker()
-        worker.future = self._pool.submit(self._carry, spec, worker.stopped.is_set)
+        worker = _WorkerThread()
+        worker.future = self._pool.submit(self._execute, spec, worker.stopped.is_set)
         return DispatchHandle(spec.pipeline_name, "inprocess", worker, spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
         """Make the run stop before its next step."""
-        cast(_Worker, handle.ref).stopped.set()
+        cast(_WorkerThread, handle.ref).stopped.set()
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
         """Return whether the thread has finished the run."""
-        future = cast(_Worker, handle.ref).future
+        future = cast(_WorkerThread, handle.ref).future
         return future is None or future.done()
 
     def close(self, *, wait: bool) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ematix_flow.executors.kubernetes_jobs import Jobs
+from ematix_flow.executors.kubernetes_jobs import KubernetesJobs
 from ematix_flow.executors.protocol import DispatchHandle, DispatchSpec, worker_arguments, worker_environment
-from ematix_flow.executors.secrecy import refuse_plain_secrets
+from ematix_flow.executors.secret_checks import refuse_plain_secrets
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.names import did_you_mean
 
@@ -75,7 +75,7 @@ class KubernetesJobExecutor:
         self._backoff_limit = backoff_limit
         self._ttl = ttl_seconds_after_finished
         self._pod = pod or PodOptions()
-        self._jobs = Jobs(namespace, api_client)
+        self._jobs = KubernetesJobs(namespace, api_client)
 
     def check(self, spec: DispatchSpec) -> None:
         """Build the manifest and connect, so that errors of the configuration are raised before the first run."""
@@ -159,32 +159,32 @@ def job_name(spec: DispatchSpec) -> str:
 def _metadata(spec: DispatchSpec, labels: Mapping[str, str]) -> dict[str, Any]:
     """Return labels, for selection, with shortened names, and annotations with the full names."""
     word = re.sub(r"[^A-Za-z0-9._-]+", "-", spec.pipeline_name)[:_LONGEST].strip("-._")
-    told = {"ematix-flow/pipeline": spec.pipeline_name, "ematix-flow/run-id": spec.run_id}
+    annotations = {"ematix-flow/pipeline": spec.pipeline_name, "ematix-flow/run-id": spec.run_id}
     own = {"ematix-flow/pipeline": word, "ematix-flow/claim-token-short": spec.claim_token[:8].strip("-._")}
     return {
         "labels": {**_OURS, **{name: text for name, text in own.items() if text}, **labels},
-        "annotations": {name: text for name, text in told.items() if text},
+        "annotations": {name: text for name, text in annotations.items() if text},
     }
 
 
 def _container(spec: DispatchSpec, image: str, options: PodOptions) -> dict[str, Any]:
-    told = worker_environment(spec)
+    variables = worker_environment(spec)
     refuse_plain_secrets(
-        told,
+        variables,
         seen_in="the job",
         give="name the Secret of Kubernetes that has this variable in the executor's address, as env-from-secret",
     )
-    asked = {name: amount for name, amount in (("cpu", options.cpu), ("memory", options.memory)) if amount}
+    resources = {name: amount for name, amount in (("cpu", options.cpu), ("memory", options.memory)) if amount}
     sources = [{"secretRef": {"name": name}} for name in options.env_from_secrets]
     return {
         "name": "worker",
         "image": image,
         "command": ["flow"],
         "args": [_literal(word) for word in worker_arguments(spec)],
-        "env": [{"name": name, "value": _literal(value)} for name, value in told.items()],
+        "env": [{"name": name, "value": _literal(value)} for name, value in variables.items()],
         **({"envFrom": sources} if sources else {}),
         **({"imagePullPolicy": options.image_pull_policy} if options.image_pull_policy else {}),
-        **({"resources": {"requests": asked, "limits": dict(asked)}} if asked else {}),
+        **({"resources": {"requests": resources, "limits": dict(resources)}} if resources else {}),
     }
 
 

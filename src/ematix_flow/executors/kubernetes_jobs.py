@@ -7,11 +7,10 @@ import os
 import time
 from typing import Any
 
-from ematix_flow.executors.protocol import DispatchError
-from ematix_flow.executors.refused import DispatchRefused
+from ematix_flow.executors.protocol import DispatchError, DispatchRefused
 from ematix_flow.foundation.errors import FlowError
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
-from ematix_flow.observe.packages import need
 
 CONNECT_SECONDS, ANSWER_SECONDS = 5, 30
 LOOK_SECONDS = 3.0
@@ -30,18 +29,18 @@ _TRY_AGAIN = "the API server is busy or restarts; the next round of the schedule
 _NO_CONTACT = "check the address and the network: kubectl cluster-info"
 
 
-def need_client() -> Any:
+def require_client() -> Any:
     """Return the client's module; raise an error that names the extra to install if it is missing."""
-    return need("kubernetes.client", what="k8s://", extra="executor-k8s")
+    return require_package("kubernetes.client", what="k8s://", extra="executor-k8s")
 
 
-class Jobs:
+class KubernetesJobs:
     """The jobs of one namespace; the API server is located at the first request."""
 
     def __init__(self, namespace: str, api_client: Any = None) -> None:
         self._namespace = namespace
-        self._given = api_client
-        self._found: Any = None
+        self._api_client = api_client
+        self._connected: Any = None
         self._looked: dict[str, tuple[float, bool | None]] = {}
         self._silent_until = 0.0
 
@@ -64,8 +63,8 @@ class Jobs:
     def has_ended(self, name: str) -> bool | None:
         """Return whether the job is complete, has failed or is gone, at most `LOOK_SECONDS` ago; None if unknown."""
         now = time.monotonic()
-        asked, answer = self._looked.get(name, (-LOOK_SECONDS, None))
-        if now - asked < LOOK_SECONDS:
+        looked_at, answer = self._looked.get(name, (-LOOK_SECONDS, None))
+        if now - looked_at < LOOK_SECONDS:
             return answer
         if now < self._silent_until:
             return None
@@ -99,7 +98,7 @@ class Jobs:
             raise
         except Exception as error:
             if _status(error) != _MISSING:
-                raise self._meaning(error, f"the job {name} was not deleted") from error
+                raise self._to_error(error, f"the job {name} was not deleted") from error
 
     def _created(self, manifest: dict[str, Any]) -> bool:
         try:
@@ -109,26 +108,26 @@ class Jobs:
         except Exception as error:
             if _status(error) == _CONFLICT:
                 return False
-            raise self._meaning(error, f"the job {manifest['metadata']['name']} was not created") from error
+            raise self._to_error(error, f"the job {manifest['metadata']['name']} was not created") from error
         return True
 
     @property
     def _api(self) -> Any:
-        if self._found is None:
-            given = self._given if self._given is not None else _client()
-            is_batch = hasattr(given, "create_namespaced_job")
-            self._found = given if is_batch else need_client().BatchV1Api(given)
-        return self._found
+        if self._connected is None:
+            api_client = self._api_client if self._api_client is not None else _client()
+            is_batch = hasattr(api_client, "create_namespaced_job")
+            self._connected = api_client if is_batch else require_client().BatchV1Api(api_client)
+        return self._connected
 
-    def _meaning(self, error: Exception, what: str) -> DispatchError:
+    def _to_error(self, error: Exception, what: str) -> DispatchError:
         status = _status(error)
         if status is None:
-            said = mask(str(getattr(error, "reason", None) or error))
-            return DispatchError(f"{what}: the Kubernetes API server does not answer: {said}", hint=_NO_CONTACT)
-        told = f"{what} in {self._namespace}: {_said(error)}"
+            reason = mask(str(getattr(error, "reason", None) or error))
+            return DispatchError(f"{what}: the Kubernetes API server does not answer: {reason}", hint=_NO_CONTACT)
+        sentence = f"{what} in {self._namespace}: {_server_message(error)}"
         if status in _NEXT:
-            return DispatchRefused(told, hint=_NEXT[status])
-        return DispatchError(told, hint=_TRY_AGAIN)
+            return DispatchRefused(sentence, hint=_NEXT[status])
+        return DispatchError(sentence, hint=_TRY_AGAIN)
 
 
 def _status(error: Exception) -> int | None:
@@ -137,7 +136,7 @@ def _status(error: Exception) -> int | None:
     return status if isinstance(status, int) and status else None
 
 
-def _said(error: Exception) -> str:
+def _server_message(error: Exception) -> str:
     """Return the server's own message, which is inside a JSON document."""
     try:
         message = json.loads(getattr(error, "body", None) or "{}")["message"]
@@ -148,19 +147,21 @@ def _said(error: Exception) -> str:
 
 def _client() -> Any:
     """Return a client for the cluster that this pod belongs to, or else for that of the kubeconfig."""
-    client = need_client()
-    config = need("kubernetes.config", what="k8s://", extra="executor-k8s")
-    found = client.Configuration()
+    client = require_client()
+    config = require_package("kubernetes.config", what="k8s://", extra="executor-k8s")
+    configuration = client.Configuration()
     try:
         if os.environ.get("KUBERNETES_SERVICE_HOST"):
-            config.load_incluster_config(client_configuration=found)
+            config.load_incluster_config(client_configuration=configuration)
         else:
             # Passed explicitly, because the client reads the variable only once, when it is imported.
-            config.load_kube_config(config_file=os.environ.get("KUBECONFIG") or None, client_configuration=found)
+            config.load_kube_config(
+                config_file=os.environ.get("KUBECONFIG") or None, client_configuration=configuration
+            )
     except (config.ConfigException, OSError) as error:
         raise DispatchRefused(
             f"no Kubernetes cluster is known here: {mask(str(error))}",
             hint="set KUBECONFIG, or run the scheduler in the cluster (deploy/kubernetes/scheduler.yaml)",
         ) from None
-    found.retries = 1  # the scheduler's next polling cycle is the retry
-    return client.ApiClient(found)
+    configuration.retries = 1  # the scheduler's next polling cycle is the retry
+    return client.ApiClient(configuration)

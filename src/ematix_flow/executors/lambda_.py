@@ -8,15 +8,15 @@ from typing import Any
 from ematix_flow.executors.protocol import (
     DispatchError,
     DispatchHandle,
+    DispatchRefused,
     DispatchSpec,
     worker_arguments,
     worker_environment,
 )
-from ematix_flow.executors.refused import DispatchRefused
-from ematix_flow.executors.secrecy import refuse_plain_secrets
+from ematix_flow.executors.secret_checks import refuse_plain_secrets
 from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
-from ematix_flow.observe.packages import need
 
 ACCEPTED = 202
 _CREDENTIALS = "give credentials that may lambda:InvokeFunction: AWS_ACCESS_KEY_ID …, a profile or a role"
@@ -30,9 +30,9 @@ _NO_LOGIN = ("NoCredentialsError", "PartialCredentialsError")
 _TRY_AGAIN = "the next round of the scheduler tries again"
 
 
-def need_client() -> Any:
+def require_client() -> Any:
     """Return boto3; raise an error that names the extra to install if it is missing."""
-    return need("boto3", what="lambda://", extra="executor-lambda")
+    return require_package("boto3", what="lambda://", extra="executor-lambda")
 
 
 class LambdaExecutor:
@@ -62,10 +62,10 @@ class LambdaExecutor:
     def dispatch(self, spec: DispatchSpec) -> DispatchHandle:
         """Send the event; Lambda only confirms that it received it."""
         event = json.dumps(self.build_event_payload(spec)).encode()
-        asked = {"FunctionName": self._function, "InvocationType": "Event", "Payload": event}
+        invocation = {"FunctionName": self._function, "InvocationType": "Event", "Payload": event}
         if self._qualifier:
-            asked["Qualifier"] = self._qualifier
-        answer = self._invoked(asked, spec)
+            invocation["Qualifier"] = self._qualifier
+        answer = self._invoke(invocation, spec)
         status = answer.get("StatusCode")
         if status != ACCEPTED:
             raise DispatchError(
@@ -88,8 +88,8 @@ class LambdaExecutor:
     @staticmethod
     def build_event_payload(spec: DispatchSpec) -> dict[str, Any]:
         """Return the event: the run to execute, the arguments of `flow`, and the environment variables to set."""
-        told = worker_environment(spec)
-        refuse_plain_secrets(told, seen_in="the event", give="give the function that variable")
+        variables = worker_environment(spec)
+        refuse_plain_secrets(variables, seen_in="the event", give="give the function that variable")
         return {
             "pipeline_name": spec.pipeline_name,
             "module": spec.module,
@@ -99,22 +99,22 @@ class LambdaExecutor:
             "alerter_urls": list(spec.alerter_urls),
             "metrics_url": spec.metrics_url,
             "run_id": spec.run_id,
-            "env": told,
+            "env": variables,
             "argv": worker_arguments(spec),
         }
 
-    def _invoked(self, asked: dict[str, Any], spec: DispatchSpec) -> dict[str, Any]:
+    def _invoke(self, request: dict[str, Any], spec: DispatchSpec) -> dict[str, Any]:
         client = self._connected()
         try:
-            answer: dict[str, Any] = client.invoke(**asked)
+            answer: dict[str, Any] = client.invoke(**request)
         except Exception as error:
-            raise self._meaning(error, spec) from error
+            raise self._to_error(error, spec) from error
         return answer
 
     def _connected(self) -> Any:
         """Return the client; create it at the first call unless one was given."""
         if self._client is None:
-            boto3 = need_client()
+            boto3 = require_client()
             from botocore.config import Config
             from botocore.exceptions import BotoCoreError
 
@@ -130,7 +130,7 @@ class LambdaExecutor:
                 ) from error
         return self._client
 
-    def _meaning(self, error: Exception, spec: DispatchSpec) -> DispatchError:
+    def _to_error(self, error: Exception, spec: DispatchSpec) -> DispatchError:
         answer = getattr(error, "response", None) or {}
         status = 401 if type(error).__name__ in _NO_LOGIN else answer.get("ResponseMetadata", {}).get("HTTPStatusCode")
         what = f"Lambda did not take {spec.pipeline_name}: {mask(str(error))}"

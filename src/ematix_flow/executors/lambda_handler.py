@@ -24,36 +24,36 @@ def handler(event: Mapping[str, Any], context: Any = None) -> dict[str, Any]:
 
     A failed run is no error of the function: it is in the run log, and the pipeline's own retries apply.
     """
-    words, told = _read(event)
+    words, variables = _read_event(event)
     process = subprocess.Popen(  # noqa: S603  this interpreter, no shell
         [sys.executable, "-m", "ematix_flow.cli", *words],
-        env={**_environment(), **told},
+        env={**_environment(), **variables},
         stdin=subprocess.DEVNULL,
     )
-    code = _awaited(process, context)
+    code = _await_worker(process, context)
     return {"pipeline": event.get("pipeline_name", ""), "run_id": event.get("run_id", ""), "exit_code": code}
 
 
-def _read(event: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    words, told = event.get("argv"), event.get("env") or {}
+def _read_event(event: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    words, variables = event.get("argv"), event.get("env") or {}
     if not isinstance(words, list) or not words or not all(isinstance(word, str) for word in words):
         raise ConfigError(
             "the event has no argv", hint="only `flow scheduler --executor lambda://…` writes such events"
         )
     if words[0] != "run":
         raise ConfigError(f"the event asks for `flow {words[0]}`", hint="a worker only runs pipelines: `flow run`")
-    return words, {str(name): str(value) for name, value in dict(told).items()}
+    return words, {str(name): str(value) for name, value in dict(variables).items()}
 
 
 def _environment() -> dict[str, str]:
     """Return this process's environment, with a writable HOME, and the Python path that Lambda set up."""
-    found = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     if not os.access(os.path.expanduser("~"), os.W_OK):
-        found["HOME"] = tempfile.gettempdir()
-    return found
+        environment["HOME"] = tempfile.gettempdir()
+    return environment
 
 
-def _awaited(process: subprocess.Popen[bytes], context: Any) -> int:
+def _await_worker(process: subprocess.Popen[bytes], context: Any) -> int:
     """Wait for the worker; send SIGTERM shortly before the time limit, so that it rolls back and records the run."""
     left = _seconds_left(context)
     try:

@@ -1,4 +1,4 @@
-"""The interface of executors: they start each run that a scheduler dispatches, outside the scheduler's own work."""
+"""What a scheduler hands out, the protocol of executors, and their errors."""
 
 from __future__ import annotations
 
@@ -75,11 +75,17 @@ def worker_arguments(spec: DispatchSpec) -> list[str]:
 
 def worker_environment(spec: DispatchSpec) -> dict[str, str]:
     """Return the worker's environment variables: run log, alerters, metrics, and those of the dispatch."""
-    told = dict(spec.env)
+    variables = dict(spec.env)
     if spec.run_log_url:
-        told["EMATIX_FLOW_RUN_LOG_URL"] = spec.run_log_url
+        variables["EMATIX_FLOW_RUN_LOG_URL"] = spec.run_log_url
     if spec.alerter_urls:
-        told["EMATIX_FLOW_ALERTERS"] = ",".join(spec.alerter_urls)
+        variables["EMATIX_FLOW_ALERTERS"] = ",".join(spec.alerter_urls)
     if spec.metrics_url:
-        told["EMATIX_FLOW_METRICS"] = spec.metrics_url
-    return told
+        variables["EMATIX_FLOW_METRICS"] = spec.metrics_url
+    return variables
+
+
+class DispatchRefused(DispatchError):
+    """Raised when a worker could not be started and a retry cannot help without a change by the user."""
+
+    retryable = False

@@ -14,14 +14,13 @@ from pathlib import Path
 from typing import cast
 
 from ematix_flow.executors.application.main import PID_FILE, SETTINGS_FILE
-from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchSpec
-from ematix_flow.executors.refused import DispatchRefused
-from ematix_flow.executors.submission import CLIENT, Application, spark_home
+from ematix_flow.executors.protocol import DispatchError, DispatchHandle, DispatchRefused, DispatchSpec
+from ematix_flow.executors.submission import CLIENT, SparkApplication, spark_home
 from ematix_flow.foundation.errors import FlowError
 
 
 @dataclass(frozen=True)
-class _Submitted:
+class _SubmitProcess:
     """The process of spark-submit, and the folder that it shares with its driver."""
 
     process: subprocess.Popen[bytes]
@@ -52,7 +51,7 @@ class SparkSubmitExecutor:
         py_files: Sequence[str] = (),
         inherit_stdio: bool = True,
     ) -> None:
-        self._application = Application(master, deploy_mode, dict(conf or {}), tuple(py_files))
+        self._application = SparkApplication(master, deploy_mode, dict(conf or {}), tuple(py_files))
         self._program = str(spark_home() / "bin" / "spark-submit")
         self._inherits = inherit_stdio
 
@@ -68,14 +67,14 @@ class SparkSubmitExecutor:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        return DispatchHandle(spec.pipeline_name, "spark-submit", _Submitted(process, folder), spec.run_id)
+        return DispatchHandle(spec.pipeline_name, "spark-submit", _SubmitProcess(process, folder), spec.run_id)
 
     def cancel(self, handle: DispatchHandle) -> None:
         """Send SIGTERM to the driver: it rolls back and records the run, and the application ends with it.
 
         A driver inside the cluster is out of reach: only the spark-submit that waits for it ends.
         """
-        submitted = cast("_Submitted", handle.ref)
+        submitted = cast("_SubmitProcess", handle.ref)
         if submitted.has_ended():
             return
         driver = submitted.driver()
@@ -87,7 +86,7 @@ class SparkSubmitExecutor:
 
     def has_ended(self, handle: DispatchHandle) -> bool | None:
         """Return whether spark-submit has ended, which waits for its application."""
-        return cast("_Submitted", handle.ref).has_ended()
+        return cast("_SubmitProcess", handle.ref).has_ended()
 
     def close(self, *, wait: bool) -> None:
         """Do nothing: applications continue, and the next leader finds their runs in the run log."""

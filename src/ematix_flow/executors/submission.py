@@ -14,16 +14,15 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.config.spark import is_secret_setting
 from ematix_flow.executors.application.main import FOLDER_VARIABLE, SETTINGS_FILE
-from ematix_flow.executors.protocol import DispatchSpec, worker_arguments, worker_environment
-from ematix_flow.executors.refused import DispatchRefused
-from ematix_flow.executors.secrecy import refuse_plain_secrets
+from ematix_flow.executors.protocol import DispatchRefused, DispatchSpec, worker_arguments, worker_environment
+from ematix_flow.executors.secret_checks import refuse_plain_secrets
 from ematix_flow.foundation.errors import ConfigError, FlowError
 from ematix_flow.foundation.names import did_you_mean
-from ematix_flow.foundation.redact import remember
+from ematix_flow.foundation.redact import remember_secret
 from ematix_flow.foundation.secrets import expand
 
 if TYPE_CHECKING:
-    from ematix_flow.engine.choice import Choice
+    from ematix_flow.engine.session.engine_choice import EngineChoice
 
 CLIENT, CLUSTER = "client", "cluster"
 DEPLOY_MODES = (CLIENT, CLUSTER)
@@ -40,7 +39,7 @@ _NOT_FOR_IT = (
 
 
 @dataclass(frozen=True)
-class Submission:
+class SparkSubmission:
     """One application, ready to start. Its settings may contain secrets, so their file is private to this user."""
 
     words: tuple[str, ...]
@@ -49,7 +48,7 @@ class Submission:
 
 
 @dataclass(frozen=True)
-class Application:
+class SparkApplication:
     """The settings of submitted applications: master, deploy mode, and the user's settings, which override ours."""
 
     master: str
@@ -79,17 +78,18 @@ class Application:
         if self.deploy_mode == CLUSTER:
             self._for_the_driver(spec)
 
-    def submission(self, spec: DispatchSpec, folder: Path) -> Submission:
+    def submission(self, spec: DispatchSpec, folder: Path) -> SparkSubmission:
         """Return the application of a run; its settings file will be in `folder`."""
-        from ematix_flow.engine import jars, peers, profile
-        from ematix_flow.engine.launch import properties
+        from ematix_flow.engine.cluster import master_urls
+        from ematix_flow.engine.session import jars, spark_settings
+        from ematix_flow.engine.session.jvm_environment import properties_file
 
         choice = self._choice(spec)
         if not choice.is_local:
-            peers.require_answer(choice.address)
+            master_urls.require_reachable(choice.address)
         sets = choice.submitted_with or frozenset()
-        ours = profile.configuration(sets, choice=choice)
-        brought = [*map(str, jars.ensure(sets) if sets else []), *ours.pop("spark.jars", "").split(",")]
+        ours = spark_settings.configuration(sets, choice=choice)
+        brought = [*map(str, jars.ensure_jars(sets) if sets else []), *ours.pop("spark.jars", "").split(",")]
         environment = _environment(ours)
         if self.deploy_mode == CLUSTER:
             ours = {**_portable(ours, choice.settings), **self._for_the_driver(spec)}
@@ -100,36 +100,36 @@ class Application:
         words = (
             *("--master", choice.address, "--deploy-mode", self.deploy_mode, "--name", f"flow {spec.pipeline_name}"),
             *("--properties-file", str(folder / SETTINGS_FILE), "--load-spark-defaults"),
-            *_listed("--jars", brought),
-            *_listed("--py-files", [*self._package(), *self.py_files]),
+            *_joined_items("--jars", brought),
+            *_joined_items("--py-files", [*self._package(), *self.py_files]),
             *(str(_MAIN), self._described(choice), *worker_arguments(spec)),
         )
-        return Submission(words, properties(ours), environment)
+        return SparkSubmission(words, properties_file(ours), environment)
 
-    def _choice(self, spec: DispatchSpec) -> Choice:
-        from ematix_flow.engine.choice import choose_master
-        from ematix_flow.engine.submitted import REASON
+    def _choice(self, spec: DispatchSpec) -> EngineChoice:
+        from ematix_flow.engine.session.engine_choice import choose_master
+        from ematix_flow.engine.session.submitted_application import REASON
 
-        found = choose_master(self.master, settings=dict(map(_filled, self.conf.items())), reason=REASON)
-        return replace(found, submitted_with=frozenset(jar_sets(spec.pipeline_name)))
+        choice = choose_master(self.master, settings=dict(map(_filled_setting, self.conf.items())), reason=REASON)
+        return replace(choice, submitted_with=frozenset(jar_sets(spec.pipeline_name)))
 
-    def _described(self, choice: Choice) -> str:
+    def _described(self, choice: EngineChoice) -> str:
         """Return the settings for the driver as JSON, without secrets, because any user can read a command line."""
-        from ematix_flow.engine.submitted import describe
+        from ematix_flow.engine.session.submitted_application import describe_submission
 
         shown = {name: "" if is_secret_setting(name) else value for name, value in choice.settings.items()}
         first = self.deploy_mode == CLUSTER and self.master.startswith("yarn")
-        return json.dumps({**describe(choice, shown), "session_first": first})
+        return json.dumps({**describe_submission(choice, shown), "session_first": first})
 
     def _for_the_driver(self, spec: DispatchSpec) -> dict[str, str]:
-        told = worker_environment(spec)
-        refuse_plain_secrets(told, seen_in="the application's settings", give="give the driver that variable")
+        variables = worker_environment(spec)
+        refuse_plain_secrets(variables, seen_in="the application's settings", give="give the driver that variable")
         pattern = _VARIABLE_OF[self.master.partition(":")[0]]
-        return {pattern.format(name): value for name, value in told.items()}
+        return {pattern.format(name): value for name, value in variables.items()}
 
     def _package(self) -> list[str]:
         """Return the zip of this package for a driver in the cluster, which must have the package's dependencies."""
-        from ematix_flow.engine.shipping import package_zip
+        from ematix_flow.engine.cluster.shipping import package_zip
 
         return [str(package_zip())] if self.deploy_mode == CLUSTER else []
 
@@ -137,8 +137,8 @@ class Application:
 def spark_home() -> Path:
     """Return SPARK_HOME, else the Spark of the installed pyspark; raise DispatchRefused if it has no spark-submit."""
     own = os.environ.get("SPARK_HOME")
-    found = importlib.util.find_spec("pyspark") if not own else None
-    home = Path(own) if own else Path(found.origin).parent if found and found.origin else None
+    module_spec = importlib.util.find_spec("pyspark") if not own else None
+    home = Path(own) if own else Path(module_spec.origin).parent if module_spec and module_spec.origin else None
     if home is None or not (home / "bin" / "spark-submit").is_file():
         raise DispatchRefused(
             f"there is no spark-submit in {home / 'bin' if home else 'this Python'}",
@@ -152,42 +152,42 @@ def jar_sets(pipeline: str) -> set[str]:
     from ematix_flow.backends.catalog import all_backends, backend_for
     from ematix_flow.config.resolve import resolve
     from ematix_flow.declare import registry
-    from ematix_flow.declare.pipeline import several
+    from ematix_flow.declare.pipeline import as_tuple
 
     with suppress(FlowError):
         spec = registry.get_pipeline(pipeline).spec
-        named = (*several(spec.source_connection), *(load.connection for load in spec.loads))
+        named = (*as_tuple(spec.source_connection), *(load.connection for load in spec.loads))
         return {jar for name in named for jar in backend_for(resolve(name).connection).jars}
     return {jar for backend in all_backends() if backend.batch_sink is not None for jar in backend.jars}
 
 
-def _filled(setting: tuple[str, str]) -> tuple[str, str]:
+def _filled_setting(setting: tuple[str, str]) -> tuple[str, str]:
     name, value = setting
     is_secret = is_secret_setting(name)
     text = expand(value, secret=is_secret)
     if is_secret:
-        remember(text)
+        remember_secret(text)
     return name, text
 
 
 def _environment(settings: Mapping[str, str]) -> dict[str, str]:
-    from ematix_flow.engine.java import find_java
-    from ematix_flow.engine.launch import variables
+    from ematix_flow.engine.session.java import find_java
+    from ematix_flow.engine.session.jvm_environment import environment_variables
 
     kept = {name: value for name, value in os.environ.items() if name not in _NOT_FOR_IT}
     places = {"SPARK_HOME": str(spark_home()), "JAVA_HOME": str(find_java().parent.parent)}
-    return {**kept, **variables(settings), **places}
+    return {**kept, **environment_variables(settings), **places}
 
 
 def _portable(settings: Mapping[str, str], users: Mapping[str, str]) -> dict[str, str]:
     """Return the settings that are valid on any machine, and the user's settings of the driver."""
-    from ematix_flow.engine.profile import IN_UTC
+    from ematix_flow.engine.session.spark_settings import IN_UTC
 
     kept = {name: value for name, value in settings.items() if not name.startswith(_OF_THIS_MACHINE)}
     own = {name: value for name, value in users.items() if name.startswith(_OF_THIS_MACHINE)}
     return {**kept, **own, _JAVA_OPTIONS: f"{IN_UTC} {own.get(_JAVA_OPTIONS, '')}".strip()}
 
 
-def _listed(option: str, items: Iterable[str]) -> tuple[str, ...]:
-    found = ",".join(dict.fromkeys(filter(None, items)))
-    return (option, found) if found else ()
+def _joined_items(option: str, items: Iterable[str]) -> tuple[str, ...]:
+    text = ",".join(dict.fromkeys(filter(None, items)))
+    return (option, text) if text else ()

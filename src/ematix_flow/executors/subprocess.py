@@ -69,7 +69,7 @@ def _command(flow_binary: str | None, python: str | None) -> list[str]:
     if python is not None:
         return [python, "-m", "ematix_flow.cli"]
     beside = os.path.join(os.path.dirname(sys.executable), "flow")
-    found = flow_binary or (beside if os.access(beside, os.X_OK) else shutil.which("flow"))
-    if found is None:
+    program = flow_binary or (beside if os.access(beside, os.X_OK) else shutil.which("flow"))
+    if program is None:
         raise DispatchError("there is no `flow` on the PATH", hint="use --executor subprocess+python://")
-    return [found]
+    return [program]

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 
 from ematix_flow.executors.protocol import Executor
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.names import did_you_mean, nearest
-from ematix_flow.foundation.redact import is_secret_name, mask, remember
+from ematix_flow.foundation.names import did_you_mean, nearest_name
+from ematix_flow.foundation.redact import is_secret_name, mask, remember_secret
 
 EXAMPLES = {
     "subprocess": "subprocess://",
@@ -47,10 +47,10 @@ class _Address:
 
     def one(self, *names: str) -> str | None:
         """Return the parameter of any of these names, or None; raise ConfigError if it is given twice."""
-        found = [value for name, value in self.params if name in names]
-        if len(found) > 1:
+        values = [value for name, value in self.params if name in names]
+        if len(values) > 1:
             raise ConfigError(f"{self.scheme}:// has {names[0]} twice", hint="keep one of them")
-        return (found[0] or None) if found else None
+        return (values[0] or None) if values else None
 
     def all(self, name: str) -> tuple[str, ...]:
         """Return every value of a parameter."""
@@ -58,10 +58,10 @@ class _Address:
 
     def number(self, name: str) -> int | None:
         """Return a parameter that is a whole number, or None; raise ConfigError for anything else."""
-        said = self.one(name)
-        if said is not None and not said.isdigit():
-            raise ConfigError(f"{name}={said} is no whole number", hint=f"for example {name}=60")
-        return int(said) if said is not None else None
+        text = self.one(name)
+        if text is not None and not text.isdigit():
+            raise ConfigError(f"{name}={text} is no whole number", hint=f"for example {name}=60")
+        return int(text) if text is not None else None
 
 
 def executor_from_url(url: str) -> Executor:
@@ -80,7 +80,7 @@ def executor_from_url(url: str) -> Executor:
     )
     for name, value in pairs:
         if is_secret_name(name) and "${" not in value:
-            remember(value)
+            remember_secret(value)
     return _MAKERS[scheme](_Address(scheme, unquote(place), pairs))
 
 
@@ -110,13 +110,13 @@ def _inprocess(address: _Address) -> Executor:
 
 def _kubernetes(address: _Address) -> Executor:
     from ematix_flow.executors.kubernetes import KubernetesJobExecutor, PodOptions
-    from ematix_flow.executors.kubernetes_jobs import need_client
+    from ematix_flow.executors.kubernetes_jobs import require_client
 
     address.only(
         "image", "service-account", "sa", "env-from-secret", "image-pull-policy", "image-pull-secret", "cpu", "memory",
         "label", "backoff-limit", "ttl",
     )  # fmt: skip
-    need_client()
+    require_client()
     ttl = address.number("ttl")
     return KubernetesJobExecutor(
         namespace=address.place.strip("/"),
@@ -135,8 +135,8 @@ def _kubernetes(address: _Address) -> Executor:
     )
 
 
-def _labels(said: Iterable[str]) -> Iterable[tuple[str, str]]:
-    for label in said:
+def _labels(pairs: Iterable[str]) -> Iterable[tuple[str, str]]:
+    for label in pairs:
         name, separator, value = label.partition("=")
         if not separator:
             raise ConfigError(f"label={label} has no value", hint="write label=team=data")
@@ -144,10 +144,10 @@ def _labels(said: Iterable[str]) -> Iterable[tuple[str, str]]:
 
 
 def _lambda(address: _Address) -> Executor:
-    from ematix_flow.executors.lambda_ import LambdaExecutor, need_client
+    from ematix_flow.executors.lambda_ import LambdaExecutor, require_client
 
     address.only("qualifier", "region", "endpoint")
-    need_client()
+    require_client()
     return LambdaExecutor(
         function_name=address.place.strip("/"),
         qualifier=address.one("qualifier"),
@@ -179,10 +179,10 @@ _MAKERS: dict[str, Callable[[_Address], Executor]] = {
 }
 
 
-def _unknown(said: str, *, has_scheme: bool) -> ConfigError:
+def _unknown(scheme: str, *, has_scheme: bool) -> ConfigError:
     every = f"use one of {', '.join(EXAMPLES.values())}"
-    if not said:
+    if not scheme:
         return ConfigError("the executor has an empty address", hint=every)
-    near = nearest("k8s" if said == "kubernetes" else said, EXAMPLES)
-    what = f"unknown executor address {mask(said)}://" if has_scheme else f"{mask(said)!r} has no scheme://"
+    near = nearest_name("k8s" if scheme == "kubernetes" else scheme, EXAMPLES)
+    what = f"unknown executor address {mask(scheme)}://" if has_scheme else f"{mask(scheme)!r} has no scheme://"
     return ConfigError(what, hint=f"did you mean {EXAMPLES[near]}?" if near else every)

@@ -1,1 +1,1 @@
-"""How each kind of system implements the load strategies atomically."""
+"""What backends of one kind share: how databases and lakes publish a load atomically."""

@@ -1,1 +1,1 @@
-"""Modules that every package may use: errors, source locations, secrets, names and the clock."""
+"""Errors, locations, secrets, names, clock: what every package may use."""

@@ -22,8 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ematix_flow.foundation.build import build
 from ematix_flow.foundation.cache import cache_home
+from ematix_flow.foundation.warm_engine import build_identity
 
 SWITCH = "EMATIX_FLOW_EARLY_JVM"  # "off" disables it
 COMMANDS = ("run", "run-due", "preview", "validate", "dry-run", "transform")
@@ -38,7 +38,7 @@ _OURS = {
 
 
 @dataclass(frozen=True)
-class Jvm:
+class JvmProcess:
     """A JVM whose gateway writes its port and secret into `file` once it listens."""
 
     process: subprocess.Popen[bytes]
@@ -48,9 +48,9 @@ class Jvm:
         """Kill the process and remove its file."""
         self.process.kill()
         self.process.wait()
-        self.forget()
+        self.remove_file()
 
-    def forget(self) -> None:
+    def remove_file(self) -> None:
         """Remove the file; no other process reads it."""
         shutil.rmtree(self.file.parent, ignore_errors=True)
 
@@ -61,7 +61,7 @@ class _Command:
 
     record: Path | None = None
     variables: dict[str, str] | None = None
-    started: Jvm | None = None
+    started: JvmProcess | None = None
     command: list[str] | None = None
     environment: dict[str, str] | None = None
 
@@ -82,7 +82,7 @@ def start_early(arguments: Sequence[str]) -> None:
     try:
         kept = json.loads(_command.record.read_text(encoding="utf-8"))
         command, ours = [str(word) for word in kept["command"]], {str(k): str(v) for k, v in kept["variables"].items()}
-        if kept["build"] != build() or not Path(command[0]).exists():
+        if kept["build"] != build_identity() or not Path(command[0]).exists():
             return
         environment = {**_command.variables, **ours}
         with log_file().open("ab") as log:
@@ -93,7 +93,7 @@ def start_early(arguments: Sequence[str]) -> None:
     atexit.register(_end_unused)
 
 
-def launch(command: list[str], environment: dict[str, str]) -> Jvm:
+def launch(command: list[str], environment: dict[str, str]) -> JvmProcess:
     """Return a JVM with this command and environment: the one that was started early, or a new one.
 
     The command is stored for the next process with the same arguments in this folder. Raises OSError.
@@ -103,7 +103,7 @@ def launch(command: list[str], environment: dict[str, str]) -> Jvm:
         if (_command.command, _command.environment) == (command, environment):
             return early
         early.end()
-    _keep(command, environment)
+    _remember_command(command, environment)
     return _launch(command, environment, None)
 
 
@@ -118,7 +118,7 @@ def log_file() -> Path:
     return folder / f"spark-{os.getpid()}.log"
 
 
-def _launch(command: list[str], environment: Mapping[str, str], log: int | None) -> Jvm:
+def _launch(command: list[str], environment: Mapping[str, str], log: int | None) -> JvmProcess:
     file = Path(tempfile.mkdtemp(prefix="ematix-flow-gateway-")) / "gateway"
     try:
         process = subprocess.Popen(  # noqa: S603  composed by Spark's launcher
@@ -128,7 +128,7 @@ def _launch(command: list[str], environment: Mapping[str, str], log: int | None)
     except BaseException:
         shutil.rmtree(file.parent, ignore_errors=True)
         raise
-    return Jvm(process, file)
+    return JvmProcess(process, file)
 
 
 def _leave_signals_to_the_driver() -> None:
@@ -148,11 +148,11 @@ def _end_unused() -> None:
 
 def _record_of(arguments: Sequence[str]) -> Path:
     """Return the path of the record of this command, folder, interpreter and kind of terminal."""
-    told = json.dumps([list(arguments), os.getcwd(), sys.executable, sys.stdin is not None and sys.stdin.isatty()])
-    return cache_home() / "early" / f"{hashlib.sha256(told.encode()).hexdigest()[:24]}.json"
+    key = json.dumps([list(arguments), os.getcwd(), sys.executable, sys.stdin is not None and sys.stdin.isatty()])
+    return cache_home() / "early" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
 
 
-def _keep(command: list[str], environment: Mapping[str, str]) -> None:
+def _remember_command(command: list[str], environment: Mapping[str, str]) -> None:
     """Store the command, unless its environment differs in other variables than those of `_OURS`."""
     record, before = _command.record, _command.variables
     if record is None or before is None:
@@ -160,11 +160,11 @@ def _keep(command: list[str], environment: Mapping[str, str]) -> None:
     ours = {name: value for name, value in environment.items() if before.get(name) != value}
     if not set(ours) <= _OURS or not set(before) <= set(environment):
         return
-    told = {"build": build(), "command": command, "variables": ours}
+    record_data = {"build": build_identity(), "command": command, "variables": ours}
     part = record.with_suffix(f".{os.getpid()}.part")
     with contextlib.suppress(OSError):  # without a record, the JVM starts when it is needed
         record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        part.write_text(json.dumps(told), encoding="utf-8")
+        part.write_text(json.dumps(record_data), encoding="utf-8")
         part.chmod(0o600)
         part.replace(record)
         for old in sorted(record.parent.glob("*.json"), key=lambda file: file.stat().st_mtime)[:-_KEPT]:

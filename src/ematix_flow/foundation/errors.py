@@ -222,8 +222,8 @@ class QualityCheckFailed(QualityError, DataError):
 
     def to_dict(self) -> dict[str, object]:
         """Return the fields of every error, with the outcome of the checks."""
-        told = getattr(self.outcome, "to_dict", None)
-        return {**super().to_dict(), **({"quality": told()} if callable(told) else {})}
+        to_dict = getattr(self.outcome, "to_dict", None)
+        return {**super().to_dict(), **({"quality": to_dict()} if callable(to_dict) else {})}
 
 
 class QualityUnrunnable(QualityError):
@@ -296,7 +296,7 @@ class UserError(RunFailed):
         return mask(str(self.raised)) or self.kind
 
 
-def told_of(error: BaseException) -> tuple[str, str]:
+def error_facts(error: BaseException) -> tuple[str, str]:
     """Return the class name and the message of any error for events, alerts and records, without secrets."""
     if isinstance(error, FlowError):
         return error.kind, error.message

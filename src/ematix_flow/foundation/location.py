@@ -29,10 +29,10 @@ class Location:
     def stamp(self) -> tuple[int, int] | None:
         """Return the modification time and size of the file; None if it cannot be read."""
         try:
-            found = os.stat(self.file)
+            status = os.stat(self.file)
         except OSError:
             return None
-        return found.st_mtime_ns, found.st_size
+        return status.st_mtime_ns, status.st_size
 
     def __str__(self) -> str:
         try:
@@ -42,14 +42,14 @@ class Location:
         return f"{self.file if shown.startswith('..') else shown}:{self.line}"
 
 
-class Places:
+class DeclaredPlaces:
     """The locations of declared names, to distinguish two declarations of one name from one that was run again."""
 
     def __init__(self, *, functions_redeclare: bool = False) -> None:
         self._known: dict[str, tuple[Location | None, tuple[int, int] | None]] = {}
         self._functions_redeclare = functions_redeclare
 
-    def take(self, name: str, where: Location | None) -> Location | None:
+    def declare(self, name: str, where: Location | None) -> Location | None:
         """Record where a name is declared; return the other location that already declares it, or None.
 
         A notebook cell, the same line, an edited file and, where that is allowed, a function may declare a name again.
@@ -57,7 +57,7 @@ class Places:
         stamp = where.stamp() if where else None
         known, then = self._known.get(name, (where, stamp))
         may_redeclare = then != stamp or (self._functions_redeclare and where is not None and where.in_function)
-        if name in self._known and not _is_again(known, where, may_redeclare=may_redeclare):
+        if name in self._known and not _is_redeclaration(known, where, may_redeclare=may_redeclare):
             return known or Location("<unknown>", 0)
         self._known[name] = (where, stamp)
         return None
@@ -67,7 +67,7 @@ class Places:
         self._known.clear()
 
 
-def _is_again(one: Location | None, other: Location | None, *, may_redeclare: bool) -> bool:
+def _is_redeclaration(one: Location | None, other: Location | None, *, may_redeclare: bool) -> bool:
     if one is None or other is None:
         return False
     if "ipykernel" in one.file or one.file.startswith("<"):

@@ -18,16 +18,16 @@ def snake_case(name: str) -> str:
     return parts.lower()
 
 
-def nearest(name: str, valid: Iterable[str]) -> str | None:
+def nearest_name(name: str, valid: Iterable[str]) -> str | None:
     """Return the most similar valid name; None if none is similar."""
-    found = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
-    return found[0] if found else None
+    matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.6)
+    return matches[0] if matches else None
 
 
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return a hint with the nearest name, or with all names if none is similar."""
     choices = sorted(valid)
-    near = nearest(name, choices)
+    near = nearest_name(name, choices)
     if near is not None:
         return f"did you mean {near!r}?"
     return "valid: " + ", ".join(choices) if choices else "there is none"

@@ -77,7 +77,7 @@ def is_secret_name(name: str) -> bool:
     return not _SECRET_SEGMENTS.isdisjoint(re.split(r"[\W_]+", name.lower()))
 
 
-def remember(value: str | None) -> None:
+def remember_secret(value: str | None) -> None:
     """Mask this value in every text from now on, also in its percent-encoded and quoted spellings."""
     if value is None:
         return
@@ -87,21 +87,21 @@ def remember(value: str | None) -> None:
     _memory.add({text for text in spellings if _worth_masking(text)})
 
 
-def remember_url(url: str) -> bool:
+def remember_url_secrets(url: str) -> bool:
     """Mask the passwords in this URL, after the user name or in its parameters; return whether there are any."""
-    passwords = [found[2].strip("\"'") for found in _PAIR.finditer(url)]
-    for found in _URL_PASSWORD.finditer(url):
-        authority = re.split(r"[/?#]", url[found.end(1) :], maxsplit=1)[0]
+    passwords = [match[2].strip("\"'") for match in _PAIR.finditer(url)]
+    for match in _URL_PASSWORD.finditer(url):
+        authority = re.split(r"[/?#]", url[match.end(1) :], maxsplit=1)[0]
         exact, at, _ = authority.rpartition("@")
-        passwords.append(exact if at else found[2] or found[3] or "")
+        passwords.append(exact if at else match[2] or match[3] or "")
     passwords = [text for text in passwords if text and not _REFERENCES_ONLY.fullmatch(text)]
     for password in passwords:
-        remember(password)
-        remember(unquote(password))
+        remember_secret(password)
+        remember_secret(unquote(password))
     return bool(passwords)
 
 
-def forget_all() -> None:
+def forget_secrets() -> None:
     """Clear the known secrets; for tests and for long-lived processes that rotate their secrets."""
     _memory.clear()
 
@@ -171,17 +171,17 @@ def _by_shape(text: str) -> str:
     return _PAIR.sub(_masked_pair, _URL_PASSWORD.sub(_masked_url, text))
 
 
-def _masked_url(found: re.Match[str]) -> str:
-    password = found[2] if found[2] is not None else found[3]
+def _masked_url(match: re.Match[str]) -> str:
+    password = match[2] if match[2] is not None else match[3]
     if not password or _REFERENCES_ONLY.fullmatch(password):
-        return found[0]
-    return f"{found[1]}{MASK}@"
+        return match[0]
+    return f"{match[1]}{MASK}@"
 
 
-def _masked_pair(found: re.Match[str]) -> str:
-    name, value = found[1], found[2]
+def _masked_pair(match: re.Match[str]) -> str:
+    name, value = match[1], match[2]
     quotes = value[0] if value[0] in "\"'" else ""
     inner = value[1:-1] if quotes and len(value) > 1 and value[-1] == quotes else value[len(quotes) :]
     if not inner or inner in (MASK, REDACTED) or _REFERENCES_ONLY.fullmatch(inner):
-        return found[0]
+        return match[0]
     return f"{name}{quotes}{MASK}{quotes}"

@@ -81,49 +81,49 @@ def expand(value: str | None, *, secret: bool = True) -> str | None:
     """
     if value is None:
         return None
-    return substitute(value, fill=lambda reference, _position: lookup(reference, secret=secret))
+    return substitute(value, fill=lambda reference, _position: look_up_secret(reference, secret=secret))
 
 
 def substitute(value: str, *, fill: Callable[[str, int], str]) -> str:
     """Return the text with every `${reference}` replaced by `fill(reference, position)`."""
 
-    def one(found: re.Match[str]) -> str:
-        if found[0] == "$${":
+    def one(match: re.Match[str]) -> str:
+        if match[0] == "$${":
             return "${"
-        if found[1] is None:
+        if match[1] is None:
             raise MissingSecret(
                 "a `${` has no closing brace", hint="write `${VARIABLE}`, or `$${` for a literal `${`", reference="${"
             )
-        return fill(found[1], found.start())
+        return fill(match[1], match.start())
 
     return _TOKEN.sub(one, value)
 
 
-def lookup(reference: str, *, secret: bool = True) -> str:
+def look_up_secret(reference: str, *, secret: bool = True) -> str:
     """Return the value of `VAR` or `prefix:reference`; raise a MissingSecret if there is none."""
     prefix, colon, rest = reference.partition(":")
     if not colon:
-        value = _ask("env", reference, shown=reference, resolver=_resolvers.get("env") or EnvResolver())
+        value = _resolve_with("env", reference, shown=reference, resolver=_resolvers.get("env") or EnvResolver())
     else:
         resolver = _resolvers.get(prefix) or (_find(prefix) if _PREFIX.fullmatch(prefix) else None)
         if resolver is None:
             raise _unknown_prefix(prefix, rest)
-        value = _ask(prefix, rest, shown=reference, resolver=resolver)
+        value = _resolve_with(prefix, rest, shown=reference, resolver=resolver)
     from_a_store = bool(colon) and prefix != "env"
-    _keep_in_mind(value, secret=secret or from_a_store or redact.is_secret_name(reference))
+    _remember_value(value, secret=secret or from_a_store or redact.is_secret_name(reference))
     return value
 
 
-def references(value: object) -> tuple[str, ...]:
+def references_in(value: object) -> tuple[str, ...]:
     """Return the references inside a value, as written between the braces.
 
-    >>> references("postgres://${PGUSER}:${vault:shop#password}@db")
+    >>> references_in("postgres://${PGUSER}:${vault:shop#password}@db")
     ('PGUSER', 'vault:shop#password')
     """
     return tuple(_REFERENCE.findall(value)) if isinstance(value, str) else ()
 
 
-def _ask(prefix: str, reference: str, *, shown: str, resolver: SecretResolver) -> str:
+def _resolve_with(prefix: str, reference: str, *, shown: str, resolver: SecretResolver) -> str:
     try:
         value: object = resolver.resolve(reference)
     except MissingSecret:
@@ -170,7 +170,7 @@ def _malformed() -> MissingSecret:
     )
 
 
-def _keep_in_mind(value: str, *, secret: bool) -> None:
+def _remember_value(value: str, *, secret: bool) -> None:
     # Only the password of a URL is masked: a message without the host would not help the user.
-    if not redact.remember_url(value) and secret:
-        redact.remember(value)
+    if not redact.remember_url_secrets(value) and secret:
+        redact.remember_secret(value)

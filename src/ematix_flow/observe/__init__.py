@@ -1,1 +1,1 @@
-"""Observers of runs: alerts, metrics, traces, lineage, captured logs; and the stores that secrets are read from."""
+"""Observers of runs: puts alerters, metrics, traces and lineage around a run, and captures its logs."""

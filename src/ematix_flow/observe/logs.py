@@ -171,10 +171,10 @@ def _masking(make: _Factory) -> _Factory:
     def made(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         try:
-            said = record.getMessage()
+            message = record.getMessage()
         except (TypeError, ValueError):
-            said = f"{record.msg} {record.args}"
-        if record.exc_info or record.stack_info or mask(said) != said:
+            message = f"{record.msg} {record.args}"
+        if record.exc_info or record.stack_info or mask(message) != message:
             mask_secrets.filter(record)
         return record
 
@@ -182,10 +182,10 @@ def _masking(make: _Factory) -> _Factory:
     return made
 
 
-def _masked_thread_error(given: threading.ExceptHookArgs) -> None:
+def _masked_thread_error(args: threading.ExceptHookArgs) -> None:
     """Write the error as Python does, without secrets."""
-    if given.exc_type is SystemExit or sys.stderr is None:
+    if args.exc_type is SystemExit or sys.stderr is None:
         return
-    name = given.thread.name if given.thread is not None else "a thread"
-    told = "".join(traceback.format_exception(given.exc_type, given.exc_value, given.exc_traceback))
-    sys.stderr.write(mask(f"Exception in thread {name}:\n{told}"))
+    name = args.thread.name if args.thread is not None else "a thread"
+    text = "".join(traceback.format_exception(args.exc_type, args.exc_value, args.exc_traceback))
+    sys.stderr.write(mask(f"Exception in thread {name}:\n{text}"))

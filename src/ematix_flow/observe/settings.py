@@ -7,19 +7,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.alerters.dispatch import Alerts
+from ematix_flow.alerters.outages import Outages
+from ematix_flow.alerters.settings import requested_alerters
 from ematix_flow.config import files
 from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.isolation import WarnOnce
 from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.lineage import emitters
+from ematix_flow.lineage.events import NAMESPACE
+from ematix_flow.metrics import urls as metrics_urls
+from ematix_flow.metrics.sinks import MetricsSink, NullSink
 from ematix_flow.observe import tracing
-from ematix_flow.observe.alerts.dispatch import Alerts
-from ematix_flow.observe.alerts.outages import Outages
-from ematix_flow.observe.alerts.settings import wanted_alerters
-from ematix_flow.observe.isolation import Complaints
-from ematix_flow.observe.lineage import emitters
-from ematix_flow.observe.lineage.events import NAMESPACE
-from ematix_flow.observe.metrics import urls as metrics_urls
-from ematix_flow.observe.metrics.sinks import MetricsSink, NullSink
-from ematix_flow.observe.watching import Observers
+from ematix_flow.observe.observers import Observers
 
 METRICS_VARIABLES = ("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL")
 TRACES_VARIABLE, LINEAGE_VARIABLE = "EMATIX_FLOW_TRACES", "EMATIX_FLOW_LINEAGE"
@@ -27,7 +27,7 @@ _KEYS = {"metrics": ("url",), "traces": ("url",), "lineage": ("url", "namespace"
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ObserverOptions:
     """The observer options of a command."""
 
     alerters: Sequence[str] = ()
@@ -36,23 +36,25 @@ class Wishes:
     lineage: str | None = None
 
 
-def observers(wishes: Wishes | None = None, *, warn: Callable[[str], None], known: Outages | None = None,
+def requested_observers(options: ObserverOptions | None = None, *, warn: Callable[[str], None], known: Outages | None = None,
               run_log_option: str = "") -> Observers:  # fmt: skip
     """Return all requested observers.
 
     An invalid address of alerters, metrics or lineage causes a warning, because the run matters more; one of traces is
     an error. `known` are the outages that were alerted before.
     """
-    said = wishes or Wishes()
+    chosen_options = options or ObserverOptions()
     lineage = _setting("lineage")
     return Observers(
-        alerts=Alerts(wanted_alerters(said.alerters, warn=warn), known=known, say=warn),
-        metrics=_metrics(said.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url"), warn),
-        tracer=_tracer(said.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")),
-        lineage=_lineage(said.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url"), warn),
+        alerts=Alerts(requested_alerters(chosen_options.alerters, warn=warn), known=known, report=warn),
+        metrics=_metrics(
+            chosen_options.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url"), warn
+        ),
+        tracer=_tracer(chosen_options.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")),
+        lineage=_lineage(chosen_options.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url"), warn),
         namespace=str(lineage.get("namespace") or os.environ.get("OPENLINEAGE_NAMESPACE") or NAMESPACE),
         run_log_option=run_log_option,
-        complaints=Complaints(warn),
+        complaints=WarnOnce(warn),
     )
 
 
@@ -87,10 +89,10 @@ def _tracer(url: str | None) -> Any | None:
 def _setting(table: str) -> Mapping[str, Any]:
     """Return `[metrics]`, `[traces]` or `[lineage]` of the project's file, else of the user's."""
     for file in (files.read_project(), files.read_user()):
-        found = file.data.get(table) if file is not None else None
-        if found is None or file is None:
+        value = file.data.get(table) if file is not None else None
+        if value is None or file is None:
             continue
-        entry = {"url": found} if isinstance(found, str) else found
+        entry = {"url": value} if isinstance(value, str) else value
         if not isinstance(entry, Mapping):
             raise ConfigError(f"{file.shown}: {table} is not a table", where=file.place((table,)), hint=f'write [{table}] and below it url = "…"')  # fmt: skip
         for key in entry:

@@ -8,12 +8,12 @@ from typing import Any, Protocol
 
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.names import nearest_name
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
-from ematix_flow.observe import otlp
-from ematix_flow.observe.packages import need
-from ematix_flow.observe.steps import Step
-from ematix_flow.runlog.records import RunRecord
+from ematix_flow.metrics import otlp
+from ematix_flow.metrics.step_times import TimedStep
+from ematix_flow.run_log.records import RunRecord
 
 RUN_SPAN, STEP_SPAN = "flow.pipeline.run", "flow.pipeline.step"
 WHAT = "tracing"
@@ -33,25 +33,25 @@ class Tracer(Protocol):
 
 def configure_tracer_from_url(url: str) -> Any:
     """Return a tracer for `otel://stdout`, `otel+otlp+grpc://host:port` or `otel+otlp+http://host:port`."""
-    given = url.strip()
-    scheme = urls.scheme_of(given)
-    if scheme not in _SCHEMES or "://" not in given or (scheme == "otel" and given != "otel://stdout"):
-        near = nearest(scheme, _SCHEMES) if scheme else None
-        said = f"did you mean {near}://? " if near and near != scheme else ""
+    text = url.strip()
+    scheme = urls.scheme_of(text)
+    if scheme not in _SCHEMES or "://" not in text or (scheme == "otel" and text != "otel://stdout"):
+        near = nearest_name(scheme, _SCHEMES) if scheme else None
+        suggestion = f"did you mean {near}://? " if near and near != scheme else ""
         raise ConfigError(
             "no tracer has that address",
-            hint=f"{said}use otel://stdout, otel+otlp+grpc://host:4317 or otel+otlp+http://host:4318",
+            hint=f"{suggestion}use otel://stdout, otel+otlp+grpc://host:4317 or otel+otlp+http://host:4318",
         )
-    sdk = need("opentelemetry.sdk.trace", what=WHAT, extra=otlp.EXTRA)
-    export = need("opentelemetry.sdk.trace.export", what=WHAT, extra=otlp.EXTRA)
-    provider = sdk.TracerProvider(resource=otlp.resource(what=WHAT), shutdown_on_exit=False)
+    sdk = require_package("opentelemetry.sdk.trace", what=WHAT, extra=otlp.EXTRA)
+    export = require_package("opentelemetry.sdk.trace.export", what=WHAT, extra=otlp.EXTRA)
+    provider = sdk.TracerProvider(resource=otlp.make_resource(what=WHAT), shutdown_on_exit=False)
     if scheme == "otel":
         import sys
 
         provider.add_span_processor(export.SimpleSpanProcessor(export.ConsoleSpanExporter(out=sys.stderr)))
     else:
         protocol = next((name for name in (otlp.GRPC, otlp.HTTP) if scheme.endswith(f"+{name}")), None)
-        exporter = otlp.exporter(otlp.collector(given, protocol=protocol), "traces", what=WHAT)
+        exporter = otlp.make_exporter(otlp.parse_collector(text, protocol=protocol), "traces", what=WHAT)
         provider.add_span_processor(
             export.BatchSpanProcessor(exporter, export_timeout_millis=otlp.SECONDS * 1000, schedule_delay_millis=2000)
         )
@@ -106,12 +106,12 @@ def pipeline_run_span(pipeline_name: str, attempt: int = 1, tracer: Any | None =
 
 def mark_failed(span: Any, error: BaseException) -> None:
     """Record the error on the span."""
-    said = mask(str(getattr(error, "what", error)))
+    message = mask(str(getattr(error, "what", error)))
     with contextlib.suppress(Exception):
         span.set_attribute("error.type", type(error).__name__)
-        status = need("opentelemetry.trace", what=WHAT, extra=otlp.EXTRA)
-        span.set_status(status.Status(status.StatusCode.ERROR, said))
-        span.add_event("exception", {"exception.type": type(error).__name__, "exception.message": said})
+        status = require_package("opentelemetry.trace", what=WHAT, extra=otlp.EXTRA)
+        span.set_status(status.Status(status.StatusCode.ERROR, message))
+        span.add_event("exception", {"exception.type": type(error).__name__, "exception.message": message})
 
 
 def describe_run(span: Any, record: RunRecord, *, spark_jobs: Sequence[int] = (),
@@ -134,12 +134,12 @@ def describe_run(span: Any, record: RunRecord, *, spark_jobs: Sequence[int] = ()
             span.set_attribute(name, value)
 
 
-def add_steps(tracer: Any | None, span: Any, pipeline: str, steps: Sequence[Step]) -> None:
+def add_steps(tracer: Any | None, span: Any, pipeline: str, steps: Sequence[TimedStep]) -> None:
     """Add one span per step below the run's, with the recorded start and end times."""
     used = tracer if tracer is not None else _global
     if used is None or span is None or not hasattr(used, "start_span"):
         return
-    api = need("opentelemetry.trace", what=WHAT, extra=otlp.EXTRA)
+    api = require_package("opentelemetry.trace", what=WHAT, extra=otlp.EXTRA)
     inside = api.set_span_in_context(span)
     for step in steps:
         known = {"flow.pipeline.name": pipeline, "flow.step.name": step.name}

@@ -1,1 +1,1 @@
-"""Planning: derives the work from declarations and inspected state; changes nothing."""
+"""Pure planning: drift and DDL, path and lane of a load."""

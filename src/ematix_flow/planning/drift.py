@@ -28,16 +28,16 @@ def plan_ddl(shape: TargetShape, state: TableState | None, stored_type: StoredTy
     """Return the steps that are applied automatically (create, add, widen) and the differences that are drift."""
     if state is None:
         return DdlPlan((CreateTable(shape.table),))
-    there = {column.name: column for column in state.columns}
+    existing = {column.name: column for column in state.columns}
     steps: list[DdlStep] = []
     drift: list[Difference] = []
     for column in shape.table.columns:
-        known = there.get(column.name)
+        known = existing.get(column.name)
         if known is None:
             _missing(column, steps, drift)
         else:
             _compare(column, known, stored_type(shape, column), steps, drift)
-    for name, extra in there.items():
+    for name, extra in existing.items():
         if name not in shape.table.column_names:
             drift.append(_extra(extra))
     wanted_key = shape.table.primary_key
@@ -81,7 +81,7 @@ def _extra(column: ColumnState) -> Difference:
     return Difference(f"{text}, and it is NOT NULL", DropNotNull(column))
 
 
-def settle_drift(
+def apply_drift_policy(
     plan: DdlPlan, policy: str, *, table: str, where: Location | None
 ) -> tuple[tuple[DdlStep, ...], tuple[str, ...]]:
     """Return the steps to execute and the warnings under a policy; raise `DriftError` where the policy forbids them."""
@@ -107,16 +107,18 @@ def with_unique(plan: DdlPlan, shape: TargetShape, planner: object) -> DdlPlan:
     ask = getattr(planner, "unique_groups", None)
     if ask is None:
         return plan
-    there, declared = {frozenset(group) for group in ask(shape)}, {frozenset(group) for group in shape.table.unique}
-    found = [f"+ UNIQUE ({', '.join(sorted(group))}) is declared and missing" for group in declared - there]
-    found += [f"- UNIQUE ({', '.join(sorted(group))}) is in the table and not declared" for group in there - declared]
-    return DdlPlan(plan.steps, plan.drift + tuple(Difference(text, harmless=True) for text in sorted(found)))
+    existing, declared = {frozenset(group) for group in ask(shape)}, {frozenset(group) for group in shape.table.unique}
+    differences = [f"+ UNIQUE ({', '.join(sorted(group))}) is declared and missing" for group in declared - existing]
+    differences += [
+        f"- UNIQUE ({', '.join(sorted(group))}) is in the table and not declared" for group in existing - declared
+    ]
+    return DdlPlan(plan.steps, plan.drift + tuple(Difference(text, harmless=True) for text in sorted(differences)))
 
 
 def differs(table: str, differences: list[str], *, where: Location | None) -> DriftError:
     """Return the error for a table that differs from its declaration and must not be changed."""
-    found = [Difference(text) for text in differences]
-    return _drift_error(table, found, where, 'change it with on_drift="evolve", or declare what is there')
+    drift = [Difference(text) for text in differences]
+    return _drift_error(table, drift, where, 'change it with on_drift="evolve", or declare what is there')
 
 
 def _drift_error(table: str, drift: list[Difference], where: Location | None, hint: str) -> DriftError:

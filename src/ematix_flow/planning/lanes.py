@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ematix_flow.contract.lane import Carried
+from ematix_flow.dataplane.arrow_casts import is_convertible
 from ematix_flow.declare.types import Column
-from ematix_flow.families.arrow_shape import converts
 from ematix_flow.foundation.errors import PlanError
 
 ARROW = "arrow"
@@ -40,12 +40,12 @@ def is_small(estimated: int) -> bool:
     return estimated <= SMALL_ROWS
 
 
-def shape_obstacle(given: Carried, columns: Sequence[Column]) -> str | None:
+def shape_obstacle(input_columns: Carried, columns: Sequence[Column]) -> str | None:
     """Return why Spark must cast a column to its declared type (first such column), None if Arrow can cast all."""
-    types = dict(given)
+    types = dict(input_columns)
     for column in columns:
         if column.name not in types:
             return f"{column.name} is not a column of the source"
-        if not converts(types[column.name], column.type):
+        if not is_convertible(types[column.name], column.type):
             return f"Spark casts {column.name} from {types[column.name]} to {column.type}"
     return None

@@ -52,27 +52,27 @@ def cast_obstacle(
     source: Sequence[SourceColumn], columns: Sequence[Column], stored: Mapping[str, ColumnType | None]
 ) -> str | None:
     """Return why a column needs a cast, None if every source type is the stored one or converts alike everywhere."""
-    given = {column.name: column for column in source}
+    source_columns = {column.name: column for column in source}
     for column in columns:
-        found = given.get(column.name)
-        if found is None or (found.type is not None and found.type == stored.get(column.name)):
+        source_column = source_columns.get(column.name)
+        if source_column is None or (source_column.type is not None and source_column.type == stored.get(column.name)):
             continue
-        if not _assigns_alike(found.type, column.type):
-            return f"{column.name} needs a cast from {found.native} to {column.type}"
+        if not _assigns_alike(source_column.type, column.type):
+            return f"{column.name} needs a cast from {source_column.native} to {column.type}"
     return None
 
 
-def _assigns_alike(given: ColumnType | None, wanted: ColumnType) -> bool:
-    if given is None:
+def _assigns_alike(values: ColumnType | None, wanted: ColumnType) -> bool:
+    if values is None:
         return False
-    if isinstance(given, Numeric) and isinstance(wanted, Numeric):
+    if isinstance(values, Numeric) and isinstance(wanted, Numeric):
         return True
-    if (given.kind, wanted.kind) == ("timestamp", "timestamp_tz"):  # every session is in UTC
+    if (values.kind, wanted.kind) == ("timestamp", "timestamp_tz"):  # every session is in UTC
         return True
     texts = ("text", "string")
-    if given.kind in texts and wanted.kind in texts:
+    if values.kind in texts and wanted.kind in texts:
         return True
-    return given.kind == wanted.kind or is_lossless(given, wanted)
+    return values.kind == wanted.kind or is_lossless(values, wanted)
 
 
 def require_columns(

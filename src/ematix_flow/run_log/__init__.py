@@ -1,31 +1,23 @@
-"""The run log: run records, the schedule, and the leases that let one process run a pipeline."""
+"""The run log: what has run, what is running, and who may run it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ematix_flow.runlog import (
-    Action,
-    AttemptState,
-    ClaimResult,
-    ExpiredClaim,
-    InMemoryRunLog,
-    Interval,
-    LastRun,
-    Pause,
-    RunLog,
-    RunRecord,
-    Slot,
-    SqliteRunLog,
-    default_run_log,
-    from_url,
-)
+from ematix_flow.foundation.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from ematix_flow.runlog.azure_blob import AzureBlobRunLog
-    from ematix_flow.runlog.duckdb import DuckDBRunLog
-    from ematix_flow.runlog.gcs import GcsRunLog
-    from ematix_flow.runlog.mysql import MySQLRunLog
-    from ematix_flow.runlog.postgres import PostgresRunLog
-    from ematix_flow.runlog.s3 import S3RunLog
+    from ematix_flow.run_log.azure_blob import AzureBlobRunLog
+    from ematix_flow.run_log.default import default_run_log
+    from ematix_flow.run_log.duckdb import DuckDBRunLog
+    from ematix_flow.run_log.gcs import GcsRunLog
+    from ematix_flow.run_log.memory import InMemoryRunLog
+    from ematix_flow.run_log.mysql import MySQLRunLog
+    from ematix_flow.run_log.postgres import PostgresRunLog
+    from ematix_flow.run_log.protocol import ClaimResult, ExpiredClaim, RunLog
+    from ematix_flow.run_log.records import AttemptState, LastRun, RunRecord
+    from ematix_flow.run_log.s3 import S3RunLog
+    from ematix_flow.run_log.schedule import Action, Interval, Pause, Slot
+    from ematix_flow.run_log.sqlite import SqliteRunLog
+    from ematix_flow.run_log.urls import from_url
 
 __all__ = [
     "Action",
@@ -49,20 +41,29 @@ __all__ = [
     "default_run_log",
     "from_url",
 ]
-_LAZY = {
-    "PostgresRunLog": "ematix_flow.runlog.postgres",
-    "MySQLRunLog": "ematix_flow.runlog.mysql",
-    "DuckDBRunLog": "ematix_flow.runlog.duckdb",
-    "S3RunLog": "ematix_flow.runlog.s3",
-    "GcsRunLog": "ematix_flow.runlog.gcs",
-    "AzureBlobRunLog": "ematix_flow.runlog.azure_blob",
-}
 
-
-def __getattr__(name: str) -> Any:
-    # Each needs an optional package.
-    if name in _LAZY:
-        from importlib import import_module
-
-        return getattr(import_module(_LAZY[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "Action": "ematix_flow.run_log.schedule",
+        "AttemptState": "ematix_flow.run_log.records",
+        "AzureBlobRunLog": "ematix_flow.run_log.azure_blob",
+        "ClaimResult": "ematix_flow.run_log.protocol",
+        "DuckDBRunLog": "ematix_flow.run_log.duckdb",
+        "ExpiredClaim": "ematix_flow.run_log.protocol",
+        "GcsRunLog": "ematix_flow.run_log.gcs",
+        "InMemoryRunLog": "ematix_flow.run_log.memory",
+        "Interval": "ematix_flow.run_log.schedule",
+        "LastRun": "ematix_flow.run_log.records",
+        "MySQLRunLog": "ematix_flow.run_log.mysql",
+        "Pause": "ematix_flow.run_log.schedule",
+        "PostgresRunLog": "ematix_flow.run_log.postgres",
+        "RunLog": "ematix_flow.run_log.protocol",
+        "RunRecord": "ematix_flow.run_log.records",
+        "S3RunLog": "ematix_flow.run_log.s3",
+        "Slot": "ematix_flow.run_log.schedule",
+        "SqliteRunLog": "ematix_flow.run_log.sqlite",
+        "default_run_log": "ematix_flow.run_log.default",
+        "from_url": "ematix_flow.run_log.urls",
+    },
+)

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from ematix_flow.alerters.dispatch import Alerts
+from ematix_flow.alerters.event import FAILED, AlertEvent
 from ematix_flow.executors.protocol import DispatchSpec, Executor
 from ematix_flow.foundation.clock import now as clock_now
-from ematix_flow.observe.alerts.dispatch import Alerts
-from ematix_flow.observe.alerts.event import FAILED, AlertEvent
-from ematix_flow.observe.metrics.sinks import NullSink
-from ematix_flow.orchestrate.jobs import declared_jobs
-from ematix_flow.orchestrate.scheduler import Scheduler, Settings
-from ematix_flow.runlog.protocol import RunHistoryStore, RunLog
-from ematix_flow.runlog.records import RunRecord
+from ematix_flow.metrics.sinks import NullSink
+from ematix_flow.run_log.protocol import RunHistoryStore, RunLog
+from ematix_flow.run_log.records import RunRecord
+from ematix_flow.scheduler.jobs import declared_jobs
+from ematix_flow.scheduler.scheduler import Scheduler, SchedulerSettings
 
 _COUNTED = ("dispatched", "dispatch_failed", "tick_error")
 
@@ -43,7 +43,7 @@ def run_scheduler(*, module: str, run_log: RunLog, run_log_url: str, executor: E
     requests.
     """
     importlib.import_module(module)
-    told, sink = Alerts(tuple(alerters or ())), metrics or NullSink()
+    alerts, sink = Alerts(tuple(alerters or ())), metrics or NullSink()
 
     def spec_of(record: RunRecord) -> DispatchSpec:
         return DispatchSpec(record.pipeline, module, lease_seconds=lease_seconds, run_log_url=run_log_url,
@@ -55,12 +55,12 @@ def run_scheduler(*, module: str, run_log: RunLog, run_log_url: str, executor: E
             sink.inc_runs(name, kind)
         if kind == "dispatch_failed":
             failed = DispatchFailedEvent(name, "DispatchError", text)
-            told.tell(AlertEvent(FAILED, name, clock_now(), failed.error_message, failed.error_type))
+            alerts.notify(AlertEvent(FAILED, name, clock_now(), failed.error_message, failed.error_type))
 
-    settings = Settings(poll_interval_seconds, lease_seconds, leader_lease_seconds, interval_seconds,
+    settings = SchedulerSettings(poll_interval_seconds, lease_seconds, leader_lease_seconds, interval_seconds,
                         worker_id=worker_id or "")  # fmt: skip
     scheduler = Scheduler(
-        declared_jobs(), run_log, executor, spec_of, settings=settings, group=module, hear=hear,
+        declared_jobs(), run_log, executor, spec_of, settings=settings, group=module, on_event=hear,
         clock=now_fn or clock_now,
     )  # fmt: skip
     scheduler.run(max_iterations=max_iterations, sleep=sleep_fn)

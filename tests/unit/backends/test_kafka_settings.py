@@ -11,14 +11,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from ematix_flow.backends.catalog import backend_for, not_for_batches
-from ematix_flow.backends.kafka.errors import recognised
+from ematix_flow.backends.catalog import backend_for, batch_refusal
+from ematix_flow.backends.kafka.errors import recognise_connector_error
+from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.msk import token
-from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.topics import Topics
-from ematix_flow.backends.kafka.transactions import Token
+from ematix_flow.backends.kafka.topics import TopicSelection
+from ematix_flow.backends.kafka.transactions import TransactionToken
 from ematix_flow.declare.connections import KafkaConnection
-from ematix_flow.engine.jars import read_lock
+from ematix_flow.engine.session.jars import read_lock
 from ematix_flow.foundation.errors import (
     ConfigError,
     ConnectionFailed,
@@ -31,8 +31,8 @@ from ematix_flow.foundation.errors import (
 )
 
 
-def access(**fields: Any) -> Access:
-    return Access.of(KafkaConnection("events", **{"bootstrap_servers": "a:9092", **fields}))
+def access(**fields: Any) -> KafkaLogin:
+    return KafkaLogin.of(KafkaConnection("events", **{"bootstrap_servers": "a:9092", **fields}))
 
 
 def test_a_connection_without_a_login_speaks_plainly() -> None:
@@ -136,20 +136,20 @@ def test_the_login_of_msk_is_signed_by_the_machines_own(monkeypatch: pytest.Monk
     ],
 )
 def test_a_query_names_topics_or_a_pattern(query: str, names: tuple[str, ...], pattern: str | None) -> None:
-    found = Topics.of(query)
+    found = TopicSelection.of(query)
     assert (found.names, found.pattern) == (names, pattern)
 
 
 def test_a_pattern_means_whole_names() -> None:
     existing = ["events-1", "events-2", "old-events-1", "event"]
-    assert Topics.of("events-.*").among(existing) == ["events-1", "events-2"]
-    assert Topics.of("event,events-2,other").among(existing) == ["event", "events-2"]
+    assert TopicSelection.of("events-.*").among(existing) == ["events-1", "events-2"]
+    assert TopicSelection.of("event,events-2,other").among(existing) == ["event", "events-2"]
 
 
 @pytest.mark.parametrize("query", ["", " , ", "two words", "events-(", "/[/"])
 def test_what_is_neither_topic_nor_pattern_is_refused(query: str) -> None:
     with pytest.raises(PlanError, match=r"names no topic|cannot be read"):
-        Topics.of(query)
+        TopicSelection.of(query)
 
 
 @pytest.mark.parametrize(
@@ -168,25 +168,27 @@ def test_what_is_neither_topic_nor_pattern_is_refused(query: str) -> None:
     ],
 )
 def test_exceptions_of_the_connector_are_recognised(text: str, kind: type[FlowError]) -> None:
-    found = recognised(text, at="kafka:a:9092")
+    found = recognise_connector_error(text, at="kafka:a:9092")
     assert type(found) is kind
     assert found.hint
 
 
 def test_other_exceptions_are_left_to_others() -> None:
-    assert recognised("[DIVIDE_BY_ZERO] Division by zero") is None
+    assert recognise_connector_error("[DIVIDE_BY_ZERO] Division by zero") is None
 
 
 def test_a_token_is_known_again_and_other_words_are_not() -> None:
-    made = Token("copy@1::žluť", 7, "abc", 3)
-    assert Token.read(str(made)) == made
-    assert [Token.read(text) for text in (None, "", "{}", "NO_METADATA", '["x", "y", "z", 1]', "[1]")] == [None] * 6
+    made = TransactionToken("copy@1::žluť", 7, "abc", 3)
+    assert TransactionToken.read(str(made)) == made
+    assert [TransactionToken.read(text) for text in (None, "", "{}", "NO_METADATA", '["x", "y", "z", 1]', "[1]")] == [
+        None
+    ] * 6
 
 
 def test_a_batch_pipeline_hears_that_kafka_is_for_streams() -> None:
     backend = backend_for(KafkaConnection("events", bootstrap_servers="a:9092"))
     assert (backend.batch_source, backend.batch_sink, backend.strategies) == (None, None, frozenset())
     for reading, word in ((True, "read"), (False, "written")):
-        said = str(not_for_batches(backend, reading=reading))
+        said = str(batch_refusal(backend, reading=reading))
         assert f"Kafka cannot be {word} by a batch pipeline" in said
         assert "@ematix.streaming_pipeline" in said

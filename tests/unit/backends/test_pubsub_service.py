@@ -109,7 +109,7 @@ def test_a_login_that_may_not_see_the_dead_letter_policy_is_warned(
     service.denies_settings = True
     source = PubSubSource(PubSubConnection("b", project_id="p", endpoint=service.endpoint, anonymous_auth=True))
     with caplog.at_level(logging.WARNING, "ematix_flow"):
-        source.check_refused_are_kept(StreamRead("s", "orders", str(tmp_path)))
+        source.check_dead_lettering(StreamRead("s", "orders", str(tmp_path)))
     (said,) = [record.getMessage() for record in caplog.records]
     assert "whether subscription 'orders' has a dead-letter topic" in said
     assert "roles/pubsub.viewer" in said

@@ -105,7 +105,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def _forget() -> None:
     registry.clear()
     clear_registry()
-    redact.forget_all()
+    redact.forget_secrets()
     logging.getLogger("ematix_flow").handlers.clear()
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.cli.output import Output
-from ematix_flow.cli.stream_progress import StreamProgress
+from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.render.stream_progress import StreamProgress
 from ematix_flow.declare.streams.spec import Restarts, StreamSpec
 
 STREAMS = """
@@ -70,7 +70,7 @@ def streams(project: Path) -> Path:
 @pytest.fixture
 def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StreamSpec, dict[str, Any]]]:
     """What the command gives to the runner, which does nothing here."""
-    import ematix_flow.engine.streams as room
+    import ematix_flow.streaming.runtime as room
 
     calls: list[tuple[StreamSpec, dict[str, Any]]] = []
 
@@ -79,8 +79,8 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StreamSpec, dict[
         calls.append((spec, more))
         return {"total_rows": 1_234, "iterations": 5, "shutdown_triggered": False}
 
-    stand_in = ModuleType("ematix_flow.engine.streams.runner")
-    stand_in.run = run  # type: ignore[attr-defined]
+    stand_in = ModuleType("ematix_flow.streaming.runtime.runner")
+    stand_in.run_stream = run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
     monkeypatch.setattr(room, "runner", stand_in, raising=False)
     return calls
@@ -152,7 +152,7 @@ def test_the_options_come_before_the_declaration(flow: Any, streams: Path, hande
     )  # fmt: skip
     flow("consume", "events_to_pg", "--once", "--no-run-log")
     (plain, _), (told, more), (_, once) = handed_over
-    assert (plain.restarts, plain.trigger) == (Restarts(most=7), None)
+    assert (plain.restarts, plain.trigger) == (Restarts(max_restarts=7), None)
     assert (told.restarts, told.trigger) == (Restarts(True, 10, 30_000, 3), "5 seconds")
     assert more["metrics_port"] == 0
     assert (once["once"], once["run_log"]) == (True, None)

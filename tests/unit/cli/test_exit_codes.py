@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.cli import exit_codes
-from ematix_flow.cli.exit_codes import MEANINGS
+from ematix_flow.foundation import exit_codes
+from ematix_flow.foundation.exit_codes import MEANINGS
 from ematix_flow.run_log import Action, SqliteRunLog
-from ematix_flow.runlog import this_worker
+from ematix_flow.run_log.worker import this_worker
 
 PIPELINE = (
     '\n@ematix.pipeline(target=People, target_connection="shop", mode="{mode}"{more})\ndef {name}(conn):\n    {body}\n'

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from ematix_flow.run_log import AttemptState, RunRecord, SqliteRunLog
-from ematix_flow.runlog import this_worker
+from ematix_flow.run_log.worker import this_worker
 
 BEGUN = datetime(2026, 1, 31, 12, 0, tzinfo=timezone.utc)
 

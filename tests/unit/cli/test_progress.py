@@ -13,16 +13,16 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.cli.progress import PlainProgress, Progress
-from ematix_flow.engine.result import Event
+from ematix_flow.cli.render.progress import PlainProgress, Progress
+from ematix_flow.engine.batch.result import ProgressEvent
 
 
 def test_a_line_tells_step_rows_pace_and_an_estimate() -> None:
     progress = Progress("load_orders")
     assert progress.line() == "load_orders: planning, 0 s"
-    progress(Event("load_orders", "read", "csv", rows=0, total=4000))
+    progress(ProgressEvent("load_orders", "read", "csv", rows=0, total=4000))
     time.sleep(1.2)
-    progress(Event("load_orders", "read", "csv", rows=1000, total=4000))
+    progress(ProgressEvent("load_orders", "read", "csv", rows=1000, total=4000))
     told = re.fullmatch(
         r"load_orders: reading csv, 1,000 rows, (\d+) rows/s, 1 s, of about 4,000, about (\d) s left", progress.line()
     )
@@ -34,9 +34,9 @@ def test_a_line_tells_step_rows_pace_and_an_estimate() -> None:
 
 def test_a_line_tells_megabytes_a_second_when_bytes_are_counted() -> None:
     progress = Progress("load_orders")
-    progress(Event("load_orders", "stage", "raw.orders"))
+    progress(ProgressEvent("load_orders", "stage", "raw.orders"))
     time.sleep(1.1)
-    progress(Event("load_orders", "stage", "raw.orders", rows=1000, bytes_moved=20_000_000))
+    progress(ProgressEvent("load_orders", "stage", "raw.orders", rows=1000, bytes_moved=20_000_000))
     told = re.fullmatch(
         r"load_orders: loading raw.orders, 1,000 rows, \d+ rows/s, (\d+\.\d) MB/s, 1 s", progress.line()
     )
@@ -46,24 +46,24 @@ def test_a_line_tells_megabytes_a_second_when_bytes_are_counted() -> None:
 
 def test_the_pace_starts_when_spark_has_started() -> None:
     progress = Progress("load_orders")
-    progress(Event("load_orders", "stage", "raw.orders"))
-    progress(Event("load_orders", "start"))
+    progress(ProgressEvent("load_orders", "stage", "raw.orders"))
+    progress(ProgressEvent("load_orders", "start"))
     assert progress.line() == "load_orders: starting Spark, 0 s"
     time.sleep(1.1)
-    progress(Event("load_orders", "stage", "raw.orders"))
-    progress(Event("load_orders", "stage", "raw.orders", rows=10, bytes_moved=80))
+    progress(ProgressEvent("load_orders", "stage", "raw.orders"))
+    progress(ProgressEvent("load_orders", "stage", "raw.orders", rows=10, bytes_moved=80))
     assert progress.line() == "load_orders: loading raw.orders, 10 rows, 1 s"
 
 
 def test_no_pace_and_no_estimate_before_there_is_something_to_measure() -> None:
     progress = Progress("load_orders")
-    progress(Event("load_orders", "stage", "analytics.orders", rows=5, total=4000))
+    progress(ProgressEvent("load_orders", "stage", "analytics.orders", rows=5, total=4000))
     assert progress.line() == "load_orders: loading analytics.orders, 5 rows, 0 s, of about 4,000"
 
 
 def test_a_log_gets_a_plain_line_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
     with PlainProgress("load_orders", every=0.05) as progress:
-        progress(Event("load_orders", "publish", "orders#1 / 42", rows=4000))
+        progress(ProgressEvent("load_orders", "publish", "orders#1 / 42", rows=4000))
         time.sleep(0.3)
     lines = capfd.readouterr().err.splitlines()
     assert len(lines) >= 2
@@ -72,7 +72,7 @@ def test_a_log_gets_a_plain_line_now_and_then(capfd: pytest.CaptureFixture[str])
 
 def test_a_quick_run_leaves_no_line_in_a_log(capfd: pytest.CaptureFixture[str]) -> None:
     with PlainProgress("load_orders") as progress:
-        progress(Event("load_orders", "read"))
+        progress(ProgressEvent("load_orders", "read"))
     assert capfd.readouterr().err == ""
 
 

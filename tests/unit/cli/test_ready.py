@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.cli.handover import receive, send
+from ematix_flow.cli.running.fork_client import receive_message, send_message
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="commands are handed over on Linux only")
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="commands are ha
 SERVER = """
 import os, signal, sys
 from pathlib import Path
-from ematix_flow.cli.ready import _Waiting
+from ematix_flow.cli.running.fork_server import _ForkServer
 
-command = _Waiting(Path(sys.argv[1]), os.getppid(), {}).serve()
+command = _ForkServer(Path(sys.argv[1]), os.getppid(), {}).serve()
 if command is not None:
     signal.pause()
 """
@@ -45,10 +45,10 @@ def ask(path: Path) -> socket.socket:
     asked = socket.socket(socket.AF_UNIX)
     asked.settimeout(SECONDS)
     asked.connect(str(path))
-    send(asked, {"build": {}})
-    assert receive(asked) == {"accepted": True}
-    send(asked, {"go": True}, descriptors=(0, 1, 2))
-    assert "pid" in (receive(asked) or {})
+    send_message(asked, {"build": {}})
+    assert receive_message(asked) == {"accepted": True}
+    send_message(asked, {"go": True}, descriptors=(0, 1, 2))
+    assert "pid" in (receive_message(asked) or {})
     return asked
 
 
@@ -67,4 +67,4 @@ def test_every_client_hears_at_once_that_the_server_is_gone(server: subprocess.P
         clients = [kept.enter_context(ask(path)) for _ in range(3)]
         server.kill()
         server.wait()
-        assert [receive(client) for client in clients] == [None, None, None]
+        assert [receive_message(client) for client in clients] == [None, None, None]

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.runlog import SqliteRunLog
-from ematix_flow.runlog.records import RunRecord
-from ematix_flow.runlog.worker import this_worker
+from ematix_flow.run_log.records import RunRecord
+from ematix_flow.run_log.sqlite import SqliteRunLog
+from ematix_flow.run_log.worker import this_worker
 
 STREAMS = """
 from ematix_flow import ematix

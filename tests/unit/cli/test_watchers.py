@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from ematix_flow.cli.output import Output
-from ematix_flow.cli.watchers import Watchers, WatchWishes
-from ematix_flow.observe.alerts.active import clear_alerters, register_alerter
-from ematix_flow.runlog.memory import InMemoryRunLog
+from ematix_flow.alerters.dispatch import clear_alerters, register_alerter
+from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.running.observers import CommandObservers, ObserverFlags
+from ematix_flow.run_log.memory import InMemoryRunLog
 
 
 class Asked(InMemoryRunLog):
@@ -38,16 +38,16 @@ def _nobody_registered(project: Path) -> Iterator[None]:
     clear_alerters()
 
 
-@pytest.mark.parametrize(("wishes", "reads"), [(WatchWishes(), 0), (WatchWishes(metrics="prometheus://:0"), 0)])
-def test_without_alerters_the_history_is_not_read(wishes: WatchWishes, reads: int) -> None:
+@pytest.mark.parametrize(("wishes", "reads"), [(ObserverFlags(), 0), (ObserverFlags(metrics="prometheus://:0"), 0)])
+def test_without_alerters_the_history_is_not_read(wishes: ObserverFlags, reads: int) -> None:
     log = Asked()
-    Watchers(wishes, Output(), log, "").close()
+    CommandObservers(wishes, Output(), log, "").close()
     assert log.reads == reads
 
 
 def test_nobody_watches_where_nobody_was_asked_for_and_an_alerter_of_the_module_does() -> None:
     log = Asked()
-    assert Watchers(WatchWishes(), Output(), log, "")._observers is None
+    assert CommandObservers(ObserverFlags(), Output(), log, "")._observers is None
     register_alerter(Alerter())
-    assert Watchers(WatchWishes(), Output(), log, "")._observers is not None
+    assert CommandObservers(ObserverFlags(), Output(), log, "")._observers is not None
     assert log.reads == 1

@@ -26,10 +26,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.chdir(tmp_path / "project")
     c.clear_registry()
-    redact.forget_all()
+    redact.forget_secrets()
     yield tmp_path / "project"
     c.clear_registry()
-    redact.forget_all()
+    redact.forget_secrets()
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ematix_flow import config
-from ematix_flow.config import files, write
+from ematix_flow.config import connection_writer, files
 from ematix_flow.config.resolve import resolve
 from ematix_flow.foundation.errors import ConfigError
 
@@ -163,7 +163,7 @@ def test_a_home_that_cannot_be_written_is_one_clear_error(user_toml: Path) -> No
 def test_nothing_is_left_behind_when_the_file_cannot_be_replaced(user_toml: Path) -> None:
     (user_toml.parent / "connections.toml").mkdir(parents=True)
     with pytest.raises(ConfigError):
-        write._write_privately(user_toml, "x = 1\n")
+        connection_writer._write_privately(user_toml, "x = 1\n")
     assert [path.name for path in user_toml.parent.iterdir()] == ["connections.toml"]
 
 

@@ -22,9 +22,9 @@ from ematix_flow.foundation.errors import ConfigError, DeclarationError, Missing
 
 @pytest.fixture(autouse=True)
 def _empty_memory() -> Iterator[None]:
-    redact.forget_all()
+    redact.forget_secrets()
     yield
-    redact.forget_all()
+    redact.forget_secrets()
 
 
 def _samples(secret: str) -> dict[str, list[dict[str, Any]]]:
@@ -95,7 +95,7 @@ def test_there_is_a_class_for_each_of_the_seventeen_kinds() -> None:
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), min_size=3, max_size=24).filter(str.strip))
 def test_no_planted_password_is_ever_shown(text: str) -> None:
     secret = f"§{text}¤"
-    redact.forget_all()
+    redact.forget_secrets()
     for connection in _every_sample(secret):
         shown = [
             repr(connection),
@@ -116,7 +116,7 @@ def test_no_planted_password_is_ever_shown(text: str) -> None:
 def test_every_kind_survives_pickling_and_compares_by_value(kind: str) -> None:
     fields = _samples("hunter22")[kind][0]
     connection = KINDS[kind](name="conn", **fields)
-    redact.forget_all()
+    redact.forget_secrets()
     again = pickle.loads(pickle.dumps(connection))
     assert again == connection
     if "hunter22" in str(fields):

@@ -18,9 +18,9 @@ from ematix_flow.foundation.location import Location
 
 @pytest.fixture(autouse=True)
 def _empty_memory() -> Iterator[None]:
-    redact.forget_all()
+    redact.forget_secrets()
     yield
-    redact.forget_all()
+    redact.forget_secrets()
 
 
 S3 = {

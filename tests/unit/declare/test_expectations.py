@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import pytest
 
 from ematix_flow import JSONB, BigInt, Boolean, Date, Float, Numeric, Target, Text, TimestampTZ, ematix, pk
-from ematix_flow.declare.checks import Between, Fresh, OneOf, RowCount, Unique, parse_duration, shown_duration
-from ematix_flow.declare.expectations import QualitySpec
+from ematix_flow.declare.quality.checks import Between, Fresh, OneOf, RowCount, Unique, format_duration, parse_duration
+from ematix_flow.declare.quality.expectations import QualitySpec
 from ematix_flow.foundation.errors import DeclarationError, FlowError, MissingColumn
 from ematix_flow.quality import parse_duration as public_parse_duration
 
@@ -176,7 +176,7 @@ def test_lengths_of_time_are_read_and_shown() -> None:
     ]  # fmt: skip
     assert parse_duration(1.5) == timedelta(seconds=1.5)
     assert parse_duration(timedelta(days=1)) == timedelta(days=1)
-    assert [shown_duration(parse_duration(text)) for text in ("90s", "120s", "48h", "36h")] == [
+    assert [format_duration(parse_duration(text)) for text in ("90s", "120s", "48h", "36h")] == [
         "90s",
         "2m",
         "2d",

@@ -20,9 +20,9 @@ from ematix_flow import (
 from ematix_flow.declare import registry, workflow
 from ematix_flow.declare.message import MOST_BYTES, Message
 from ematix_flow.foundation.errors import DeclarationError
-from ematix_flow.orchestrate.jobs import declared_jobs
-from ematix_flow.orchestrate.listening import heads_of, requested_by
 from ematix_flow.pipeline import register
+from ematix_flow.scheduler.broker_triggers import first_jobs_of, run_for_message
+from ematix_flow.scheduler.jobs import declared_jobs
 
 KAFKA = KafkaConnection("events", bootstrap_servers="broker:9092")
 
@@ -63,17 +63,17 @@ def test_messages_fire_the_first_jobs_and_the_others_follow_them() -> None:
         register(name=name, schedule=None, depends_on=upstreams)(lambda: {"name": "a job"})
     flow = ematix.workflow(name="arrivals", jobs=["load", "check", "report"], on_message=Source(KAFKA, "files"))
     jobs = {job.name: job for job in declared_jobs()}
-    assert heads_of(flow, jobs.values()) == ["load", "check"]
+    assert first_jobs_of(flow, jobs.values()) == ["load", "check"]
     assert (jobs["load"].trigger, jobs["check"].trigger) == (None, None)
     assert jobs["report"].trigger == AllOf("load", "check")
 
 
 def test_the_same_message_asks_for_the_same_run_and_another_one_for_another() -> None:
     first, again, other = (Message(b"{}", place, "files") for place in ("files-0@1/5", "files-0@1/5", "files-0@2/5"))
-    ids = [requested_by(item, "load", "arrivals").run_id for item in (first, again, other)]
+    ids = [run_for_message(item, "load", "arrivals").run_id for item in (first, again, other)]
     assert ids[0] == ids[1] != ids[2]
-    assert requested_by(first, "check", "arrivals").run_id != ids[0]
-    assert requested_by(first, "load", "other").run_id != ids[0]
+    assert run_for_message(first, "check", "arrivals").run_id != ids[0]
+    assert run_for_message(first, "load", "other").run_id != ids[0]
 
 
 def test_a_message_comes_back_as_it_was_and_a_long_one_without_its_value() -> None:

@@ -16,7 +16,7 @@ from ematix_flow.declare import registry
 from ematix_flow.declare.connections import clear_registry
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
-from ematix_flow.runlog import from_url
+from ematix_flow.run_log.urls import from_url
 
 KAFKA = KafkaConnection("kafka_prod", bootstrap_servers="localhost:9092", group_id="ematix-flow")
 WAREHOUSE = PostgresConnection("warehouse", url="postgres://localhost/wh")
@@ -56,7 +56,7 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
 @pytest.fixture
 def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StreamSpec, dict[str, Any]]]:
     """What the doors give to the runner, which does nothing here."""
-    import ematix_flow.engine.streams as room
+    import ematix_flow.streaming.runtime as room
 
     calls: list[tuple[StreamSpec, dict[str, Any]]] = []
 
@@ -64,8 +64,8 @@ def handed_over(monkeypatch: pytest.MonkeyPatch) -> list[tuple[StreamSpec, dict[
         calls.append((spec, more))
         return {"total_rows": 3, "iterations": 1, "shutdown_triggered": False}
 
-    stand_in = ModuleType("ematix_flow.engine.streams.runner")
-    stand_in.run = run  # type: ignore[attr-defined]
+    stand_in = ModuleType("ematix_flow.streaming.runtime.runner")
+    stand_in.run_stream = run  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
     monkeypatch.setattr(room, "runner", stand_in, raising=False)
     return calls
@@ -153,7 +153,7 @@ def test_clearing_the_declarations_clears_the_streams() -> None:
 
 
 def test_a_workflow_with_a_stream_is_fired_by_nothing() -> None:
-    from ematix_flow.orchestrate.jobs import declared_jobs
+    from ematix_flow.scheduler.jobs import declared_jobs
 
     declare()
     made = ematix.workflow(name="live", jobs=["events_to_pg"])

@@ -35,7 +35,7 @@ from ematix_flow import (
     pk,
 )
 from ematix_flow.declare.table import TableError
-from ematix_flow.declare.table_data import as_table
+from ematix_flow.declare.table_data import table_from
 from ematix_flow.foundation.errors import MissingColumn
 from ematix_flow.normalize import lower, trim
 
@@ -207,9 +207,9 @@ def test_an_abstract_base_shares_its_columns() -> None:
 
 def test_plain_data_of_a_table_becomes_the_same_table_again() -> None:
     data = EveryType._to_spec()
-    assert as_table(data).columns == EveryType.spec().columns
-    assert as_table(json.dumps(data)).qualified == "analytics.every_type"
-    assert as_table(EveryType) == as_table(EveryType.spec())
+    assert table_from(data).columns == EveryType.spec().columns
+    assert table_from(json.dumps(data)).qualified == "analytics.every_type"
+    assert table_from(EveryType) == table_from(EveryType.spec())
     assert len(EveryType._to_normalized_spec()["fingerprint"]) == 32
 
 
@@ -309,17 +309,17 @@ def test_a_numeric_with_one_number_is_a_type_error() -> None:
 def test_plain_data_of_an_unknown_kind_names_the_nearest() -> None:
     broken = {"schema": "raw", "name": "t", "columns": [{"name": "id", "type": {"kind": "bigint"}}]}
     with pytest.raises(TypeError, match="did you mean 'big_int'"):
-        as_table(broken)
+        table_from(broken)
     with pytest.raises(TypeError, match="no 'columns'"):
-        as_table({"schema": "raw", "name": "t"})
+        table_from({"schema": "raw", "name": "t"})
     with pytest.raises(TypeError, match="no JSON"):
-        as_table("{")
+        table_from("{")
     with pytest.raises(TypeError, match="is not a table"):
-        as_table(3)  # type: ignore[arg-type]
+        table_from(3)  # type: ignore[arg-type]
 
 
 def test_a_column_that_is_not_there_is_named_with_the_nearest() -> None:
-    table = as_table({"schema": "raw", "name": "t", "columns": [{"name": "order_id", "type": {"kind": "big_int"}}]})
+    table = table_from({"schema": "raw", "name": "t", "columns": [{"name": "order_id", "type": {"kind": "big_int"}}]})
     with pytest.raises(MissingColumn, match=r"raw\.t has no column 'orderid'") as caught:
         [table.column(name) for name in ("orderid",)]
     assert caught.value.hint == "did you mean 'order_id'?"

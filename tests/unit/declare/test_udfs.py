@@ -19,8 +19,8 @@ from ematix_flow import (
     udaf,
     udf,
 )
+from ematix_flow.dataplane.arrow_udfs import arrow_type, carrier_type, failing_row
 from ematix_flow.declare.udfs import TYPES, functions_of
-from ematix_flow.families.arrow_functions import arrow_type, carrier_type, failing_row
 from ematix_flow.foundation.errors import DataError, DeclarationError, MissingColumn
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.engine import accelerators, profile
-from ematix_flow.engine.choice import Choice
+from ematix_flow.engine.session import accelerators, spark_settings
+from ematix_flow.engine.session.engine_choice import EngineChoice
 
 SPARK = ".".join(version("pyspark").split(".")[:2])
 COMET, GLUTEN, RAPIDS = "org/apache/spark/CometPlugin", "org/apache/gluten/GlutenPlugin", "com/nvidia/spark/SQLPlugin"
@@ -30,14 +30,16 @@ def jar(folder: Path, name: str, *classes: str) -> Path:
     return folder / name
 
 
-def chosen(**own: str) -> dict[str, profile.Setting]:
+def chosen(**own: str) -> dict[str, spark_settings.Setting]:
     settings = {name.replace("__", "."): value for name, value in own.items()}
-    return {item.name: item for item in profile.settings((), choice=Choice(settings=settings, origin="a file"))}
+    return {
+        item.name: item for item in spark_settings.settings((), choice=EngineChoice(settings=settings, origin="a file"))
+    }
 
 
 def test_without_one_no_plugin_is_loaded() -> None:
     assert "spark.plugins" not in chosen()
-    assert profile.accelerator(Choice()) is None
+    assert spark_settings.accelerator(EngineChoice()) is None
 
 
 @pytest.mark.parametrize(
@@ -74,7 +76,7 @@ def test_plugins_that_the_user_names_stay_alone(home: Path) -> None:
 
 def test_one_for_another_spark_is_not_used_and_the_reason_is_kept(home: Path) -> None:
     jar(home, "comet-spark-spark3.5_2.12-0.9.0.jar", COMET)
-    found = profile.accelerator(Choice())
+    found = spark_settings.accelerator(EngineChoice())
     assert found is not None
     assert "made for Spark 3.5" in found.obstacle
     assert "spark.plugins" not in chosen()
@@ -104,4 +106,4 @@ def test_rapids_is_used_only_where_there_is_a_graphics_card(
 def test_a_jar_that_only_has_the_name_or_is_damaged_is_passed_over(home: Path) -> None:
     jar(home, f"comet-spark-spark{SPARK}-sources.jar", "org/apache/spark/Other")
     (home / f"gluten-spark{SPARK}.jar").write_bytes(b"half of a downl")
-    assert profile.accelerator(Choice()) is None
+    assert spark_settings.accelerator(EngineChoice()) is None

@@ -12,9 +12,10 @@ import pytest
 from ematix_flow import BigInt, ematix
 from ematix_flow.config.spark import spark_config
 from ematix_flow.declare import registry
-from ematix_flow.declare.engine import EngineWish, wish
-from ematix_flow.engine import local_cluster, peers, profile
-from ematix_flow.engine.choice import choose
+from ematix_flow.declare.engine import EngineOptions, engine_options
+from ematix_flow.engine.cluster import local_cluster, master_urls
+from ematix_flow.engine.session import spark_settings
+from ematix_flow.engine.session.engine_choice import choose_engine
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, DeclarationError, FlowError, Unreachable
 from ematix_flow.foundation.redact import mask
@@ -29,7 +30,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         monkeypatch.delenv(name, raising=False)
     yield tmp_path
     registry.clear()
-    redact.forget_all()
+    redact.forget_secrets()
 
 
 def write(text: str) -> None:
@@ -37,7 +38,7 @@ def write(text: str) -> None:
 
 
 def test_without_a_word_the_work_is_done_here_and_a_warm_engine_will_do() -> None:
-    found = choose()
+    found = choose_engine()
     assert (found.engine, found.address, found.may_join) == ("local", "local[*]", True)
 
 
@@ -54,42 +55,42 @@ def test_without_a_word_the_work_is_done_here_and_a_warm_engine_will_do() -> Non
     ],
 )
 def test_a_cluster_that_the_file_names_is_used(said: str, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peers, "_addresses", lambda host, port: ("127.0.0.1",))
+    monkeypatch.setattr(master_urls, "_addresses", lambda host, port: ("127.0.0.1",))
     write(said)
-    found = choose()
+    found = choose_engine()
     assert (found.engine, found.address, found.may_join) == ("distributed", address, False)
     assert found.reason == "./.ematix-flow.toml says so"
 
 
 def test_every_address_behind_a_name_is_a_standby_master() -> None:
-    peers._addresses.cache_clear()
-    found = peers.address(["dns://localhost:7077"])
+    master_urls._addresses.cache_clear()
+    found = master_urls.engine_address(["dns://localhost:7077"])
     assert "127.0.0.1:7077" in found.removeprefix("spark://").split(",")
 
 
 def test_the_pipeline_overrules_the_file_and_the_environment_both(monkeypatch: pytest.MonkeyPatch) -> None:
     write('engine = "distributed"\npeers = ["spark://file:7077"]')
-    own = wish("distributed", ["spark://own:7077"])
-    assert choose(own).address == "spark://own:7077"
-    assert choose(wish("local", None)).engine == "local"
-    assert choose(wish("auto", None)).address == "spark://file:7077"
-    assert choose(wish("distributed", None)).address == "spark://file:7077"
+    own = engine_options("distributed", ["spark://own:7077"])
+    assert choose_engine(own).address == "spark://own:7077"
+    assert choose_engine(engine_options("local", None)).engine == "local"
+    assert choose_engine(engine_options("auto", None)).address == "spark://file:7077"
+    assert choose_engine(engine_options("distributed", None)).address == "spark://file:7077"
     monkeypatch.setenv("EMATIX_FLOW_MASTER", "spark://now:7077")
-    assert (choose(own).address, choose(own).reason) == ("spark://now:7077", "EMATIX_FLOW_MASTER says so")
+    assert (choose_engine(own).address, choose_engine(own).reason) == ("spark://now:7077", "EMATIX_FLOW_MASTER says so")
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "auto")
-    assert choose(own).address == "spark://now:7077"
+    assert choose_engine(own).address == "spark://now:7077"
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "local")
-    assert choose(own).engine == "local"
+    assert choose_engine(own).engine == "local"
     monkeypatch.delenv("EMATIX_FLOW_MASTER")
-    assert choose(own).engine == "local"
+    assert choose_engine(own).engine == "local"
     monkeypatch.setenv("EMATIX_FLOW_ENGINE", "distributed")
-    assert choose(own).address == "spark://own:7077"
-    assert choose().address == "spark://file:7077"
+    assert choose_engine(own).address == "spark://own:7077"
+    assert choose_engine().address == "spark://file:7077"
 
 
 def test_a_cluster_without_an_address_is_refused_with_a_next_step() -> None:
     with pytest.raises(ConfigError, match="needs to know where the cluster is") as caught:
-        choose(wish("distributed", None))
+        choose_engine(engine_options("distributed", None))
     assert "peers=" in str(caught.value.hint)
 
 
@@ -138,15 +139,15 @@ def test_what_the_file_says_wrongly_is_told_with_its_place(said: str, error: str
 def test_a_secret_from_the_environment_or_a_file_signs_and_encrypts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLUSTER_SECRET", "b3tween-us-and-the-cluster")
     write('peers = ["spark://127.0.0.1:7077"]\nsecret = "${CLUSTER_SECRET}"')
-    made = {item.name: item for item in profile.settings((), choice=choose())}
+    made = {item.name: item for item in spark_settings.settings((), choice=choose_engine())}
     assert made["spark.authenticate"].value == "true"
     assert made["spark.authenticate.secret"].value == "b3tween-us-and-the-cluster"
-    assert made["spark.authenticate.secret"].shown == "***"
+    assert made["spark.authenticate.secret"].display_value == "***"
     assert made["spark.network.crypto.enabled"].value == "true"
     assert "b3tween-us" not in mask("it said: b3tween-us-and-the-cluster")
     Path("kept").write_text("another-s3cret-one\n")
     write('peers = ["spark://127.0.0.1:7077"]\nsecret_file = "kept"\n"spark.ssl.rpc.enabled" = true')
-    made = {item.name: item for item in profile.settings((), choice=choose())}
+    made = {item.name: item for item in spark_settings.settings((), choice=choose_engine())}
     assert made["spark.authenticate.secret"].value == "another-s3cret-one"
     assert "spark.network.crypto.enabled" not in made  # TLS encrypts already
 
@@ -154,42 +155,42 @@ def test_a_secret_from_the_environment_or_a_file_signs_and_encrypts(monkeypatch:
 def test_the_environment_may_bring_the_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     write('peers = ["spark://127.0.0.1:7077"]\nsecret = "of-the-f1le"')
     monkeypatch.setenv("EMATIX_FLOW_CLUSTER_SECRET", "of-th1s-run")
-    assert choose().secret == "of-th1s-run"
+    assert choose_engine().secret == "of-th1s-run"
     assert "of-th1s-run" not in mask("it is of-th1s-run")
 
 
 def test_passwords_of_tls_are_never_shown() -> None:
     write('peers = ["spark://127.0.0.1:7077"]\n"spark.ssl.rpc.keyStorePassword" = "open-s3same"')
-    made = {item.name: item for item in profile.settings((), choice=choose())}
-    assert made["spark.ssl.rpc.keyStorePassword"].shown == "***"
+    made = {item.name: item for item in spark_settings.settings((), choice=choose_engine())}
+    assert made["spark.ssl.rpc.keyStorePassword"].display_value == "***"
     assert "s3same" not in mask("open-s3same")
 
 
 def test_a_token_in_an_address_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOKEN", "hush-hush-hush")
     write('peers = ["sc://a:15002/;use_ssl=true;token=${TOKEN}"]')
-    found = choose()
+    found = choose_engine()
     assert found.address.endswith("token=hush-hush-hush")
-    assert found.shown == "distributed sc://a:15002"
+    assert found.display == "distributed sc://a:15002"
     assert "hush" not in mask(found.address)
 
 
 def test_the_secret_of_a_cluster_on_this_machine_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("EMATIX_FLOW_CLUSTER_DIR", str(tmp_path / "cluster"))
     local_cluster.folder(make=True)
-    local_cluster.private(local_cluster.secret_file(), "of-th1s-machine")
-    member = local_cluster.Member(f"here:{os.getpid()}:0", "log")
-    local_cluster.write(local_cluster.Cluster(member, (), 7077, 8080, 1, "1g", 0.0))
+    local_cluster.write_private(local_cluster.secret_file(), "of-th1s-machine")
+    member = local_cluster.ClusterProcess(f"here:{os.getpid()}:0", "log")
+    local_cluster.write_cluster(local_cluster.LocalCluster(member, (), 7077, 8080, 1, "1g", 0.0))
     write('peers = ["spark://127.0.0.1:7077"]')
-    assert choose().secret == "of-th1s-machine"
-    assert choose(EngineWish(None, ("spark://127.0.0.1:7078",))).secret is None
+    assert choose_engine().secret == "of-th1s-machine"
+    assert choose_engine(EngineOptions(None, ("spark://127.0.0.1:7078",))).secret is None
     assert (tmp_path / "cluster" / "cluster.json").stat().st_mode & 0o077 == 0
 
 
 def test_nobody_at_an_address_is_one_quick_sentence_with_the_address() -> None:
     for where in ("spark://127.0.0.1:1", "sc://127.0.0.1:1/;token=abcd", "k8s://https://127.0.0.1:1"):
         with pytest.raises(Unreachable, match=r"127\.0\.0\.1:1 does not answer: connection refused") as caught:
-            peers.require_answer(where)
+            master_urls.require_reachable(where)
         assert caught.value.retryable
         assert caught.value.hint
         assert "abcd" not in str(caught.value)
@@ -199,22 +200,22 @@ def test_one_living_master_of_several_is_enough() -> None:
     import socket
 
     with socket.create_server(("127.0.0.1", 0)) as server:
-        peers.require_answer(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
+        master_urls.require_reachable(f"spark://127.0.0.1:1,127.0.0.1:{server.getsockname()[1]}")
 
 
 def test_a_name_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    peers._addresses.cache_clear()
+    master_urls._addresses.cache_clear()
     with pytest.raises(ConnectionFailed, match="has no address"):
-        peers.address(["dns://nobody.invalid:7077"])
+        master_urls.engine_address(["dns://nobody.invalid:7077"])
 
 
 def test_several_places_must_be_masters_of_one_cluster() -> None:
     with pytest.raises(ConfigError, match="not masters of one cluster"):
-        peers.address(["sc://a:1", "sc://b:1"])
+        master_urls.engine_address(["sc://a:1", "sc://b:1"])
 
 
 def test_kubernetes_without_an_image_is_refused_before_anything_starts(tmp_path: Path) -> None:
-    from ematix_flow.engine import cluster
+    from ematix_flow.engine.cluster import cluster_session
 
     write('master = "k8s://https://127.0.0.1:1"')
 
@@ -222,16 +223,16 @@ def test_kubernetes_without_an_image_is_refused_before_anything_starts(tmp_path:
         raise AssertionError("nothing may start")
 
     with pytest.raises(FlowError, match="which image the executors run"):
-        cluster.open_session(set(), choose(), start_jvm=never, log=tmp_path / "log")  # type: ignore[arg-type]
+        cluster_session.open_cluster_session(set(), choose_engine(), start_jvm=never, log=tmp_path / "log")  # type: ignore[arg-type]
 
 
 def test_the_users_settings_win_and_say_so() -> None:
     write('spark.sql.shuffle.partitions = 7\n"spark.executor.extraJavaOptions" = "-Xss4m"')
-    made = {item.name: item for item in profile.settings(())}
-    assert made["spark.sql.shuffle.partitions"] == profile.Setting(
+    made = {item.name: item for item in spark_settings.settings(())}
+    assert made["spark.sql.shuffle.partitions"] == spark_settings.Setting(
         "spark.sql.shuffle.partitions", "7", "./.ematix-flow.toml says so"
     )
-    assert made["spark.executor.extraJavaOptions"].value == f"{profile.IN_UTC} -Xss4m"
+    assert made["spark.executor.extraJavaOptions"].value == f"{spark_settings.IN_UTC} -Xss4m"
 
 
 def documented() -> list[str]:
@@ -244,9 +245,9 @@ def test_what_the_documents_say_to_write_is_understood(text: str, monkeypatch: p
     for name in ("CLUSTER_SECRET", "STORE_PASSWORD"):
         monkeypatch.setenv(name, "a-d0cumented-secret")
     Path(".ematix-flow.toml").write_text(text)
-    found = choose()
+    found = choose_engine()
     assert found.engine == "distributed"
     assert found.address in ("spark://head:7077", "k8s://https://api:6443")
     if not found.address.startswith("k8s"):
-        made = {item.name: item.value for item in profile.settings((), choice=found)}
+        made = {item.name: item.value for item in spark_settings.settings((), choice=found)}
         assert made.items() >= dict(found.settings).items()

@@ -9,11 +9,11 @@ import pytest
 
 from ematix_flow import udaf, udf
 from ematix_flow.declare.udfs import functions_of
-from ematix_flow.engine.functions.arguments import accepts
-from ematix_flow.engine.functions.calls import Call, Calls, marked
-from ematix_flow.engine.functions.clauses import clauses_of
-from ematix_flow.engine.functions.partial import PartialPlan, partial_plan
-from ematix_flow.families.lake.sql_source import parsed
+from ematix_flow.engine.sql.functions.argument_types import accepts_type
+from ematix_flow.engine.sql.functions.calls import Call, Calls, mark_functions
+from ematix_flow.engine.sql.functions.clauses import clauses_of
+from ematix_flow.engine.sql.functions.partial_aggregation import PartialPlan, partial_plan
+from ematix_flow.families.lake.source import parse_query
 from ematix_flow.foundation.errors import SqlError
 
 
@@ -87,7 +87,7 @@ def test_a_call_that_cannot_be_right_is_refused_with_its_name(text: str, said: s
 
 
 def test_names_survive_a_translation_that_knows_functions_of_that_name() -> None:
-    text, names = marked('SELECT vwap("a", half(b)) FROM source', "postgres", FUNCTIONS)
+    text, names = mark_functions('SELECT vwap("a", half(b)) FROM source', "postgres", FUNCTIONS)
     assert text == 'SELECT flow_udf_vwap("a", flow_udf_half(b)) FROM source'
     assert set(names) == {"flow_udf_vwap", "flow_udf_half"}
 
@@ -107,11 +107,11 @@ def test_names_survive_a_translation_that_knows_functions_of_that_name() -> None
     ],
 )  # fmt: skip
 def test_values_that_would_have_to_be_bent_do_not_fit(wanted: str, given: str, text: str, fits: bool) -> None:
-    assert accepts(wanted, given, text) is fits
+    assert accepts_type(wanted, given, text) is fits
 
 
 def clauses(text: str) -> Any:
-    return clauses_of(calls_in(text).tokens, parsed(text))
+    return clauses_of(calls_in(text).tokens, parse_query(text))
 
 
 def test_a_select_is_taken_apart_into_its_clauses() -> None:
@@ -142,7 +142,7 @@ def plan(text: str, columns: Any = ("g", "h", "price", "qty", "ts")) -> PartialP
     def write(call: Call, args: list[str], tail: str) -> str:
         return f"flow_{call.handle.name}({', '.join(args)}){tail}"
 
-    return partial_plan(calls, parsed(text), write=write, merging={Vwap: "flow_vwap_merge"}, columns=columns)
+    return partial_plan(calls, parse_query(text), write=write, merging={Vwap: "flow_vwap_merge"}, columns=columns)
 
 
 def test_an_aggregate_becomes_a_statement_over_rows_and_one_over_states() -> None:

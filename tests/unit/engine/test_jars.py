@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.engine import jars
+from ematix_flow.engine.session import jars
 from ematix_flow.foundation.errors import ConfigError, RunFailed, StorageFull, Unreachable
 
 SETTINGS = """<ivysettings><settings defaultResolver="here"/><resolvers><{kind} name="here" m2compatible="true">
@@ -46,7 +46,7 @@ class Shop:
 
     def ensure(self, said: list[str] | None = None) -> list[Path]:
         self.write_lock()
-        return jars.ensure(["shop"], lock=self.lock, on_progress=None if said is None else said.append)
+        return jars.ensure_jars(["shop"], lock=self.lock, on_progress=None if said is None else said.append)
 
 
 @pytest.fixture
@@ -76,11 +76,11 @@ def test_what_is_in_the_cache_comes_along_in_the_order_of_the_lock(shop: Shop) -
     shop.write_lock()
     with shop.lock.open("a", encoding="utf-8") as lock:
         lock.write('[later]\njars = [{ group = "org.shop", artifact = "plums", version = "1.0", sha256 = "0" }]\n')
-    assert jars.with_those_at_hand([], lock=shop.lock) == []
-    assert jars.with_those_at_hand(["later"], lock=shop.lock) == ["later"]
-    jars.ensure(["shop"], lock=shop.lock)
-    assert jars.with_those_at_hand([], lock=shop.lock) == ["shop"]
-    assert jars.with_those_at_hand(["later"], lock=shop.lock) == ["shop", "later"]
+    assert jars.with_cached_sets([], lock=shop.lock) == []
+    assert jars.with_cached_sets(["later"], lock=shop.lock) == ["later"]
+    jars.ensure_jars(["shop"], lock=shop.lock)
+    assert jars.with_cached_sets([], lock=shop.lock) == ["shop"]
+    assert jars.with_cached_sets(["later"], lock=shop.lock) == ["shop", "later"]
 
 
 def test_a_damaged_jar_is_fetched_again(shop: Shop) -> None:
@@ -133,14 +133,16 @@ def test_a_full_disk_is_told_as_such(shop: Shop, monkeypatch: pytest.MonkeyPatch
 
 def test_an_unknown_set_names_the_nearest_one() -> None:
     with pytest.raises(ConfigError) as caught:
-        jars.ensure(["delt"])
+        jars.ensure_jars(["delt"])
     assert caught.value.hint == "did you mean 'delta'?"
 
 
 def test_two_fetches_at_once_both_end_with_whole_jars(shop: Shop) -> None:
     shop.write_lock()
     found: list[list[Path]] = []
-    threads = [threading.Thread(target=lambda: found.append(jars.ensure(["shop"], lock=shop.lock))) for _ in range(2)]
+    threads = [
+        threading.Thread(target=lambda: found.append(jars.ensure_jars(["shop"], lock=shop.lock))) for _ in range(2)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

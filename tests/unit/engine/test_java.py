@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.engine import java
+from ematix_flow.engine.session import java
 from ematix_flow.foundation.errors import RunFailed
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.engine import profile, tuning
-from ematix_flow.engine.choice import choose
+from ematix_flow.engine.session import spark_settings
+from ematix_flow.engine.session.engine_choice import choose_engine
 
 BLOOM = "spark.sql.optimizer.runtime.bloomFilter.applicationSideScanSizeThreshold"
 FIRST = "spark.sql.adaptive.coalescePartitions.initialPartitionNum"
@@ -20,14 +20,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder and a home without any configuration."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    for name in ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_MASTER", profile.MEMORY_VARIABLE):
+    for name in ("EMATIX_FLOW_ENGINE", "EMATIX_FLOW_MASTER", spark_settings.MEMORY_VARIABLE):
         monkeypatch.delenv(name, raising=False)
 
 
 def on_a_machine(monkeypatch: pytest.MonkeyPatch, *, cores: int, gigabytes: int) -> dict[str, str]:
-    monkeypatch.setattr(profile, "_memory", lambda: gigabytes * GIGABYTE)
+    monkeypatch.setattr(spark_settings, "_memory", lambda: gigabytes * GIGABYTE)
     monkeypatch.setattr("os.cpu_count", lambda: cores)
-    return profile.configuration(())
+    return spark_settings.configuration(())
 
 
 def test_tables_are_filtered_before_a_join_and_shuffles_are_cut_finely(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -48,26 +48,26 @@ def test_hash_tables_are_as_large_as_the_heap_bears_many_times(
 
 
 def test_a_heap_that_the_user_chose_is_left_to_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(profile.MEMORY_VARIABLE, "2g")
+    monkeypatch.setenv(spark_settings.MEMORY_VARIABLE, "2g")
     assert HASHED not in on_a_machine(monkeypatch, cores=2, gigabytes=24)
 
 
 def test_who_sets_the_number_of_partitions_gets_that_number() -> None:
     Path(".ematix-flow.toml").write_text("[spark]\nspark.sql.shuffle.partitions = 7\n")
-    made = profile.configuration(())
+    made = spark_settings.configuration(())
     assert made["spark.sql.shuffle.partitions"] == "7"
     assert FIRST not in made
-    assert profile.is_the_users(FIRST, choose().settings)
+    assert spark_settings.is_set_by_user(FIRST, choose_engine().settings)
 
 
 def test_who_sets_the_first_number_too_gets_both() -> None:
     Path(".ematix-flow.toml").write_text(f"[spark]\nspark.sql.shuffle.partitions = 7\n{FIRST} = 9\n")
-    made = profile.configuration(())
+    made = spark_settings.configuration(())
     assert (made["spark.sql.shuffle.partitions"], made[FIRST]) == ("7", "9")
 
 
 @pytest.mark.parametrize(("rows", "first"), [(None, "16"), (1_000, "2"), (5_000_000, "10"), (10**9, "200")])
 def test_a_run_that_knows_its_rows_cuts_by_them(rows: int | None, first: str) -> None:
-    made = {item.name: item for item in tuning.settings_for(rows, cores=2)}
+    made = {item.name: item for item in spark_settings.run_settings(rows, cores=2)}
     assert made[FIRST].value == first
     assert made[FIRST].reason

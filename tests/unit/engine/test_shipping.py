@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ematix_flow.engine import launch, shipping
+from ematix_flow.engine.cluster import shipping
+from ematix_flow.engine.session import jvm_environment
 
 
 @pytest.fixture(autouse=True)
@@ -22,13 +23,13 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_package_can_be_imported_from_its_zip_alone(tmp_path: Path) -> None:
     archive = shipping.package_zip()
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import ematix_flow.families.carry as found;"
+        "import sys; sys.path.insert(0, sys.argv[1]); import ematix_flow.dataplane.task_errors as found;"
         "print(found.__file__); print(type(found.__loader__).__name__)"
     )
     done = subprocess.run(
         [sys.executable, "-S", "-E", "-c", code, str(archive)], capture_output=True, text=True, cwd=tmp_path, check=True
     )
-    assert done.stdout.splitlines() == [f"{archive}/ematix_flow/families/carry.pyc", "zipimporter"]
+    assert done.stdout.splitlines() == [f"{archive}/ematix_flow/dataplane/task_errors.pyc", "zipimporter"]
 
 
 def test_the_zip_is_made_once_and_holds_no_leftovers() -> None:
@@ -45,7 +46,7 @@ def test_secrets_reach_the_jvm_by_a_file_that_is_gone_afterwards(monkeypatch: py
     monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
     monkeypatch.setattr("pyspark.SparkContext._gateway", None)  # another test of this process may have a JVM
     given = {"spark.authenticate.secret": "a b\\c=é", "spark.ssl.keyPassword": "x", "spark.executor.memory": "1g"}
-    with launch.without_secrets(given) as shown:
+    with jvm_environment.without_secrets(given) as shown:
         assert shown == {"spark.executor.memory": "1g"}
         words = os.environ["PYSPARK_SUBMIT_ARGS"].split()
         assert (words[0], words[-1]) == ("--properties-file", "pyspark-shell")
@@ -58,7 +59,7 @@ def test_secrets_reach_the_jvm_by_a_file_that_is_gone_afterwards(monkeypatch: py
 
 def test_settings_without_secrets_need_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--verbose pyspark-shell")
-    with launch.without_secrets({"spark.executor.memory": "1g"}) as shown:
+    with jvm_environment.without_secrets({"spark.executor.memory": "1g"}) as shown:
         assert shown == {"spark.executor.memory": "1g"}
         assert os.environ["PYSPARK_SUBMIT_ARGS"] == "--verbose pyspark-shell"
 
@@ -66,10 +67,10 @@ def test_settings_without_secrets_need_no_file(monkeypatch: pytest.MonkeyPatch) 
 def test_the_environment_of_one_start_does_not_reach_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYSPARK_PYTHON", "SPARK_LOCAL_IP"):
         monkeypatch.delenv(name, raising=False)
-    launch.set_environment({"spark.master": "local[*]"})
+    jvm_environment.set_environment({"spark.master": "local[*]"})
     assert (os.environ["SPARK_LOCAL_IP"], os.environ["PYSPARK_PYTHON"]) == ("127.0.0.1", sys.executable)
-    launch.set_environment({"spark.master": "spark://a:7077", "spark.pyspark.python": "./env/bin/python"})
+    jvm_environment.set_environment({"spark.master": "spark://a:7077", "spark.pyspark.python": "./env/bin/python"})
     assert os.environ["PYSPARK_PYTHON"] == "./env/bin/python"
     assert "SPARK_LOCAL_IP" not in os.environ
-    launch.set_environment({"spark.master": "local[*]"})
+    jvm_environment.set_environment({"spark.master": "local[*]"})
     assert os.environ["PYSPARK_PYTHON"] == sys.executable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from ematix_flow.engine import session
-from ematix_flow.engine.result import Event
-from ematix_flow.engine.steps import StepClock
+from ematix_flow.engine.batch.result import ProgressEvent
+from ematix_flow.engine.batch.step_clock import StepClock
+from ematix_flow.engine.session import session
 
 TICK, ROUNDED = 0.05, 0.02
 
@@ -18,7 +18,7 @@ def seconds_of(clock: StepClock) -> dict[str, float]:
 def test_every_second_belongs_to_the_step_that_was_last_heard_of() -> None:
     clock = StepClock("load_orders")
     for step in ("plan", "stage", "publish", "stage"):
-        clock(Event("load_orders", step))
+        clock(ProgressEvent("load_orders", step))
         time.sleep(TICK)
     earlier, told, later = clock.elapsed(), seconds_of(clock), clock.elapsed()
     assert list(told) == ["plan", "stage", "publish"]
@@ -27,35 +27,35 @@ def test_every_second_belongs_to_the_step_that_was_last_heard_of() -> None:
 
 
 def test_events_are_passed_on_with_the_time_since_the_run_began() -> None:
-    heard: list[Event] = []
+    heard: list[ProgressEvent] = []
     clock = StepClock("load_orders", heard.append)
     time.sleep(TICK)
-    clock(Event("load_orders", "stage", "raw.orders", rows=5, bytes_moved=80))
+    clock(ProgressEvent("load_orders", "stage", "raw.orders", rows=5, bytes_moved=80))
     (event,) = heard
     assert (event.step, event.text, event.rows, event.bytes_moved) == ("stage", "raw.orders", 5, 80)
     assert event.seconds >= TICK
 
 
 def test_the_start_of_spark_is_taken_out_of_the_step_that_waits_for_it() -> None:
-    heard: list[Event] = []
+    heard: list[ProgressEvent] = []
     clock = StepClock("load_orders", heard.append)
-    clock(Event("load_orders", "stage", "raw.orders"))
+    clock(ProgressEvent("load_orders", "stage", "raw.orders"))
     began = time.monotonic()
     with clock.starting():
-        clock(Event("load_orders", "stage", "raw.orders", rows=0))  # the ticker goes on meanwhile
+        clock(ProgressEvent("load_orders", "stage", "raw.orders", rows=0))  # the ticker goes on meanwhile
         time.sleep(2 * TICK)
     started = time.monotonic()
     time.sleep(TICK)
     told, ended = seconds_of(clock), time.monotonic()
     assert 2 * TICK - ROUNDED <= told["start"] <= started - began + ROUNDED
     assert TICK - ROUNDED <= told["stage"] <= ended - began - told["start"] + ROUNDED
-    if session.start_seconds() is None:
+    if session.session_start_seconds() is None:
         assert [event.step for event in heard] == ["stage", "start", "stage"]
 
 
 def test_a_step_that_took_no_time_is_not_told() -> None:
     clock = StepClock("load_orders")
-    clock(Event("load_orders", "ensure"))
-    clock(Event("load_orders", "stage"))
+    clock(ProgressEvent("load_orders", "ensure"))
+    clock(ProgressEvent("load_orders", "stage"))
     time.sleep(TICK)
     assert list(seconds_of(clock)) == ["stage"]

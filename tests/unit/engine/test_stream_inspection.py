@@ -9,13 +9,13 @@ from tests.streams.operated import declared
 from ematix_flow import PubSubConnection, RabbitMQConnection, Source, SQLiteConnection
 from ematix_flow.contract.stream import StreamRead
 from ematix_flow.declare.streams.spec import StreamSpec
-from ematix_flow.engine.streams.checkup import ASIDE, judge, plan
-from ematix_flow.engine.streams.findings import OK, TO_DO
-from ematix_flow.engine.streams.folder import StreamFolder
-from ematix_flow.engine.streams.inspection import look
-from ematix_flow.engine.streams.opening import source_of
-from ematix_flow.families.spool.segments import Segment
-from ematix_flow.families.spool.source import SpoolSource
+from ematix_flow.spool.segments import Segment
+from ematix_flow.spool.source import SpoolSource
+from ematix_flow.streaming.admin.check_findings import OK, TO_DO
+from ematix_flow.streaming.admin.checkpoint_check import ASIDE, check_all, plan_repair
+from ematix_flow.streaming.admin.inspection import inspect_checkpoint
+from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
+from ematix_flow.streaming.runtime.opening import source_of
 
 WEB = RabbitMQConnection("web", amqp_url="amqp://ana:hunter22@127.0.0.1:9/")
 SHOPS = PubSubConnection("shops", project_id="shop", endpoint="127.0.0.1:9")
@@ -27,13 +27,13 @@ def stream(folder: Path, *sources: Source) -> StreamSpec:
         name="orders", sources=list(sources), target=target, target_table=("main", "orders"),
         checkpoint=str(folder / "checkpoint"),
     )  # fmt: skip
-    StreamFolder.of(spec).prepare()
+    CheckpointFolder.of(spec).prepare()
     return spec
 
 
 def spooled(spec: StreamSpec, number: int, messages: int) -> None:
     """Messages of one source that wait on disk."""
-    source, read, _ = source_of(spec, number, StreamFolder.of(spec), once=False)
+    source, read, _ = source_of(spec, number, CheckpointFolder.of(spec), once=False)
     assert isinstance(source, SpoolSource)
     assert isinstance(read, StreamRead)
     root = source.folder(read).root
@@ -42,7 +42,7 @@ def spooled(spec: StreamSpec, number: int, messages: int) -> None:
 
 
 def statuses(spec: StreamSpec, about: str) -> list[tuple[str, str]]:
-    return [(item.status, item.says) for item in judge(look(spec)) if item.about == about]
+    return [(item.status, item.says) for item in check_all(inspect_checkpoint(spec)) if item.about == about]
 
 
 def test_the_messages_of_every_source_are_used(tmp_path: Path) -> None:
@@ -58,8 +58,8 @@ def test_the_messages_of_every_source_are_used(tmp_path: Path) -> None:
 
 def test_a_damaged_schema_is_found_at_any_source(tmp_path: Path) -> None:
     both = stream(tmp_path, Source(WEB, "web"), Source(SHOPS, "shops-orders"))
-    folder = StreamFolder.of(both)
+    folder = CheckpointFolder.of(both)
     (folder.root / "schema-1.json").write_text("{")
-    seen = look(both)
+    seen = inspect_checkpoint(both)
     assert seen.schema_problems == {"schema-1.json": "cannot be read"}
-    assert [step.paths for step in plan(seen) if step.kind == ASIDE] == [("schema-1.json",)]
+    assert [step.paths for step in plan_repair(seen) if step.kind == ASIDE] == [("schema-1.json",)]

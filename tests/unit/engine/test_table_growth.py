@@ -11,7 +11,7 @@ from pyspark.sql import types as t
 
 from ematix_flow import CDC, ObjectStoreLocalConnection, SQLiteConnection, ematix
 from ematix_flow.declare.streams.spec import TableTarget
-from ematix_flow.engine.streams.tables import TableWriter
+from ematix_flow.streaming.runtime.table_writer import TableWriter
 
 
 @pytest.mark.parametrize("options", [{"cdc": CDC()}, {"on_drift": "warn"}], ids=["changes", "rows"])

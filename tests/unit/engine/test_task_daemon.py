@@ -8,7 +8,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from ematix_flow.engine.task_daemon import without_archives
+from ematix_flow.engine.session.task_daemon import without_archives
 
 INSTALLED = str(Path(pyspark.__file__).resolve().parents[1])
 ARCHIVES = ["/spark/jars/spark-core.jar", "/spark/python/lib/pyspark.zip"]

@@ -9,14 +9,14 @@ import pytest
 
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.contract.write import WriteJob
-from ematix_flow.declare.checks import NotNull, Unique
+from ematix_flow.declare.quality.checks import NotNull, Unique
 from ematix_flow.declare.strategy import Append
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import BigInt, Column, Text
-from ematix_flow.expressions import sqlite_functions
-from ematix_flow.families.checking import StagedRows, examine
+from ematix_flow.families.expectations import StagedRows, run_checks
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.clock import now
+from ematix_flow.sql.expressions import sqlite_functions
 
 
 def staged(key: str, values: list[Any]) -> StagedRows:
@@ -32,7 +32,7 @@ def staged(key: str, values: list[Any]) -> StagedRows:
 
 
 def samples(key: str, values: list[Any]) -> tuple[str, ...]:
-    (finding,) = examine(staged(key, values), [NotNull("v")])
+    (finding,) = run_checks(staged(key, values), [NotNull("v")])
     assert finding.failing == len(values)
     return finding.samples
 
@@ -52,14 +52,14 @@ def test_the_key_of_an_order_is_shown(name: str) -> None:
 
 
 def test_a_known_secret_is_masked_and_a_long_value_is_cut() -> None:
-    redact.remember("hunter22")
+    redact.remember_secret("hunter22")
     try:
         assert samples("id", ["is hunter22 here", "x" * 500]) == ("id=is *** here", f"id={'x' * 80}…")
     finally:
-        redact.forget_all()
+        redact.forget_secrets()
 
 
 def test_repeated_values_are_counted_by_value_and_by_row() -> None:
-    (finding,) = examine(staged("id", ["a", "A", "a", "b", "b", "b", None]), [Unique(("id",))])
+    (finding,) = run_checks(staged("id", ["a", "A", "a", "b", "b", "b", None]), [Unique(("id",))])
     assert (finding.repeated, finding.failing, finding.rows) == (2, 5, 7)
     assert finding.samples == ("id=a", "id=b")

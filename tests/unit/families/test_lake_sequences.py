@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from ematix_flow import ObjectStoreLocalConnection
-from ematix_flow.backends.files.batches import batch_folder
+from ematix_flow.backends.files.published_batches import batch_folder
 from ematix_flow.backends.files.sink import FilesSink
-from ematix_flow.families.lake.state import Load, WriterState
+from ematix_flow.families.lake.state import LakeLoad, WriterState
 
 WRITER = "events/shop.events"
-LAST = Load("one", 4, "shop", "events", published=True, counts={"read": 1})
-NEXT = Load("two", 5, "shop", "events", counts={"read": 1})
+LAST = LakeLoad("one", 4, "shop", "events", published=True, counts={"read": 1})
+NEXT = LakeLoad("two", 5, "shop", "events", counts={"read": 1})
 
 
 @pytest.fixture

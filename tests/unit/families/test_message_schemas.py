@@ -9,14 +9,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as t
 
-from ematix_flow.families.messages import framing, protobuf_files
-from ematix_flow.families.messages.registry import GLUE_WIRE, PROTOBUF, Schema
+from ematix_flow.messages import framing, protobuf_schema
+from ematix_flow.messages.registries.registry import GLUE_WIRE, PROTOBUF, RegisteredSchema
 
 
 def made_of(former: str | None, **columns: t.DataType) -> str:
-    before = None if former is None else protobuf_files.compiled(Schema(PROTOBUF, former))
+    before = None if former is None else protobuf_schema.compile_schema(RegisteredSchema(PROTOBUF, former))
     kind = t.StructType([t.StructField(name, column) for name, column in columns.items()])
-    return protobuf_files.made_of(kind, name="orders", former=before)
+    return protobuf_schema.proto_text_of(kind, name="orders", former=before)
 
 
 def test_numbers_of_dropped_columns_stay_reserved_in_every_later_schema() -> None:
@@ -52,13 +52,13 @@ def test_the_number_of_a_message_is_found_inside_a_compressed_payload() -> None:
     found = framing._numbers_inside(asked).to_pylist()
     assert found == [b"\x00", b"\x07", b"\x80\x01", None, None, None, None, None]
     head = b"\x03\x05" + uuid.uuid4().bytes
-    meaning = framing.meaning_of(head + b"\x80\x01", wire=GLUE_WIRE, kind=PROTOBUF)
+    meaning = framing.parse_prefix(head + b"\x80\x01", wire=GLUE_WIRE, kind=PROTOBUF)
     assert (meaning.indexes, meaning.is_compressed) == ((128,), True)
 
 
 def test_glue_counts_messages_by_name_and_never_guesses_one() -> None:
     text = 'syntax = "proto3"; message B { int64 b = 1; } message A { int64 a = 1; }'
-    descriptors = protobuf_files.compiled(Schema(PROTOBUF, text))
-    assert [protobuf_files.message_name(descriptors, (index,), wire=GLUE_WIRE) for index in (0, 1)] == ["A", "B"]
-    with pytest.raises(protobuf_files.NotCompiled, match="do not say which of its messages"):
-        protobuf_files.message_name(descriptors, (), wire=GLUE_WIRE)
+    descriptors = protobuf_schema.compile_schema(RegisteredSchema(PROTOBUF, text))
+    assert [protobuf_schema.message_name(descriptors, (index,), wire=GLUE_WIRE) for index in (0, 1)] == ["A", "B"]
+    with pytest.raises(protobuf_schema.NotCompiled, match="do not say which of its messages"):
+        protobuf_schema.message_name(descriptors, (), wire=GLUE_WIRE)

@@ -17,8 +17,8 @@ from ematix_flow.backends.sqlite import backend
 from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.contract.shape import shape_of
 from ematix_flow.contract.write import Counts, WriteJob
+from ematix_flow.dataplane.parquet_stage import ROOT_VARIABLE
 from ematix_flow.declare.strategy import Deletes, Scd2
-from ematix_flow.families.parquet_stage import ROOT_VARIABLE
 from ematix_flow.foundation.errors import Brake
 
 DAY = timedelta(days=1)

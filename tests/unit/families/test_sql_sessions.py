@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from ematix_flow.backends.sqlite.errors import translate
-from ematix_flow.families.sql.held import HeldSession
+from ematix_flow.families.sql.held_session import SharedSession
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import FlowError, Unreachable
 
@@ -30,18 +30,18 @@ def test_the_error_of_a_lost_connection_is_not_replaced_by_that_of_its_rollback(
 
 
 def test_a_held_session_that_is_lost_is_replaced_and_one_that_only_failed_is_reset() -> None:
-    held = HeldSession(opened, reset="DROP TABLE IF EXISTS leftover")
-    failed = held.lent()
+    held = SharedSession(opened, reset="DROP TABLE IF EXISTS leftover")
+    failed = held.lend()
     failed.execute("CREATE TABLE leftover (n int)")
     with pytest.raises(FlowError):
         failed.execute("no SQL")
     failed.close()
-    again = held.lent()
+    again = held.lend()
     assert again.raw is failed.raw
     assert again.rows("SELECT name FROM sqlite_master") == []
     again.raw.close()
     again.close()
-    with held.lent() as session:
+    with held.lend() as session:
         assert session.raw is not failed.raw
         assert session.scalar("SELECT 1") == 1
     held.close()

@@ -26,13 +26,13 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     early_jvm.log_file.cache_clear()
 
 
-def _next_process(monkeypatch: pytest.MonkeyPatch) -> early_jvm.Jvm | None:
+def _next_process(monkeypatch: pytest.MonkeyPatch) -> early_jvm.JvmProcess | None:
     monkeypatch.setattr(early_jvm, "_command", early_jvm._Command())
     early_jvm.start_early(WORDS)
     return early_jvm._command.started
 
 
-def _launched(*more: str, **variables: str) -> early_jvm.Jvm:
+def _launched(*more: str, **variables: str) -> early_jvm.JvmProcess:
     return early_jvm.launch(["/bin/cat", *more], {**os.environ, "SPARK_HOME": "/spark", **variables})
 
 
@@ -85,7 +85,7 @@ def test_a_record_is_for_its_owner_and_for_this_build_only(monkeypatch: pytest.M
     _run_once()
     (record,) = (tmp_path / "cache" / "early").glob("*.json")
     assert record.stat().st_mode & 0o777 == 0o600
-    monkeypatch.setattr(early_jvm, "build", lambda: {"newest": 1})
+    monkeypatch.setattr(early_jvm, "build_identity", lambda: {"newest": 1})
     assert _next_process(monkeypatch) is None
 
 

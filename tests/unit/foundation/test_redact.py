@@ -18,9 +18,9 @@ from ematix_flow.foundation import redact
 
 @pytest.fixture(autouse=True)
 def _empty_memory() -> Iterator[None]:
-    redact.forget_all()
+    redact.forget_secrets()
     yield
-    redact.forget_all()
+    redact.forget_secrets()
 
 
 @pytest.mark.parametrize(
@@ -102,51 +102,51 @@ def test_text_without_a_secret_stays_as_it_is(text: str) -> None:
 
 def test_a_remembered_value_is_masked_in_every_spelling() -> None:
     secret = "p@ss'w\"ö/rd"
-    redact.remember(secret)
+    redact.remember_secret(secret)
     for spelling in (secret, quote(secret, safe=""), json.dumps(secret), repr(secret)):
         assert spelling.strip("'\"") not in redact.mask(f"the server said {spelling} is wrong")
 
 
 def test_the_lines_of_a_private_key_are_masked_one_by_one() -> None:
-    redact.remember("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END PRIVATE KEY-----")
+    redact.remember_secret("-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0B\n-----END PRIVATE KEY-----")
     assert redact.mask("bad line MIIEvQIBADANBgkqhkiG9w0B") == "bad line ***"
 
 
 def test_a_value_shorter_than_four_characters_is_not_remembered() -> None:
-    redact.remember("abc")
-    redact.remember(None)
+    redact.remember_secret("abc")
+    redact.remember_secret(None)
     assert redact.mask("abc abcd") == "abc abcd"
 
 
 def test_a_longer_secret_is_masked_before_one_that_it_contains() -> None:
-    redact.remember("hunter")
-    redact.remember("hunter22")
+    redact.remember_secret("hunter")
+    redact.remember_secret("hunter22")
     assert redact.mask("hunter22") == "***"
 
 
 def test_a_password_that_is_a_product_word_leaves_sentences_readable() -> None:
-    redact.remember_url("postgres://postgres:postgres@db/shop")
+    redact.remember_url_secrets("postgres://postgres:postgres@db/shop")
     assert redact.mask("the postgres backend") == "the postgres backend"
     assert redact.mask("postgres://postgres:postgres@db") == "postgres://postgres:***@db"
 
 
 def test_remembering_a_url_remembers_its_password_encoded_and_decoded() -> None:
-    assert redact.remember_url("postgres://ana:p%40ssw@db/shop?note=a@b&sslpassword=geheim1") is True
+    assert redact.remember_url_secrets("postgres://ana:p%40ssw@db/shop?note=a@b&sslpassword=geheim1") is True
     assert redact.mask("p@ssw, p%40ssw and geheim1 but not db/shop") == "***, *** and *** but not db/shop"
-    assert redact.remember_url("postgres://ana:${PW}@db/shop") is False
-    assert redact.remember_url("http://localhost:8081") is False
+    assert redact.remember_url_secrets("postgres://ana:${PW}@db/shop") is False
+    assert redact.remember_url_secrets("http://localhost:8081") is False
 
 
 @given(secret=st.text(min_size=4, max_size=40).filter(lambda text: text.strip() and "*" not in text))
 def test_no_remembered_value_survives_masking(secret: str) -> None:
-    redact.forget_all()
-    redact.remember(f"§{secret}")
+    redact.forget_secrets()
+    redact.remember_secret(f"§{secret}")
     shown = redact.mask(f"before §{secret} between §{secret}§{secret} after")
     assert f"§{secret}" not in shown
 
 
 def test_masking_a_megabyte_without_blanks_takes_no_noticeable_time() -> None:
-    redact.remember("hunter22")
+    redact.remember_secret("hunter22")
     text = "a" * 300_000 + "://" + "b:" * 150_000 + "password" * 30_000
     started = time.process_time()
     redact.mask(text)
@@ -162,7 +162,7 @@ class _ExceptionOnly(logging.Formatter):
 
 @pytest.mark.parametrize("formatter", [logging.Formatter(), _ExceptionOnly()])
 def test_the_logging_filter_masks_messages_arguments_and_tracebacks(formatter: logging.Formatter) -> None:
-    redact.remember("hunter22")
+    redact.remember_secret("hunter22")
     logger, said = logging.getLogger("test.redact"), io.StringIO()
     handler = logging.StreamHandler(said)
     handler.setFormatter(formatter)
@@ -181,7 +181,7 @@ def test_the_logging_filter_masks_messages_arguments_and_tracebacks(formatter: l
 
 
 def test_the_logging_filter_survives_a_message_that_does_not_fit_its_arguments() -> None:
-    redact.remember("hunter22")
+    redact.remember_secret("hunter22")
     record = logging.LogRecord("x", logging.INFO, "x.py", 1, "only %s", ("one", "hunter22"), None)
     assert redact.MaskSecrets().filter(record) is True
     assert record.getMessage() == "only %s ('one', '***')"

@@ -8,7 +8,7 @@ import pytest
 
 from ematix_flow import secrets
 from ematix_flow.foundation import redact
-from ematix_flow.foundation.secrets import references
+from ematix_flow.foundation.secrets import references_in
 
 
 class Shelf:
@@ -23,10 +23,10 @@ class Shelf:
 
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
-    redact.forget_all()
+    redact.forget_secrets()
     yield
     secrets.unregister_resolver("shelf")
-    redact.forget_all()
+    redact.forget_secrets()
 
 
 def test_a_variable_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,5 +152,5 @@ def test_of_a_filled_in_url_only_the_password_is_masked(monkeypatch: pytest.Monk
 
 
 def test_the_references_of_a_text_can_be_listed() -> None:
-    assert references("${A}-${vault:b#c}-$${D}") == ("A", "vault:b#c")
-    assert references(5432) == ()
+    assert references_in("${A}-${vault:b#c}-$${D}") == ("A", "vault:b#c")
+    assert references_in(5432) == ()

@@ -9,9 +9,9 @@ import pytest
 from tests.unit.cli.conftest import Flow
 
 from ematix_flow import BigInt, DuckDBConnection, SQLiteConnection, Text, config, connect, natural_key, pipeline, pk
+from ematix_flow.api.connect import LiveConnection
 from ematix_flow.declare.table import table
 from ematix_flow.foundation.errors import DriftError
-from ematix_flow.live import Connection
 
 
 def declared(**columns: Any) -> Any:
@@ -25,7 +25,7 @@ PEOPLE = declared(email=Annotated[Text, natural_key()])
 @pytest.fixture(params=["sqlite", "duckdb"])
 def conn(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
     made = {"sqlite": SQLiteConnection, "duckdb": DuckDBConnection}[request.param]
-    with Connection(made("base", str(tmp_path / "base.db"))) as opened:
+    with LiveConnection(made("base", str(tmp_path / "base.db"))) as opened:
         yield opened
 
 

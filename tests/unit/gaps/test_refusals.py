@@ -11,9 +11,9 @@ from tests.unit.cli.conftest import Flow, fill
 from tests.unit.config.stream_texts import KAFKA
 
 from ematix_flow import Join, KafkaConnection, Source, StateStore, executors
-from ematix_flow.declare.engine import wish
+from ematix_flow.declare.engine import engine_options
 from ematix_flow.declare.streams.options import StreamOptions, stream_from
-from ematix_flow.observe.metrics.streaming import StreamMetrics
+from ematix_flow.metrics.streaming import StreamMetrics
 from ematix_flow.run_log import from_url
 
 
@@ -65,9 +65,11 @@ def people(conn):
 def test_addresses_of_other_engines_are_answered_with_the_one_to_write(peer: str, instead: str) -> None:
     """gaps refusals: peers"""
     with pytest.raises(ValueError, match="no address of a Spark cluster") as caught:
-        wish("distributed", [peer])
+        engine_options("distributed", [peer])
     assert instead in str(caught.value)
-    assert wish("distributed", ["k8s://https://host.example:6443"]).peers == ("k8s://https://host.example:6443",)
+    assert engine_options("distributed", ["k8s://https://host.example:6443"]).peers == (
+        "k8s://https://host.example:6443",
+    )
 
 
 def test_a_warehouse_is_refused_as_a_target_when_it_is_declared() -> None:
@@ -98,8 +100,8 @@ def test_restarts_count_anew_after_the_time_that_was_said() -> None:
     import threading
 
     from ematix_flow.declare.streams.spec import Restarts
-    from ematix_flow.engine.streams.supervision import supervised
     from ematix_flow.foundation.errors import Unreachable
+    from ematix_flow.streaming.runtime.supervision import run_with_restarts
 
     class History:
         def restarted(self, error: Exception, number: int) -> None:
@@ -112,8 +114,8 @@ def test_restarts_count_anew_after_the_time_that_was_said() -> None:
         if len(tries) < 5:
             raise Unreachable("away")
 
-    policy = Restarts(on_error=True, initial_backoff_ms=1, max_backoff_ms=1, most=1, reset_after_secs=0)
-    assert supervised(work, policy, stop=threading.Event(), history=History()) == 4  # type: ignore[arg-type]
+    policy = Restarts(on_error=True, initial_backoff_ms=1, max_backoff_ms=1, max_restarts=1, reset_after_secs=0)
+    assert run_with_restarts(work, policy, stop=threading.Event(), history=History()) == 4  # type: ignore[arg-type]
 
 
 def test_words_of_the_original_in_errors() -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from ematix_flow.backends.delta.client import DeltaClient
 from ematix_flow.backends.delta.ddl import DeltaDdl
-from ematix_flow.backends.delta.native import lacks
+from ematix_flow.backends.delta.sail_tables import sail_limitation
 from ematix_flow.backends.delta.sink import DeltaSink
 from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.stream import DeltaStream
-from ematix_flow.contract.backend import EFFECTIVELY_ONCE, Backend, TaskUse
+from ematix_flow.contract.backend import EFFECTIVELY_ONCE, Backend, TaskResources
 from ematix_flow.declare.connections import DeltaLocalConnection
-from ematix_flow.families.lake.place import roots
+from ematix_flow.storage.paths import storage_folders
 
 backend = Backend(
     name="delta",
@@ -25,10 +25,10 @@ backend = Backend(
     batch_sink=DeltaSink,
     ddl=DeltaDdl,
     client=DeltaClient,
-    tasks_reading=TaskUse(folders=roots),
-    tasks_writing=TaskUse(folders=roots),
+    tasks_reading=TaskResources(folders=storage_folders),
+    tasks_writing=TaskResources(folders=storage_folders),
     stream_source=DeltaStream,
     stream_delivery=EFFECTIVELY_ONCE,
-    lacks_on_sail=lacks,
+    lacks_on_sail=sail_limitation,
     notes=("queries are Spark SQL", "primary keys are not enforced on append"),
 )

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.delta.source import DeltaSource
-from ematix_flow.backends.delta.table import DeltaTable, alone
+from ematix_flow.backends.delta.table import DeltaTable, exclusive_write
+from ematix_flow.dataplane.spark_session import active_session, is_active_session_sail
 from ematix_flow.families.lake.client import LakeClient
-from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.session import active, on_sail
-from ematix_flow.families.lake.sql_source import names_of, replaced, statement
-from ematix_flow.families.sql.linear import clean
+from ematix_flow.families.lake.errors import translated_errors
+from ematix_flow.families.lake.source import parse_statement, replace_in_text, table_name_parts
 from ematix_flow.foundation.errors import SqlError, Unsupported
+from ematix_flow.sql.linear_query import without_semicolon
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
@@ -29,21 +29,21 @@ class DeltaClient(LakeClient):
 
     def execute(self, sql: str) -> int:
         """Execute a statement; return the rows affected, 0 where Delta does not report them."""
-        if on_sail():
+        if is_active_session_sail():
             raise Unsupported(
                 'engine="sail" takes queries of Delta tables, and no other statements: its conditions miss rows with NaN',
                 hint='use engine="local"',
             )
-        query = clean(sql)
-        with translating("the statement"), alone():
-            found = active().sql(self._with_paths(query))
-            rows = found.collect()
-        return int(rows[0][_AFFECTED]) if rows and _AFFECTED in found.columns else 0
+        query = without_semicolon(sql)
+        with translated_errors("the statement"), exclusive_write():
+            frame = active_session().sql(self._with_paths(query))
+            rows = frame.collect()
+        return int(rows[0][_AFFECTED]) if rows and _AFFECTED in frame.columns else 0
 
     def _with_paths(self, query: str) -> str:
         from sqlglot import exp
 
-        tree = statement(query)
+        tree = parse_statement(query)
         if not isinstance(tree, (exp.Insert, exp.Update, exp.Delete, exp.Merge, exp.Query)):
             raise SqlError("only INSERT, UPDATE, DELETE, MERGE and queries run here",
                            hint="tables are created and changed by their declarations")  # fmt: skip
@@ -53,8 +53,8 @@ class DeltaClient(LakeClient):
             for table in tree.find_all(exp.Table)
             if isinstance(table.this, exp.Identifier) and not (table.name in local and not table.db)
         ]
-        found = [(table, DeltaTable(self._source.locate(names_of(table))).relation) for table in tables]
-        return replaced(query, tree, found, bare=_targets(tree))
+        relations = [(table, DeltaTable(self._source.locate(table_name_parts(table))).relation) for table in tables]
+        return replace_in_text(query, tree, relations, bare=_targets(tree))
 
 
 def _targets(tree: Any) -> set[int]:

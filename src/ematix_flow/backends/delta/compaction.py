@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from ematix_flow.backends.delta.library import opened
-from ematix_flow.families.lake.place import LakePath
+from ematix_flow.backends.delta.delta_rs import open_table
 from ematix_flow.foundation.redact import mask
+from ematix_flow.storage.paths import LakePath
 
 EVERY = 10  # versions between two checks: reading the log takes time as well
 SMALL_BYTES = 16 * 1024 * 1024
@@ -31,10 +31,10 @@ def compact(table: LakePath) -> int:
     features that the library does not support.
     """
     try:
-        found = opened(table)
-        if not _is_worth_it(found):
+        delta_table = open_table(table)
+        if not _is_worth_it(delta_table):
             return 0
-        done = found.optimize.compact(target_size=_WANTED_BYTES, max_concurrent_tasks=1)
+        done = delta_table.optimize.compact(target_size=_WANTED_BYTES, max_concurrent_tasks=1)
     except ImportError:
         return 0
     except Exception as exc:  # the load is already committed: a failed compaction must not fail it
@@ -43,10 +43,10 @@ def compact(table: LakePath) -> int:
     return int(done.get("numFilesRemoved", 0)) - int(done.get("numFilesAdded", 0))
 
 
-def _is_worth_it(found: Any) -> bool:
-    said = found.metadata().configuration
-    if any(said.get(name, "").lower() == "false" for name in _SWITCHES):
+def _is_worth_it(delta_table: Any) -> bool:
+    configuration = delta_table.metadata().configuration
+    if any(configuration.get(name, "").lower() == "false" for name in _SWITCHES):
         return False
-    sizes = found.get_add_actions(flatten=True).column("size_bytes").to_pylist()
+    sizes = delta_table.get_add_actions(flatten=True).column("size_bytes").to_pylist()
     small = [size for size in sizes if size < SMALL_BYTES]
     return len(small) >= MANY and sum(small) <= BUDGET_BYTES

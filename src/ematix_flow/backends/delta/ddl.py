@@ -6,19 +6,20 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.delta import native
-from ematix_flow.backends.delta.library import can_create
+from ematix_flow.backends.delta import sail_tables
+from ematix_flow.backends.delta.delta_rs import can_create
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.ddl import AddColumn, ChangeType, ColumnState, CreateTable, DdlStep, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
+from ematix_flow.dataplane.spark_session import active_session, exact_settings, is_active_session_sail
+from ematix_flow.dataplane.spark_types import type_of
+from ematix_flow.dataplane.type_mapping import spark_type
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import PLAIN_TYPES, Column, ColumnType, Numeric, String
-from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.place import Place
-from ematix_flow.families.lake.session import active, exactly, on_sail, quote, text
-from ematix_flow.families.lake.types import type_of
+from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.foundation.errors import Unsupported
+from ematix_flow.sql.spark_text import quote, text_literal
+from ematix_flow.storage.paths import LakeRoot
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import DeltaLocalConnection, DeltaS3Connection
@@ -38,7 +39,7 @@ class DeltaDdl:
     """Inspection and changes of the Delta tables below one path."""
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
-        self._place = Place.of(connection)
+        self._place = LakeRoot.of(connection)
 
     def _table(self, shape: TargetShape) -> DeltaTable:
         return DeltaTable(self._place.table(shape.table.schema, shape.table.name))
@@ -48,7 +49,7 @@ class DeltaDdl:
         table = self._table(shape)
         if not table.exists:
             return None
-        with translating(f"looking at {shape.table.qualified}"):
+        with translated_errors(f"looking at {shape.table.qualified}"):
             fields = table.schema().fields
         states, key = [], []
         for field in fields:
@@ -70,9 +71,9 @@ class DeltaDdl:
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
         """Apply the steps to the table."""
         table = self._table(shape)
-        with translating(f"changing {shape.table.qualified}"):
+        with translated_errors(f"changing {shape.table.qualified}"):
             for step in steps:
-                if on_sail():
+                if is_active_session_sail():
                     _apply_on_sail(table, step)
                 elif isinstance(step, CreateTable):
                     create_table(table, step.table)
@@ -91,7 +92,7 @@ class DeltaDdl:
                 return [create_statement(table, spec)]
             case AddColumn(column):
                 enable = f"{alter} SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
-                add = f"{alter} ADD COLUMNS ({quote(column.name)} {spark_type(column.type)} COMMENT {text(_comment(column))})"
+                add = f"{alter} ADD COLUMNS ({quote(column.name)} {spark_type(column.type)} COMMENT {text_literal(_comment(column))})"
                 return [enable, add] if column.type.kind == "timestamp" else [add]
             case ChangeType(column, before):
                 return self._change(alter, column, before)
@@ -100,7 +101,7 @@ class DeltaDdl:
 
     def _change(self, alter: str, column: Column, before: ColumnState) -> list[str]:
         wanted, name = spark_type(column.type), quote(column.name)
-        comment = f"{alter} ALTER COLUMN {name} COMMENT {text(_comment(column))}"
+        comment = f"{alter} ALTER COLUMN {name} COMMENT {text_literal(_comment(column))}"
         if wanted.lower() == before.native:
             return [comment]  # only the declared type changes
         if not _can_widen(before, column.type):
@@ -116,7 +117,7 @@ def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequen
     """Return the statement that creates a table; with `partition_by`, one that replaces an empty table."""
     lines = [
         f"{quote(column.name)} {spark_type(column.type)}"
-        f"{'' if column.nullable and not column.primary_key else ' NOT NULL'} COMMENT {text(_comment(column))}"
+        f"{'' if column.nullable and not column.primary_key else ' NOT NULL'} COMMENT {text_literal(_comment(column))}"
         for column in spec.columns
     ]
     create, parts = "CREATE TABLE IF NOT EXISTS", ""
@@ -128,23 +129,23 @@ def create_statement(table: DeltaTable, spec: TableSpec, *, partition_by: Sequen
 def create_table(table: DeltaTable, spec: TableSpec, *, partition_by: Sequence[str] = ()) -> None:
     """Create a table, or with `partition_by` replace an empty one; without Spark where a log entry is enough."""
     columns = [(column, _comment(column)) for column in spec.columns]
-    if on_sail():
-        native.create(table.folder, columns, partition_by=partition_by, anew=bool(partition_by))
+    if is_active_session_sail():
+        sail_tables.create(table.folder, columns, partition_by=partition_by, anew=bool(partition_by))
     elif partition_by or not can_create(table.path) or _has_defaults():
         _execute([create_statement(table, spec, partition_by=partition_by)])
     else:
-        native.create(table.folder, columns)
+        sail_tables.create(table.folder, columns)
 
 
 def _execute(statements: Sequence[str]) -> None:
-    with exactly(active()):
+    with exact_settings(active_session()):
         for statement in statements:
-            active().sql(statement)
+            active_session().sql(statement)
 
 
 def _has_defaults() -> bool:
     """Return whether the session sets default properties for new Delta tables."""
-    return any(name.startswith(_DEFAULTS) for name in active().conf.getAll)
+    return any(name.startswith(_DEFAULTS) for name in active_session().conf.getAll)
 
 
 def _apply_on_sail(table: DeltaTable, step: DdlStep) -> None:
@@ -152,16 +153,16 @@ def _apply_on_sail(table: DeltaTable, step: DdlStep) -> None:
         case CreateTable(spec):
             create_table(table, spec)
         case AddColumn(column):
-            native.add_column(table.folder, column, _comment(column))
+            sail_tables.add_column(table.folder, column, _comment(column))
         case ChangeType(column, before):
             if spark_type(column.type).lower() != before.native:
                 raise Unsupported(
                     f'engine="sail" cannot change {column.name} from {before.native} to {column.type}',
                     hint='use engine="local" for this load, or declare what is there',
                 )
-            native.change_comment(table.folder, column.name, _comment(column))
+            sail_tables.change_comment(table.folder, column.name, _comment(column))
         case DropNotNull(state):
-            native.drop_not_null(table.folder, state.name)
+            sail_tables.drop_not_null(table.folder, state.name)
 
 
 def _comment(column: Column) -> str:
@@ -170,10 +171,10 @@ def _comment(column: Column) -> str:
 
 def _from_comment(comment: Any) -> tuple[ColumnType | None, bool]:
     """Return the declared type and whether the column is in the primary key; (None, False) for any other comment."""
-    found = _COMMENT.fullmatch(str(comment or ""))
-    if found is None:
+    match = _COMMENT.fullmatch(str(comment or ""))
+    if match is None:
         return None, False
-    name, first, second, key = found.groups()
+    name, first, second, key = match.groups()
     if name == "String" and first:
         return String(int(first)), bool(key)
     if name == "Numeric" and second:

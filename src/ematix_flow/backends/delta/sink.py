@@ -6,36 +6,36 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from ematix_flow.backends.delta.adding import can_add, take_back
-from ematix_flow.backends.delta.appending import append_new
+from ematix_flow.backends.delta.add_files import can_add, remove_files_of_run
 from ematix_flow.backends.delta.compaction import compact, is_due
 from ematix_flow.backends.delta.ddl import DeltaDdl, create_table
+from ematix_flow.backends.delta.incremental_append import append_new
 from ematix_flow.backends.delta.observations import Observations
-from ematix_flow.backends.delta.observations import take_back as take_back_observations
-from ematix_flow.backends.delta.small import Rewrite, rewrite_events, rewrite_load
+from ematix_flow.backends.delta.observations import remove_files_of_run as take_back_observations
+from ematix_flow.backends.delta.small_tables import TableRewrite, rewrite_events, rewrite_load
 from ematix_flow.backends.delta.table import DeltaTable
-from ematix_flow.contract.changes import GATE
-from ematix_flow.contract.lane import Tasks
-from ematix_flow.contract.write import Counts, Opening, Stage, WriteJob, WriteResult
+from ematix_flow.contract.cdc import GATE
+from ematix_flow.contract.lane import TaskInput
+from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteResult, WriteSession
+from ematix_flow.dataplane.spark_session import active_session, exact_settings, interpreted_settings
+from ematix_flow.dataplane.spark_tasks import watched
+from ematix_flow.dataplane.type_mapping import pairs, spark_schema
 from ematix_flow.declare.strategy import Append, Changes, Deletes, Merge, Scd2, Truncate
-from ematix_flow.families.frames import pairs, spark_schema
-from ematix_flow.families.lake.append import append, truncate, whole_rows
+from ematix_flow.families.lake.append import append, complete_rows, truncate
 from ematix_flow.families.lake.arrow_stage import write_rows
-from ematix_flow.families.lake.change import Change, StageFolder, completed
-from ematix_flow.families.lake.changes import changes
-from ematix_flow.families.lake.checks import Facts, gathering, refuse_broken
-from ematix_flow.families.lake.columns import Words
-from ematix_flow.families.lake.errors import recognising, translating
+from ematix_flow.families.lake.cdc import apply_changes
+from ematix_flow.families.lake.columns import LakeJobSql
+from ematix_flow.families.lake.errors import recognised_errors, translated_errors
+from ematix_flow.families.lake.integrity import StageFacts, gather_facts, refuse_violations
 from ematix_flow.families.lake.merge import merge
-from ematix_flow.families.lake.place import LakePath, Place, local, uri
 from ematix_flow.families.lake.scd2 import scd2
 from ematix_flow.families.lake.scd2_events import Events
-from ematix_flow.families.lake.session import active, exactly, interpreted
-from ematix_flow.families.lake.sink import FACTS, LakeSink, taken
-from ematix_flow.families.lake.staging import watched
-from ematix_flow.families.lake.state import Load, WriterState
+from ematix_flow.families.lake.sink import FACTS, LakeSink, already_taken
+from ematix_flow.families.lake.state import LakeLoad, WriterState
+from ematix_flow.families.lake.table_change import StageFolder, TableChange, with_all_columns
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import DriftError, LeaseHeld
+from ematix_flow.storage.paths import LakePath, LakeRoot, engine_uri, require_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -50,11 +50,11 @@ class DeltaSink(LakeSink):
     """A sink for the Delta tables below one path."""
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
-        self.place = Place.of(connection)
+        self.lake_root = LakeRoot.of(connection)
         self._ddl = DeltaDdl(connection)
 
     def _table(self, schema: str, name: str) -> DeltaTable:
-        return DeltaTable(self.place.table(schema, name))
+        return DeltaTable(self.lake_root.table(schema, name))
 
     def _target(self, job: WriteJob) -> DeltaTable:
         return self._table(job.shape.table.schema, job.shape.table.name)
@@ -67,13 +67,13 @@ class DeltaSink(LakeSink):
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
         """Return why tasks cannot write the stage as Arrow files, None where they can."""
-        if not self.place.is_local:
+        if not self.lake_root.is_local:
             return "Spark writes into buckets"
         return "Spark makes folders of partitions" if job.write_options.get("partition_by") else None
 
-    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Write the rows as whole table rows; where nothing has to be compared, these files become the table's own."""
-        path = local(self.stage_folder(job))
+        path = require_local(self.stage_folder(job))
         facts = write_rows(tasks, job, path / _ROWS)
         facts.write(path / FACTS)
         (path / _WHOLE).touch()
@@ -82,26 +82,26 @@ class DeltaSink(LakeSink):
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Write the rows to the stage once, counting them and collecting rule violations."""
         path = self.stage_folder(job)
-        self.place.meet(frame.sparkSession)
-        with recognising(), exactly(frame.sparkSession):
-            self._lay_out(job)
+        self.lake_root.register(frame.sparkSession)
+        with recognised_errors(), exact_settings(frame.sparkSession):
+            self._set_partitions(job)
             facts = self._stage_once(job, watched(frame), path)
         facts.write(path / FACTS)
         return Stage("", facts.rows, str(path))
 
-    def _stage_once(self, job: WriteJob, frame: DataFrame, path: LakePath) -> Facts:
+    def _stage_once(self, job: WriteJob, frame: DataFrame, path: LakePath) -> StageFacts:
         """Write and count the rows; a plain append writes whole table rows, so that the table can adopt the files."""
-        counted, facts = gathering(frame, job, lambda: self._staged(job))
+        counted, facts = gather_facts(frame, job, lambda: self._staged(job))
         is_plain = isinstance(job.strategy, Append) and not job.write_options.get("partition_by")
-        rows = whole_rows(counted, Words(job)) if is_plain else counted
-        rows.write.mode("overwrite").parquet(uri(path / _ROWS))
+        rows = complete_rows(counted, LakeJobSql(job)) if is_plain else counted
+        rows.write.mode("overwrite").parquet(engine_uri(path / _ROWS))
         if is_plain and isinstance(path, Path):
             (path / _WHOLE).touch()
         return facts()
 
     def _staged(self, job: WriteJob) -> DataFrame:
         schema = spark_schema(pairs(job.shape.declared.columns))
-        return active().read.schema(schema).parquet(uri(self.stage_folder(job) / _ROWS))
+        return active_session().read.schema(schema).parquet(engine_uri(self.stage_folder(job) / _ROWS))
 
     def staged(self, job: WriteJob) -> DataFrame:
         return self._staged(job)
@@ -114,32 +114,32 @@ class DeltaSink(LakeSink):
         table = self._target(job)
         return table.read() if table.exists else None
 
-    def _lay_out(self, job: WriteJob) -> None:
+    def _set_partitions(self, job: WriteJob) -> None:
         """Recreate an empty table with the target's partition columns; raise DriftError where it has files already."""
         wanted = list(job.write_options.get("partition_by") or ())
         table = self._target(job)
-        if not wanted or job.rehearsal or not table.exists:
+        if not wanted or job.dry_run or not table.exists:
             return
-        there, files = table.layout()
-        if there == wanted:
+        partitions, files = table.layout()
+        if partitions == wanted:
             return
         if files:
             raise DriftError(
-                f"{job.shape.table.qualified} is partitioned by ({', '.join(there)}), "
+                f"{job.shape.table.qualified} is partitioned by ({', '.join(partitions)}), "
                 f"asked for is ({', '.join(wanted)})",
                 hint="set partition_by to what is there, or copy the table by hand",
             )
         create_table(table, job.shape.table, partition_by=wanted)
 
-    def rehearse(self, job: WriteJob, facts: Facts, opening: Opening) -> Counts:
-        with translating("the rehearsal"), exactly(active()):
-            return self._planned(job, facts, opening)[0].counts
+    def dry_run(self, job: WriteJob, facts: StageFacts, write_session: WriteSession) -> Counts:
+        with translated_errors("the rehearsal"), exact_settings(active_session()):
+            return self._planned(job, facts, write_session)[0].counts
 
-    def commit(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
+    def commit(self, job: WriteJob, facts: StageFacts, write_session: WriteSession, load: LakeLoad) -> LakeLoad:
         table = self._target(job)
-        if self._can_add(job, opening):
-            return self._add(job, facts, opening, load)
-        with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
+        if self._can_add(job, write_session):
+            return self._add(job, facts, write_session, load)
+        with translated_errors(f"publishing {job.shape.table.qualified}"), exact_settings(active_session()):
             by_events = _goes_by_events(job)
             if by_events:
                 take_back_observations(self._observed(job).table, job.run_id)
@@ -151,11 +151,11 @@ class DeltaSink(LakeSink):
                     self._observed(job).remember_files(StageFolder(self.stage_folder(job)))
                     fault.point("after_observations")
                 added = table.add(rewritten.files, rewritten.how, writer=job.writer, load=load, onto=rewritten.onto)
-                return load if added else self._refuse(job, opening, load)
+                return load if added else self._refuse(job, write_session, load)
             before = table.version()
-            change, remembered = self._planned(job, facts, opening)
+            change, remembered = self._planned(job, facts, write_session)
             load = self.announce(job, load, change.counts, facts=facts, after=_after(job, change.counts))
-            if isinstance(remembered, Change):
+            if isinstance(remembered, TableChange):
                 self._keep_gate(job, remembered, load)
             elif remembered is not None:
                 self._observed(job).remember(remembered, StageFolder(self.stage_folder(job)))
@@ -163,95 +163,103 @@ class DeltaSink(LakeSink):
                 raise LeaseHeld(f"another writer changed {job.shape.table.qualified} meanwhile; nothing was loaded",
                                 hint="run it again")  # fmt: skip
             if not table.change(change, writer=job.writer, load=load, folder=StageFolder(self.stage_folder(job))):
-                self._refuse(job, opening, load)
+                self._refuse(job, write_session, load)
         return load
 
-    def _rewritten(self, job: WriteJob, facts: Facts, *, by_events: bool) -> Rewrite | None:
+    def _rewritten(self, job: WriteJob, facts: StageFacts, *, by_events: bool) -> TableRewrite | None:
         """Return the files of a small table after the load; None where the table changes in another way."""
         stage, table, folder = self._staged(job), self._target(job).path, StageFolder(self.stage_folder(job))
-        refuse_broken(facts, lambda: stage, job)
-        with interpreted(active(), rows=facts.rows):
+        refuse_violations(facts, lambda: stage, job)
+        with interpreted_settings(active_session(), rows=facts.rows):
             if by_events:
                 return rewrite_events(table, self._observed(job), job, stage, facts.rows, folder)
             return rewrite_load(table, job, stage, facts.rows, folder)
 
-    def _refuse(self, job: WriteJob, opening: Opening, load: Load) -> NoReturn:
+    def _refuse(self, job: WriteJob, write_session: WriteSession, load: LakeLoad) -> NoReturn:
         """Replace a state that is older than the table by the table's own last load, then raise LeaseHeld."""
         self.state.write(job.writer, WriterState(self._target(job).last_load_of(job.writer), pending=load))
-        raise taken(opening)
+        raise already_taken(write_session)
 
-    def _can_add(self, job: WriteJob, opening: Opening) -> bool:
+    def _can_add(self, job: WriteJob, write_session: WriteSession) -> bool:
         """Return whether staged files can be committed as they are: nothing to compare, whole rows, equal types."""
-        compared = job.incremental is not None and opening.watermark is not None
+        compared = job.incremental is not None and write_session.watermark is not None
         plain = isinstance(job.strategy, Truncate) or (isinstance(job.strategy, Append) and not compared)
-        if not plain or not self.place.is_local or not (self.stage_folder(job) / _WHOLE).exists():
+        if not plain or not self.lake_root.is_local or not (self.stage_folder(job) / _WHOLE).exists():
             return False
         return can_add(self._target(job).folder, tuple(pairs(job.shape.table.columns)))
 
-    def _add(self, job: WriteJob, facts: Facts, opening: Opening, load: Load) -> Load:
+    def _add(self, job: WriteJob, facts: StageFacts, write_session: WriteSession, load: LakeLoad) -> LakeLoad:
         table, emptied = self._target(job), isinstance(job.strategy, Truncate)
-        with translating(f"publishing {job.shape.table.qualified}"), exactly(active()):
-            refuse_broken(facts, lambda: self._staged(job), job)
+        with translated_errors(f"publishing {job.shape.table.qualified}"), exact_settings(active_session()):
+            refuse_violations(facts, lambda: self._staged(job), job)
             deleted = table.count() if emptied else 0
             counts = Counts(read=facts.rows, inserted=facts.rows, deleted=deleted)
             load = self.announce(job, load, counts, facts=facts, after=None)
             files = self.staged_parquet(job) if facts.rows else ()
             if not table.add(files, "overwrite" if emptied else "append", writer=job.writer, load=load):
-                self._refuse(job, opening, load)
+                self._refuse(job, write_session, load)
         return load
 
-    def _planned(self, job: WriteJob, facts: Facts, opening: Opening) -> tuple[Change, DataFrame | Change | None]:
+    def _planned(
+        self, job: WriteJob, facts: StageFacts, write_session: WriteSession
+    ) -> tuple[TableChange, DataFrame | TableChange | None]:
         """Return the change, and what is written before it: observations, or the change of the CDC watermark table."""
-        words, folder = Words(job), StageFolder(self.stage_folder(job))
+        job_sql, folder = LakeJobSql(job), StageFolder(self.stage_folder(job))
         stage, staged = self._staged(job), facts.rows
-        refuse_broken(facts, lambda: stage, job)
-        appended = self._appended(job, stage, facts, opening)
+        refuse_violations(facts, lambda: stage, job)
+        appended = self._appended(job, stage, facts, write_session)
         if appended is not None:
             return appended, None
-        target = completed(self._target(job).read(), words)
+        target = with_all_columns(self._target(job).read(), job_sql)
         match job.strategy:
             case Append():
-                return append(stage, target, words, folder, facts=facts, watermark=opening.watermark), None
+                return append(stage, target, job_sql, folder, facts=facts, watermark=write_session.watermark), None
             case Truncate():
-                return truncate(stage, target, words, staged=staged), None
+                return truncate(stage, target, job_sql, staged=staged), None
             case Merge() as strategy:
                 is_empty = self._target(job).is_empty()
-                return merge(stage, target, words, strategy, folder, staged=staged, is_empty=is_empty), None
+                return merge(stage, target, job_sql, strategy, folder, staged=staged, is_empty=is_empty), None
             case Changes() as strategy:
-                return changes(stage, target, self._gate_rows(job), words, strategy, folder, staged=staged)
+                return apply_changes(stage, target, self._gate_rows(job), job_sql, strategy, folder, staged=staged)
             case Scd2(event_time=None) as strategy:
                 is_empty = self._target(job).is_empty()
-                return scd2(stage, target, words, strategy, folder, staged=staged, is_empty=is_empty), None
+                return scd2(stage, target, job_sql, strategy, folder, staged=staged, is_empty=is_empty), None
             case Scd2() as strategy:
-                return self._events(stage, target, Events(words, strategy, folder), job, staged=staged)
+                return self._events(stage, target, Events(job_sql, strategy, folder), job, staged=staged)
 
-    def _appended(self, job: WriteJob, stage: DataFrame, facts: Facts, opening: Opening) -> Change | None:
+    def _appended(
+        self, job: WriteJob, stage: DataFrame, facts: StageFacts, write_session: WriteSession
+    ) -> TableChange | None:
         """Return the change of an incremental append that needs no Spark commit; None for any other load."""
-        is_compared = job.incremental is not None and opening.watermark is not None and not job.rehearsal
-        if not isinstance(job.strategy, Append) or not is_compared or not self.place.is_local:
+        is_compared = job.incremental is not None and write_session.watermark is not None and not job.dry_run
+        if not isinstance(job.strategy, Append) or not is_compared or not self.lake_root.is_local:
             return None
         folder = StageFolder(self.stage_folder(job))
-        return append_new(self._target(job), job, stage, facts, opening.watermark or "", folder)
+        return append_new(self._target(job), job, stage, facts, write_session.watermark or "", folder)
 
     def _gate(self, job: WriteJob) -> DeltaTable:
         """Return the CDC watermark table, with the newest change of each key; the target's lock covers it as well."""
         return self._table(job.shape.table.schema, f"{job.shape.table.name}__{GATE.name}")
 
     def _gate_rows(self, job: WriteJob) -> DataFrame:
-        gate = self._gate(job)
-        return gate.read() if gate.exists else active().createDataFrame([], spark_schema(pairs(GATE.columns)))
+        cdc_watermarks = self._gate(job)
+        return (
+            cdc_watermarks.read()
+            if cdc_watermarks.exists
+            else active_session().createDataFrame([], spark_schema(pairs(GATE.columns)))
+        )
 
-    def _keep_gate(self, job: WriteJob, remembered: Change, load: Load) -> None:
-        gate = self._gate(job)
-        if not gate.exists:
-            create_table(gate, GATE)
+    def _keep_gate(self, job: WriteJob, remembered: TableChange, load: LakeLoad) -> None:
+        cdc_watermarks = self._gate(job)
+        if not cdc_watermarks.exists:
+            create_table(cdc_watermarks, GATE)
         folder = StageFolder(self.stage_folder(job) / GATE.name)
-        gate.change(remembered, writer=job.writer, load=load, folder=folder)
+        cdc_watermarks.change(remembered, writer=job.writer, load=load, folder=folder)
         fault.point("after_gate")
 
     def _events(
         self, stage: DataFrame, target: DataFrame, events: Events, job: WriteJob, *, staged: int
-    ) -> tuple[Change, DataFrame]:
+    ) -> tuple[TableChange, DataFrame]:
         known = self._observed(job).known()
         is_empty = self._target(job).is_empty()
         seed = events.seeded(target) if not is_empty and known.isEmpty() else None
@@ -260,50 +268,50 @@ class DeltaSink(LakeSink):
         change = events.change(stage, target, known, new, staged=staged, is_empty=is_empty)
         return change, new.rows if seed is None else new.rows.unionByName(seed)
 
-    def find_load(self, writer: str, load: Load) -> Load | None:
+    def find_load(self, writer: str, load: LakeLoad) -> LakeLoad | None:
         table = self._table(load.schema, load.table)
-        with translating(f"reading the history of {load.table}"):
+        with translated_errors(f"reading the history of {load.table}"):
             return table.load_of(load.run_id) if table.exists else None
 
-    def last_load(self, job: WriteJob) -> Load | None:
+    def last_load(self, job: WriteJob) -> LakeLoad | None:
         table = self._target(job)
-        with translating(f"reading the history of {job.shape.table.qualified}"):
+        with translated_errors(f"reading the history of {job.shape.table.qualified}"):
             return table.last_load_of(job.writer) if table.exists else None
 
     def writers_of(self, schema: str, table: str) -> dict[str, int]:
         """Return every writer in the table's own log, with the sequence of its last load."""
-        found = self._table(schema, table)
+        delta = self._table(schema, table)
         last: dict[str, int] = {}
-        with translating(f"reading the history of {table}"):
-            for _, kept in found.commits() if found.exists else ():
+        with translated_errors(f"reading the history of {table}"):
+            for _, kept in delta.commits() if delta.exists else ():
                 if "writer" in kept:
                     last.setdefault(str(kept["writer"]), int(kept["sequence"]))
         return last
 
-    def forget_load(self, load: Load) -> None:
-        if self.place.is_local:  # in a bucket the files stay for VACUUM: a request under way may still commit them
-            take_back(self._table(load.schema, load.table).folder, load.run_id)
-        with translating("taking back observations"):
+    def discard_load(self, load: LakeLoad) -> None:
+        if self.lake_root.is_local:  # in a bucket the files stay for VACUUM: a request under way may still commit them
+            remove_files_of_run(self._table(load.schema, load.table).folder, load.run_id)
+        with translated_errors("taking back observations"):
             take_back_observations(self._observations(load.schema, load.table), load.run_id)
 
     def settle(
-        self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
+        self, job: WriteJob, write_session: WriteSession, result: WriteResult | None, error: str | None
     ) -> WriteResult | None:
         """Settle as every lake sink does; every few versions, also compact small files."""
-        settled = super().settle(job, opening, result, error)
-        if result is not None and error is None and not job.rehearsal:
+        settled = super().settle(job, write_session, result, error)
+        if result is not None and error is None and not job.dry_run:
             beside = [self._observed(job).table] if _goes_by_events(job) else []
             for table in (self._target(job), *beside):
                 if is_due(table.version()):
-                    with self.place.locked(job.shape.declared.qualified):
+                    with self.lake_root.locked(job.shape.declared.qualified):
                         compact(table.path)
         return settled
 
-    def finish_load(self, load: Load) -> None:
+    def finish_load(self, load: LakeLoad) -> None:
         """Delete the observations of keys whose last version was deleted, where the load requires it."""
         keys = (load.after or {}).get("forget")
         if keys:
-            with translating("forgetting observations of deleted keys"):
+            with translated_errors("forgetting observations of deleted keys"):
                 folder = StageFolder(self.stage_of(load.run_id, load.schema, load.table))
                 observed = self._observations(load.schema, load.table)
                 observed.keep_keys_of(self._table(load.schema, load.table), keys, folder)

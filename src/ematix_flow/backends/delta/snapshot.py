@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ematix_flow.backends.delta.library import is_addressable, is_plain, opened
-from ematix_flow.families.lake.place import LakePath, uri
-from ematix_flow.families.lake.session import active, on_sail
+from ematix_flow.backends.delta.delta_rs import is_addressable, is_plain, open_table
+from ematix_flow.dataplane.spark_session import active_session, is_active_session_sail
 from ematix_flow.foundation.redact import mask
+from ematix_flow.storage.paths import LakePath, engine_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -37,7 +37,7 @@ _MARKS = ('"__', '"void"')  # in the JSON of columns with a meaning beyond their
 
 
 @dataclass(frozen=True)
-class Snapshot:
+class DeltaSnapshot:
     """One version of a table, opened by the library."""
 
     folder: Path
@@ -100,22 +100,27 @@ class Snapshot:
 
         columns = self.schema
         if not self.paths:
-            nothing = active().sql("SELECT 1 AS n WHERE false")
-            made = (lit(None).cast(field.dataType).alias(field.name) for field in columns.fields)
-            return nothing.select(*made).coalesce(1)
-        return active().read.schema(columns).parquet(*(uri(self.folder / path) for path in self.paths)).coalesce(1)
+            nothing = active_session().sql("SELECT 1 AS n WHERE false")
+            nulls = (lit(None).cast(field.dataType).alias(field.name) for field in columns.fields)
+            return nothing.select(*nulls).coalesce(1)
+        return (
+            active_session()
+            .read.schema(columns)
+            .parquet(*(engine_uri(self.folder / path) for path in self.paths))
+            .coalesce(1)
+        )
 
 
-def snapshot_of(table: LakePath, *, with_files: bool = False) -> Snapshot | None:
+def snapshot_of(table: LakePath, *, with_files: bool = False) -> DeltaSnapshot | None:
     """Return the newest version of a table, `with_files` also with its file list; None where only Spark can read it."""
-    if not isinstance(table, Path) or on_sail() or not is_addressable(table):
+    if not isinstance(table, Path) or is_active_session_sail() or not is_addressable(table):
         return None
     try:
-        found = opened(table)
-        if not is_plain(found) or not _is_known(found.metadata().configuration):
+        delta_table = open_table(table)
+        if not is_plain(delta_table) or not _has_only_known_settings(delta_table.metadata().configuration):
             return None
-        made = Snapshot(table, found)
-        return made if made.columns and (not with_files or made.adds is not None) else None
+        snapshot = DeltaSnapshot(table, delta_table)
+        return snapshot if snapshot.columns and (not with_files or snapshot.adds is not None) else None
     except ImportError:
         return None
     except Exception as exc:  # a table that this library does not support is left to Spark
@@ -123,7 +128,7 @@ def snapshot_of(table: LakePath, *, with_files: bool = False) -> Snapshot | None
         return None
 
 
-def _is_known(properties: Any) -> bool:
+def _has_only_known_settings(properties: Any) -> bool:
     """Return whether no setting changes the form of files or commits; features are checked in the protocol."""
     own = {name for name in properties or {} if name.startswith("delta.") and not name.startswith(_FEATURE)}
     return own <= _PROPERTIES

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ematix_flow.backends.delta.logged import files_in_log
+from ematix_flow.backends.delta.log_statistics import files_in_log
 from ematix_flow.backends.delta.snapshot import snapshot_of
 from ematix_flow.backends.delta.table import DeltaTable
-from ematix_flow.families.lake.joins.collect import TableFiles
-from ematix_flow.families.lake.place import LakePath, Place
-from ematix_flow.families.lake.sql_source import LakeSource
+from ematix_flow.families.lake.source import LakeSource
+from ematix_flow.sql.joins.file_statistics import TableFiles
+from ematix_flow.storage.paths import LakePath, LakeRoot
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +23,7 @@ class DeltaSource(LakeSource):
     what = "a Delta table"
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
-        super().__init__(connection.name, Place.of(connection))
+        super().__init__(connection.name, LakeRoot.of(connection))
 
     def find(self, path: LakePath) -> LakePath | None:
         return path if DeltaTable(path).exists else None
@@ -32,8 +32,8 @@ class DeltaSource(LakeSource):
         return DeltaTable(path).read()
 
     def files(self, path: LakePath) -> TableFiles | None:
-        found = snapshot_of(path, with_files=True)
-        return files_in_log(found) if found is not None else None
+        snapshot = snapshot_of(path, with_files=True)
+        return files_in_log(snapshot) if snapshot is not None else None
 
     def rows(self, path: LakePath) -> int | None:
         return DeltaTable(path).read().count()  # computed from the log's statistics

@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ematix_flow.backends.delta.origins import Span, marked, of_changes, with_commits
+from ematix_flow.backends.delta.row_origins import VersionRange, change_rows_with_commits, with_commits, with_file_names
 from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.table import DeltaTable
-from ematix_flow.contract.stream import Lost, Offsets, PartitionLag, StreamRead
-from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.session import on_sail
+from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.dataplane.spark_session import is_active_session_sail
+from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.foundation.errors import ConfigError, PlanError, RunFailed, Unsupported
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class DeltaStream:
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
         """Return the stream of new commits, from the checkpoint's offset, else from `start`."""
-        if on_sail():
+        if is_active_session_sail():
             raise Unsupported('engine="sail" has no streams of Delta tables', hint='use engine="local"')
         options, table = _beginning(read.start), self._table(read)
-        if _wants_changes(read):
+        if _reads_change_feed(read):
             _require_feed(table, _name(read))
             options["readChangeFeed"] = "true"
         if read.max_rows is not None:
@@ -64,16 +64,16 @@ class DeltaStream:
         # Delta itself skips a commit that only moved rows into other files; other changes stop the stream.
         self._started = read
         frame = spark.readStream.format("delta").options(**options).load(table.location)
-        return frame if _wants_changes(read) else marked(frame)
+        return frame if _reads_change_feed(read) else with_file_names(frame)
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """Return the rows of a micro-batch, with the commits that added them."""
         read = self._started
         if read is None:
             raise RunFailed("the stream was not started")
-        if _wants_changes(read):
-            return of_changes(frame, _name(read))
-        return with_commits(frame, self._table(read), _name(read), Span.planned(read))
+        if _reads_change_feed(read):
+            return change_rows_with_commits(frame, _name(read))
+        return with_commits(frame, self._table(read), _name(read), VersionRange.planned(read))
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
         """Do nothing: only the checkpoint records the offsets."""
@@ -88,42 +88,42 @@ class DeltaStream:
         waiting = datetime.now(timezone.utc).timestamp() - commits[0][1] / 1000 if commits else 0.0
         return (PartitionLag(_name(read), rows, max(0.0, waiting)),)
 
-    def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
+    def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
         """Return unread commits that the table's log no longer has, or whose files the table no longer has."""
         table, version = self._table(read), end.get("reservoirVersion")
         kept = table.first_version()
         if version is not None and kept is not None and kept > int(version):
-            return (Lost(_name(read), str(version), str(kept), None),)
+            return (LostRows(_name(read), str(version), str(kept), None),)
         is_begun = version is not None and not end.get("isStartingVersion")  # before, it reads the first snapshot
-        found = _removed(table, int(version)) if version is not None and is_begun else None
-        if found is not None:
-            at, rows, following = found
-            return (Lost(_name(read), str(at), "" if following is None else str(following), rows),)
-        return (Lost(_name(read), self._gone, "", None),) if self._gone else ()
+        removed = _removed_commits(table, int(version)) if version is not None and is_begun else None
+        if removed is not None:
+            at, rows, following = removed
+            return (LostRows(_name(read), str(at), "" if following is None else str(following), rows),)
+        return (LostRows(_name(read), self._gone, "", None),) if self._gone else ()
 
-    def tells_of_loss(self, exc: BaseException) -> bool:
+    def is_loss_error(self, exc: BaseException) -> bool:
         """Return whether a query failed because commits or files of the table that it had to read are gone."""
-        said = str(exc)
-        self._gone = self._gone_file(said)
-        return self._gone is not None or any(word in said for word in _LOSS)
+        message = str(exc)
+        self._gone = self._missing_file(message)
+        return self._gone is not None or any(word in message for word in _LOSS)
 
-    def _gone_file(self, said: str) -> str | None:
+    def _missing_file(self, message: str) -> str | None:
         """Return the file of this table that the error reports as missing."""
         if self._started is None:
             return None
-        below = _plain(self._table(self._started).location) + "/"
-        files = (_plain(one or other) for one, other in _UNREAD.findall(said))
+        below = _normalized_address(self._table(self._started).location) + "/"
+        files = (_normalized_address(one or other) for one, other in _UNREAD.findall(message))
         return next((file.removeprefix(below) for file in files if file.startswith(below)), None)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Return the offset of the first commit at or after a moment, `latest` where there is none."""
         wanted = moment.timestamp() * 1000
-        found: Any = "latest"
+        first: Any = "latest"
         for version, at, _ in _newest_first(self._table(read)):
             if at < wanted:
                 break
-            found = version
-        return {"version": found}
+            first = version
+        return {"version": first}
 
     def close(self) -> None:
         """Do nothing: the source holds no resources."""
@@ -132,7 +132,7 @@ class DeltaStream:
         return DeltaTable(self._source.locate(tuple(_name(read).replace("/", ".").split("."))))
 
 
-def _wants_changes(read: StreamRead) -> bool:
+def _reads_change_feed(read: StreamRead) -> bool:
     return read.query.startswith(CHANGES)
 
 
@@ -147,8 +147,8 @@ def _beginning(start: str) -> dict[str, str]:
     if start == "latest":
         return {"startingVersion": "latest"}
     try:
-        said: Mapping[str, Any] = json.loads(start)
-        name, value = next((name, said[name]) for name in ("version", "timestamp") if name in said)
+        data: Mapping[str, Any] = json.loads(start)
+        name, value = next((name, data[name]) for name in ("version", "timestamp") if name in data)
     except (ValueError, TypeError, StopIteration):
         raise ConfigError(
             f"a stream of a Delta table cannot start at {start!r}",
@@ -159,7 +159,7 @@ def _beginning(start: str) -> dict[str, str]:
 
 def _require_feed(table: DeltaTable, name: str) -> None:
     """Raise PlanError unless the table's change feed is enabled."""
-    with translating(f"looking at {name}"):
+    with translated_errors(f"looking at {name}"):
         kept = table.properties().get(_FEED, "false").lower() == "true"
     if not kept:
         raise PlanError(
@@ -175,7 +175,7 @@ def _commits(table: DeltaTable, first: int) -> Iterator[tuple[int, float, int]]:
         yield _commit(table, version)
 
 
-def _removed(table: DeltaTable, first: int) -> tuple[int, int | None, int | None] | None:
+def _removed_commits(table: DeltaTable, first: int) -> tuple[int, int | None, int | None] | None:
     """Return the first commit with a missing file, the rows of all missing files, and the first commit after them."""
     at, rows, following = None, 0, None
     for version in sorted(table.versions(first))[:_MOST_COMMITS]:
@@ -189,7 +189,7 @@ def _removed(table: DeltaTable, first: int) -> tuple[int, int | None, int | None
     return None if at is None else (at, rows or None, following)
 
 
-def _plain(address: str) -> str:
+def _normalized_address(address: str) -> str:
     """Return an address in a form that can be compared: `file:/a%20b` and `file:///a b` become equal."""
     return re.sub(r"^file:/*", "file:/", unquote(address))
 
@@ -202,7 +202,7 @@ def _newest_first(table: DeltaTable) -> Iterator[tuple[int, float, int]]:
 
 def _commit(table: DeltaTable, version: int) -> tuple[int, float, int]:
     """Return a version with its time (ms) and row count; without a time in the commit, that of its file, as in Delta."""
-    at, rows = _about(table.actions_of(version))
+    at, rows = _commit_facts(table.actions_of(version))
     return version, at or table.written_at(version), rows
 
 
@@ -215,7 +215,7 @@ def _files_of(table: DeltaTable, rows: int) -> int:
     return max(1, rows * len(counts) // max(1, sum(counts))) if sum(counts) else 1
 
 
-def _about(actions: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
+def _commit_facts(actions: Sequence[Mapping[str, Any]]) -> tuple[float, int]:
     at, rows = 0.0, 0
     for action in actions:
         if "commitInfo" in action:

@@ -12,15 +12,16 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.delta import native
-from ematix_flow.backends.delta.adding import add_files, can_add_typed
-from ematix_flow.backends.delta.small import rewrite_by
+from ematix_flow.backends.delta import sail_tables
+from ematix_flow.backends.delta.add_files import add_files, can_add_typed
+from ematix_flow.backends.delta.small_tables import rewrite_by
 from ematix_flow.backends.delta.snapshot import snapshot_of
-from ematix_flow.families.lake.change import ACTION, Change, StageFolder, rows_of
-from ematix_flow.families.lake.place import LakePath, explained, local, read_if_there, uri
-from ematix_flow.families.lake.s3.path import S3Path
-from ematix_flow.families.lake.session import active, exactly, on_sail, quote, settings
-from ematix_flow.families.lake.state import Load
+from ematix_flow.dataplane.spark_session import active_session, exact_settings, is_active_session_sail, session_settings
+from ematix_flow.families.lake.state import LakeLoad
+from ematix_flow.families.lake.table_change import ACTION, StageFolder, TableChange, action_columns
+from ematix_flow.sql.spark_text import quote
+from ematix_flow.storage.paths import LakePath, engine_uri, read_text_if_exists, require_local, translated_os_errors
+from ematix_flow.storage.s3_path import S3Path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -42,7 +43,7 @@ class DeltaTable:
     @property
     def folder(self) -> Path:
         """Return the table's local folder; raise Unsupported for a table in a bucket."""
-        return local(self.path)
+        return require_local(self.path)
 
     @property
     def relation(self) -> str:
@@ -52,7 +53,7 @@ class DeltaTable:
     @property
     def location(self) -> str:
         """Return the table's address for the current engine."""
-        return native.location(self.folder) if on_sail() else uri(self.path)
+        return sail_tables.location(self.folder) if is_active_session_sail() else engine_uri(self.path)
 
     @property
     def exists(self) -> bool:
@@ -61,17 +62,17 @@ class DeltaTable:
 
     def read(self) -> DataFrame:
         """Return every row of the newest version."""
-        if on_sail():
-            return native.read(self.folder, _columns(self.schema()))
-        return active().read.format("delta").load(self.location)
+        if is_active_session_sail():
+            return sail_tables.read(self.folder, _columns(self.schema()))
+        return active_session().read.format("delta").load(self.location)
 
     def schema(self) -> StructType:
         """Return the columns, with their comments."""
-        if on_sail():
-            known: StructType = native.schema_of(self.folder)
+        if is_active_session_sail():
+            known: StructType = sail_tables.schema_of(self.folder)
             return known
-        found = snapshot_of(self.path)
-        return self.read().schema if found is None else found.schema
+        snapshot = snapshot_of(self.path)
+        return self.read().schema if snapshot is None else snapshot.schema
 
     def count(self) -> int:
         """Return the number of rows, from the log where it records that."""
@@ -84,24 +85,26 @@ class DeltaTable:
         return self.read().isEmpty() if known is None else known == 0
 
     def _counted(self) -> int | None:
-        found = snapshot_of(self.path, with_files=True)
-        return None if found is None else found.rows
+        snapshot = snapshot_of(self.path, with_files=True)
+        return None if snapshot is None else snapshot.rows
 
     def layout(self) -> tuple[list[str], int]:
         """Return the partition columns and the number of files."""
-        if on_sail():
-            return native.layout_of(self.folder)
-        found = active().sql(f"DESCRIBE DETAIL {self.relation}").select("partitionColumns", "numFiles").collect()[0]
-        return list(found["partitionColumns"]), int(found["numFiles"])
+        if is_active_session_sail():
+            return sail_tables.layout_of(self.folder)
+        detail = (
+            active_session().sql(f"DESCRIBE DETAIL {self.relation}").select("partitionColumns", "numFiles").collect()[0]
+        )
+        return list(detail["partitionColumns"]), int(detail["numFiles"])
 
     def commits(self) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield versions with the metadata that our own loads wrote into the commits, newest first; read lazily."""
-        yield from _notes(list(self._log()))
+        yield from _commit_infos(list(self._log()))
 
     def commits_after(self, version: int) -> Iterator[tuple[int, dict[str, Any]]]:
         """Yield the same for the versions after `version`."""
         files = list(self._log(after=version))
-        yield from takewhile(lambda found: found[0] > version, _notes(files))
+        yield from takewhile(lambda commit: commit[0] > version, _commit_infos(files))
 
     def version(self) -> int:
         """Return the newest version."""
@@ -111,8 +114,8 @@ class DeltaTable:
         """Return a version that certainly exists; listing the log of a bucket from its beginning takes long."""
         if not isinstance(self.path, S3Path):
             return 0
-        found = read_if_there(self.path / "_delta_log" / "_last_checkpoint")
-        return int(json.loads(found)["version"]) if found else 0
+        text = read_text_if_exists(self.path / "_delta_log" / "_last_checkpoint")
+        return int(json.loads(text)["version"]) if text else 0
 
     def _log(self, *, after: int = -1) -> Iterator[LakePath]:
         """Return the commit files in the table's log; in a bucket, only those later than version `after`."""
@@ -125,7 +128,7 @@ class DeltaTable:
 
     def versions(self, first: int) -> list[int]:
         """Return the versions from `first` on that the log still has."""
-        return [found for file in self._log(after=first - 1) if (found := int(file.stem)) >= first]
+        return [version for file in self._log(after=first - 1) if (version := int(file.stem)) >= first]
 
     def first_version(self) -> int | None:
         """Return the oldest version that the log still has."""
@@ -133,8 +136,8 @@ class DeltaTable:
 
     def actions_of(self, version: int) -> list[dict[str, Any]]:
         """Return all actions of one commit."""
-        found = read_if_there(self.path / "_delta_log" / f"{version:020}.json")
-        return [json.loads(line) for line in (found or "").splitlines() if line.strip()]
+        text = read_text_if_exists(self.path / "_delta_log" / f"{version:020}.json")
+        return [json.loads(line) for line in (text or "").splitlines() if line.strip()]
 
     def written_at(self, version: int) -> float:
         """Return when the file of a commit was written, in milliseconds; 0 where the log no longer has it."""
@@ -142,27 +145,29 @@ class DeltaTable:
         if isinstance(file, S3Path):
             found = next((item for item in file.bucket.listed(file.key) if item.key == file.key), None)
             return found.modified.timestamp() * 1000 if found is not None else 0.0
-        with explained(file), suppress(FileNotFoundError):
-            return local(file).stat().st_mtime * 1000
+        with translated_os_errors(file), suppress(FileNotFoundError):
+            return require_local(file).stat().st_mtime * 1000
         return 0.0
 
     def properties(self) -> Mapping[str, str]:
         """Return the table's properties."""
-        found = active().sql(f"DESCRIBE DETAIL {self.relation}").select("properties").collect()[0]["properties"]
-        return dict(found or {})
+        properties = (
+            active_session().sql(f"DESCRIBE DETAIL {self.relation}").select("properties").collect()[0]["properties"]
+        )
+        return dict(properties or {})
 
-    def load_of(self, run_id: str) -> Load | None:
+    def load_of(self, run_id: str) -> LakeLoad | None:
         """Return the load that a run committed, None where it committed none."""
-        return next((_load(kept) for _, kept in self.commits() if kept.get("run_id") == run_id), None)
+        return next((_load_from_dict(kept) for _, kept in self.commits() if kept.get("run_id") == run_id), None)
 
-    def last_load_of(self, writer: str) -> Load | None:
+    def last_load_of(self, writer: str) -> LakeLoad | None:
         """Return the newest load that a writer committed, None where it committed none."""
-        return next((_load(kept) for _, kept in self.commits() if kept.get("writer") == writer), None)
+        return next((_load_from_dict(kept) for _, kept in self.commits() if kept.get("writer") == writer), None)
 
-    def change(self, change: Change, *, writer: str, load: Load, folder: StageFolder) -> bool:
+    def change(self, change: TableChange, *, writer: str, load: LakeLoad, folder: StageFolder) -> bool:
         """Apply a change by one commit with the token; return False when a commit with this token exists already."""
-        note, before = _noted(writer, load), self.version()
-        if on_sail():
+        note, before = _commit_metadata(writer, load), self.version()
+        if is_active_session_sail():
             return self._change_on_sail(change, token=(writer, load.sequence), note=note, folder=folder)
         if change.files is not None:
             return self.add(change.files, change.how, writer=writer, load=load)
@@ -178,29 +183,31 @@ class DeltaTable:
         # Delta silently skips a token that it has already, so the log must show whose commit this is.
         return load.run_id in (kept.get("run_id") for _, kept in self.commits_after(before))
 
-    def _write(self, change: Change, options: Mapping[str, str]) -> None:
+    def _write(self, change: TableChange, options: Mapping[str, str]) -> None:
         """Append or overwrite without comparing rows."""
-        with alone():
+        with exclusive_write():
             rows = self.typed(change.frame).write.format("delta").mode(change.how)
             rows.options(**options).save(self.location)
 
-    def _add_on_s3(self, change: Change, *, writer: str, load: Load, folder: StageFolder) -> bool:
+    def _add_on_s3(self, change: TableChange, *, writer: str, load: LakeLoad, folder: StageFolder) -> bool:
         """Let Spark write the files and delta-rs commit them: its commit is a conditional write, Spark's is not."""
-        with alone():
-            folder.keep(_CHANGE, self.typed(change.frame))
+        with exclusive_write():
+            folder.write(_CHANGE, self.typed(change.frame))
         files: list[LakePath] = sorted((folder.path / _CHANGE).glob("*.parquet"), key=lambda file: file.name)
         return self.add(files, change.how, writer=writer, load=load)
 
-    def _change_on_sail(self, change: Change, *, token: tuple[str, int], note: str, folder: StageFolder) -> bool:
-        folder.keep(_CHANGE, change.frame)
-        rows = local(folder.path / _CHANGE)
+    def _change_on_sail(self, change: TableChange, *, token: tuple[str, int], note: str, folder: StageFolder) -> bool:
+        folder.write(_CHANGE, change.frame)
+        rows = require_local(folder.path / _CHANGE)
         if change.how == "merge":
-            return native.merge(self.folder, rows, rows_of(change.frame), change.match, token=token, note=note)
-        return native.write(self.folder, rows, change.how, token=token, note=note)
+            return sail_tables.merge(
+                self.folder, rows, action_columns(change.frame), change.match, token=token, note=note
+            )
+        return sail_tables.write(self.folder, rows, change.how, token=token, note=note)
 
-    def add(self, files: Sequence[LakePath], how: str, *, writer: str, load: Load, onto: Any = None) -> bool:
+    def add(self, files: Sequence[LakePath], how: str, *, writer: str, load: LakeLoad, onto: Any = None) -> bool:
         """Commit files that are already written; `onto` is the only version that the commit may follow."""
-        token, note = (writer, load.sequence), _noted(writer, load)
+        token, note = (writer, load.sequence), _commit_metadata(writer, load)
         return add_files(self.path, files, how=how, token=token, note=note, run_id=load.run_id, onto=onto)
 
     def typed(self, frame: DataFrame) -> DataFrame:
@@ -208,9 +215,9 @@ class DeltaTable:
         kinds = {field.name: field.dataType.simpleString() for field in self.schema().fields}
         return frame.selectExpr(*(f"CAST({quote(name)} AS {kinds[name]}) AS {quote(name)}" for name in frame.columns))
 
-    def _merge(self, change: Change, *, writer: str, load: Load, note: str) -> None:
-        spark, view = active(), f"flow_actions_{uuid.uuid4().hex}"
-        names = rows_of(change.frame)
+    def _merge(self, change: TableChange, *, writer: str, load: LakeLoad, note: str) -> None:
+        spark, view = active_session(), f"flow_actions_{uuid.uuid4().hex}"
+        names = action_columns(change.frame)
         nullable = {field.name: field.nullable for field in self.schema().fields}
         on = " AND ".join(f"t.{quote(key)} {'<=>' if nullable[key] else '='} s.{quote(key)}" for key in change.match)
         sets = ", ".join(f"t.{quote(name)} = s.{quote(name)}" for name in names if name not in change.match)
@@ -230,48 +237,48 @@ class DeltaTable:
         }
         change.frame.createOrReplaceTempView(view)
         try:
-            with alone(), settings(spark, token):
+            with exclusive_write(), session_settings(spark, token):
                 spark.sql(statement).collect()
         finally:
             spark.catalog.dropTempView(view)
 
     def append(self, frame: DataFrame, folder: StageFolder) -> None:
         """Append rows without a commit token; columns may be new."""
-        if on_sail():
-            folder.keep(_CHANGE, frame)
-            native.write(self.folder, local(folder.path / _CHANGE), "append")
+        if is_active_session_sail():
+            folder.write(_CHANGE, frame)
+            sail_tables.write(self.folder, require_local(folder.path / _CHANGE), "append")
             return
-        with alone():
+        with exclusive_write():
             frame.write.format("delta").mode("append").option("mergeSchema", "true").save(self.location)
 
     def delete(self, condition: str) -> None:
         """Delete the rows that match the condition."""
-        if on_sail():
-            native.delete(self.folder, condition)
+        if is_active_session_sail():
+            sail_tables.delete(self.folder, condition)
             return
-        with alone():
-            active().sql(f"DELETE FROM {self.relation} AS t WHERE {condition}").collect()
+        with exclusive_write():
+            active_session().sql(f"DELETE FROM {self.relation} AS t WHERE {condition}").collect()
 
     def keep_keys_of(self, other: DeltaTable, keys: Sequence[str], folder: StageFolder) -> None:
         """Delete rows whose key is not in the other table."""
         names = ", ".join(quote(key) for key in keys)
-        if on_sail():
-            folder.keep(_CHANGE, other.read().selectExpr(*(quote(key) for key in keys)).distinct())
-            native.keep_keys(self.folder, local(folder.path / _CHANGE), keys)
+        if is_active_session_sail():
+            folder.write(_CHANGE, other.read().selectExpr(*(quote(key) for key in keys)).distinct())
+            sail_tables.delete_missing_keys(self.folder, require_local(folder.path / _CHANGE), keys)
             return
         on = " AND ".join(f"t.{quote(key)} <=> s.{quote(key)}" for key in keys)
-        with alone():
-            active().sql(
+        with exclusive_write():
+            active_session().sql(
                 f"MERGE INTO {self.relation} AS t USING (SELECT DISTINCT {names} FROM {other.relation}) AS s ON {on} "
                 "WHEN NOT MATCHED BY SOURCE THEN DELETE"
             ).collect()
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def exclusive_write() -> Iterator[None]:
     """Serialise the Delta writes of this process: a token in the session's settings must reach one commit only."""
-    spark = active()
-    with settings(spark, {}), exactly(spark):
+    spark = active_session()
+    with session_settings(spark, {}), exact_settings(spark):
         yield
 
 
@@ -279,47 +286,47 @@ def _columns(schema: StructType) -> str:
     return ", ".join(f"{quote(field.name)} {field.dataType.simpleString()}" for field in schema.fields)
 
 
-def _notes(files: Sequence[LakePath]) -> Iterator[tuple[int, dict[str, Any]]]:
+def _commit_infos(files: Sequence[LakePath]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield versions and commit metadata, newest first; in a bucket several commits are fetched concurrently."""
     left = sorted(files, key=lambda file: file.name, reverse=True)
     ahead = 2  # the newest commit is the one that is needed most often
     while left:
         some, left = left[:ahead], left[ahead:]
-        fetched = some[0].bucket.at_once(_note, some) if isinstance(some[0], S3Path) else map(_note, some)
+        fetched = some[0].bucket.at_once(_commit_info, some) if isinstance(some[0], S3Path) else map(_commit_info, some)
         yield from zip((int(file.stem) for file in some), fetched, strict=True)
         ahead = min(2 * ahead, _READ_AHEAD)
 
 
-def _note(file: LakePath) -> dict[str, Any]:
+def _commit_info(file: LakePath) -> dict[str, Any]:
     """Return the metadata that one of our loads wrote into this commit; empty for any other commit."""
     if isinstance(file, S3Path):
-        return _noted_in(file.read_text().splitlines())
-    with explained(file), file.open(encoding="utf-8") as lines:
-        return _noted_in(lines)
+        return _commit_info_in(file.read_text().splitlines())
+    with translated_os_errors(file), file.open(encoding="utf-8") as lines:
+        return _commit_info_in(lines)
 
 
-def _noted_in(lines: Iterable[str]) -> dict[str, Any]:
+def _commit_info_in(lines: Iterable[str]) -> dict[str, Any]:
     info = next((line for line in lines if line.startswith('{"commitInfo"')), "{}")
     note = json.loads(info).get("commitInfo", {}).get("userMetadata")
     try:
         kept = json.loads(note or "{}")
     except ValueError:
         return {}
-    found = kept.get(MARK) if isinstance(kept, dict) else None
-    return found if isinstance(found, dict) else {}
+    mark = kept.get(MARK) if isinstance(kept, dict) else None
+    return mark if isinstance(mark, dict) else {}
 
 
-def _noted(writer: str, load: Load) -> str:
-    return json.dumps({MARK: {"writer": writer, **_kept(load)}})
+def _commit_metadata(writer: str, load: LakeLoad) -> str:
+    return json.dumps({MARK: {"writer": writer, **_load_to_dict(load)}})
 
 
-def _kept(load: Load) -> dict[str, Any]:
+def _load_to_dict(load: LakeLoad) -> dict[str, Any]:
     kept = asdict(load)
     return {name: kept[name] for name in _REMEMBERED if kept[name] is not None}
 
 
-def _load(kept: Mapping[str, Any]) -> Load:
-    return Load.from_dict({**kept, "published": True})
+def _load_from_dict(kept: Mapping[str, Any]) -> LakeLoad:
+    return LakeLoad.from_dict({**kept, "published": True})
 
 
 _REMEMBERED = ("run_id", "sequence", "schema", "table", "started_at", "counts", "watermark", "column")

@@ -9,7 +9,7 @@ from ematix_flow.backends.delta.source import DeltaSource
 from ematix_flow.backends.delta.stream import DeltaStream
 from ematix_flow.contract.backend import EFFECTIVELY_ONCE, Backend
 from ematix_flow.declare.connections import DeltaS3Connection
-from ematix_flow.families.lake.s3.engine import lacks_on_sail
+from ematix_flow.storage.s3_spark import sail_limitation
 
 backend = Backend(
     name="delta_s3",
@@ -27,7 +27,7 @@ backend = Backend(
     client=DeltaClient,
     stream_source=DeltaStream,
     stream_delivery=EFFECTIVELY_ONCE,
-    lacks_on_sail=lacks_on_sail,
+    lacks_on_sail=sail_limitation,
     notes=(
         "queries are Spark SQL",
         "primary keys are not enforced on append",

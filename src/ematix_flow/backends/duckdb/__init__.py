@@ -6,9 +6,9 @@ from ematix_flow.backends.duckdb.ddl import DuckdbDdl
 from ematix_flow.backends.duckdb.session import connect, identity
 from ematix_flow.backends.duckdb.sink import DuckdbSink
 from ematix_flow.backends.duckdb.source import DuckdbSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
+from ematix_flow.dataplane import parquet_stage
 from ematix_flow.declare.connections import DuckDBConnection
-from ematix_flow.families import parquet_stage
 
 backend = Backend(
     name="duckdb",
@@ -23,8 +23,8 @@ backend = Backend(
     ddl=DuckdbDdl,
     client=connect,
     identity=identity,
-    tasks_reading=TaskUse(folders=lambda _: (parquet_stage.root(),)),
-    tasks_writing=TaskUse(folders=lambda _: (parquet_stage.root(),)),
+    tasks_reading=TaskResources(folders=lambda _: (parquet_stage.stage_root(),)),
+    tasks_writing=TaskResources(folders=lambda _: (parquet_stage.stage_root(),)),
     one_writer=True,
     notes=(
         "one process at a time may write the file; a run opens it late and closes it early",

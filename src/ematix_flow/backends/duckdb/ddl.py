@@ -9,8 +9,8 @@ from ematix_flow.backends.duckdb.session import catalog_name, connect_source, co
 from ematix_flow.contract.ddl import ChangeType, ColumnState, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.types import Column
-from ematix_flow.families.sql.rebuild import Layout, RebuildingDdl
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.table_rebuild import RebuildingDdl, TableLayout
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import DuckDBConnection
@@ -37,22 +37,22 @@ class DuckdbDdl(RebuildingDdl):
             return None
         return TableState(layout.columns, layout.primary_key, int(rows) if rows is not None else None)
 
-    def layout(self, session: SqlSession, shape: TargetShape) -> Layout:
+    def layout(self, session: SqlSession, shape: TargetShape) -> TableLayout:
         here = self._is_table(shape)
-        found = session.rows(
+        rows = session.rows(
             "SELECT column_name, data_type, is_nullable, column_default FROM duckdb_columns() "
             f"WHERE {here} ORDER BY column_index"
         )
         columns = tuple(
             ColumnState(str(name), str(native), self.dialect.parse_type(str(native)), bool(nullable))
-            for name, native, nullable, _ in found
+            for name, native, nullable, _ in rows
         )
         keys = session.rows(f"SELECT constraint_type, constraint_column_names FROM duckdb_constraints() WHERE {here}")
         indexes = session.rows(f"SELECT sql FROM duckdb_indexes() WHERE {here} AND sql IS NOT NULL")
         lost = {kind for kind, _ in keys if kind not in ("PRIMARY KEY", "UNIQUE", "NOT NULL")}
-        if any(default is not None for *_, default in found):
+        if any(default is not None for *_, default in rows):
             lost.add("DEFAULT")
-        return Layout(
+        return TableLayout(
             columns,
             next((tuple(names) for kind, names in keys if kind == "PRIMARY KEY"), ()),
             tuple(tuple(names) for kind, names in keys if kind == "UNIQUE"),
@@ -60,7 +60,7 @@ class DuckdbDdl(RebuildingDdl):
             tuple(sorted(lost)),
         )
 
-    def can_alter(self, step: ChangeType | DropNotNull, layout: Layout) -> bool:
+    def can_alter(self, step: ChangeType | DropNotNull, layout: TableLayout) -> bool:
         """Return whether no key and no index contains the column."""
         name = step.column.name
         keyed = {column for group in (layout.primary_key, *layout.unique) for column in group}

@@ -53,8 +53,8 @@ class DuckdbDialect(SqlDialect):
         return _TYPES[column.type.kind]
 
     def parse_type(self, native: str) -> ColumnType | None:
-        found = _DECIMAL.match(native)
-        return Numeric(int(found[1]), int(found[2])) if found else _NATIVE.get(native)
+        match = _DECIMAL.match(native)
+        return Numeric(int(match[1]), int(match[2])) if match else _NATIVE.get(native)
 
     def relation(self, schema: str, table: str) -> str:
         return f"{self._schema(schema)}.{self.quote(table)}" if schema else self.quote(table)

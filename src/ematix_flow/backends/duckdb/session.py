@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.duckdb.errors import translate
-from ematix_flow.families.parquet_stage import scratch_dir
-from ematix_flow.families.sql.in_memory import file_of, is_in_memory
+from ematix_flow.dataplane.parquet_stage import scratch_dir
+from ematix_flow.families.sql.in_memory import file_of_memory_database, is_in_memory
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, Unreachable
 
@@ -86,7 +86,7 @@ def connect_target(connection: DuckDBConnection) -> DuckdbSession:
 def database_path(connection: DuckDBConnection) -> Path:
     """Return the file of a connection; for a database in memory, a file that is deleted with this process."""
     path = connection.resolved().path
-    return file_of("duckdb", connection.name) if is_in_memory(path) else Path(os.path.realpath(path))
+    return file_of_memory_database("duckdb", connection.name) if is_in_memory(path) else Path(os.path.realpath(path))
 
 
 def catalog_name(path: Path) -> str:

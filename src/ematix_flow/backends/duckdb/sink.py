@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from ematix_flow.backends.duckdb.ddl import DuckdbDdl
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import catalog_name, connect_target, database_path
-from ematix_flow.contract.lane import Tasks
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.dataplane import parquet_stage
 from ematix_flow.declare.types import Column
-from ematix_flow.families import parquet_stage
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
 
@@ -51,7 +51,7 @@ class DuckdbSink(SqlSink):
         """Stage the rows of a Spark frame."""
         return self.stage_arrow(job, frame)
 
-    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Let every task write a Parquet file; the stage is a query on these files, and the database is not opened."""
         written = parquet_stage.write_stage(tasks, job, owner=self._owner)
         return Stage(self._select(job, str(written.location)), written.rows, written.location)

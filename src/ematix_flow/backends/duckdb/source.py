@@ -12,13 +12,13 @@ from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import connect_source, database_path
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.dataplane.parquet_parts import parquet_files, parquet_parts
+from ematix_flow.dataplane.parquet_stage import scratch_dir
+from ematix_flow.dataplane.type_mapping import spark_schema
 from ematix_flow.declare.types import BigInt, Column, ColumnType, Integer, Numeric, SmallInt, Text, Timestamp
-from ematix_flow.families.frames import spark_schema
-from ematix_flow.families.parquet_parts import parquet_files, parquet_parts
-from ematix_flow.families.parquet_stage import scratch_dir
-from ematix_flow.families.sql.linear import clean
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.sql.linear_query import without_semicolon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,7 +48,7 @@ class DuckdbSource:
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
         """Return the columns and estimated rows of the result, without reading it."""
-        query = clean(query)
+        query = without_semicolon(query)
         with connect_source(self._connection) as session:
             columns = _describe(session, query)
             estimate = _estimate(session, query)
@@ -58,7 +58,7 @@ class DuckdbSource:
         """Return the query restricted to rows from a watermark on."""
         if column.type is None:
             return None
-        return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
+        return _DIALECT.since(without_semicolon(query), column.name, _DIALECT.watermark_literal(value, column.type))
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """Return the result as a frame over the Parquet files that DuckDB wrote."""
@@ -119,17 +119,19 @@ def _expression(column: SourceColumn) -> str:
     if native.startswith(_NESTED) or native.endswith("]"):
         return f"CAST(to_json({name}) AS VARCHAR)"
     if native == "TIMESTAMP_NS":
-        return _checked(name, f"CAST({name} AS TIMESTAMP)", f"CAST(CAST({name} AS TIMESTAMP) AS TIMESTAMP_NS) = {name}")
+        return _checked_value(
+            name, f"CAST({name} AS TIMESTAMP)", f"CAST(CAST({name} AS TIMESTAMP) AS TIMESTAMP_NS) = {name}"
+        )
     if kind.kind in _BOUNDS:
         low, high = _BOUNDS[kind.kind]
         value = f"CAST({name} AS TIMESTAMP)" if kind.kind == "timestamp" else name
-        return _checked(name, value, f"{value} BETWEEN {low} AND {high}")
+        return _checked_value(name, value, f"{value} BETWEEN {low} AND {high}")
     if kind.kind in ("text", "json", "uuid"):
         return name if native == "VARCHAR" else f"CAST({name} AS VARCHAR)"
     return f"CAST({name} AS {_DIALECT.type_sql(Column(kind))})" if native in _NEAREST else name
 
 
-def _checked(name: str, value: str, test: str) -> str:
+def _checked_value(name: str, value: str, test: str) -> str:
     """Return SQL that raises on values Spark cannot represent: infinity, nanoseconds, the year 10000."""
     failure = f"error(CAST({name} AS VARCHAR) || ' cannot leave DuckDB as a date or timestamp')"
     return f"CASE WHEN {name} IS NULL THEN NULL WHEN {test} THEN {value} ELSE {failure} END"

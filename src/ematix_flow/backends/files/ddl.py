@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
+from ematix_flow.backends.files.layout import BATCH, FileLayout, FileLayouts
 from ematix_flow.contract.ddl import (
     AddColumn,
     ChangeType,
@@ -20,8 +20,8 @@ from ematix_flow.contract.ddl import (
 )
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.types import Column, ColumnType
-from ematix_flow.families.lake.place import LakePath, Place, explained
 from ematix_flow.foundation.errors import DriftError, PlanError
+from ematix_flow.storage.paths import LakePath, LakeRoot, translated_os_errors
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
@@ -35,9 +35,9 @@ class FilesDdl:
 
     def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
         resolved = connection.resolved()
-        self._place = Place.of(resolved)
+        self._place = LakeRoot.of(resolved)
         self._format = resolved.format
-        self._layouts = Layouts(self._place)
+        self._layouts = FileLayouts(self._place)
 
     def inspect(self, shape: TargetShape) -> TableState | None:
         """Return the table from its schema file, None where there is none; raise DriftError for another file format."""
@@ -72,21 +72,21 @@ class FilesDdl:
         layout = self._changed(shape, steps)
         folder = self._place.table(shape.table.schema, shape.table.name)
         if isinstance(folder, Path):
-            with explained(folder):
+            with translated_os_errors(folder):
                 folder.mkdir(parents=True, exist_ok=True)
         self._layouts.write(_parts(shape), layout)
 
-    def _changed(self, shape: TargetShape, steps: Sequence[DdlStep]) -> Layout:
+    def _changed(self, shape: TargetShape, steps: Sequence[DdlStep]) -> FileLayout:
         layout = self._layouts.read(_parts(shape))
         for step in steps:
             layout = self._step(shape, layout, step)
-        return layout or Layout(self._format, ())
+        return layout or FileLayout(self._format, ())
 
-    def _step(self, shape: TargetShape, layout: Layout | None, step: DdlStep) -> Layout:
+    def _step(self, shape: TargetShape, layout: FileLayout | None, step: DdlStep) -> FileLayout:
         if isinstance(step, CreateTable):
             if layout is None:
                 _refuse_strangers(self._place.table(shape.table.schema, shape.table.name))
-            return layout or Layout(
+            return layout or FileLayout(
                 self._format, tuple(replace(column, normalizers=()) for column in step.table.columns)
             )
         if layout is None:
@@ -110,12 +110,12 @@ def _parts(shape: TargetShape) -> tuple[str, str]:
     return shape.table.schema, shape.table.name
 
 
-def _with_column(layout: Layout, name: str, **changes: object) -> Layout:
+def _with_column(layout: FileLayout, name: str, **changes: object) -> FileLayout:
     columns = tuple(replace(column, **changes) if column.name == name else column for column in layout.columns)  # type: ignore[arg-type]
     return replace(layout, columns=columns)
 
 
-def _reads_as(layout: Layout, before: ColumnType | None, after: ColumnType) -> bool:
+def _reads_as(layout: FileLayout, before: ColumnType | None, after: ColumnType) -> bool:
     """Return whether files of the old type can become the new one: text always, others if the change is lossless."""
     if before is None:
         return False

@@ -1,12 +1,13 @@
-"""Infers types of text columns: the first type that every value has and that represents every value exactly."""
+"""Infers the types of text columns, and caches what was inferred for as long as the files stay the same."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.families.carry import refusing_sql
-from ematix_flow.families.lake.session import quote, text
+from ematix_flow.dataplane.task_errors import raise_bad_value_sql
+from ematix_flow.foundation.cache import ContentCache, Stamp
+from ematix_flow.sql.spark_text import quote, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -54,7 +55,7 @@ _CANDIDATES: tuple[tuple[str, str], ...] = (
 _TESTS = dict(_CANDIDATES)
 
 
-def typed(frame: DataFrame, kinds: Mapping[str, str], *, hint: str | None) -> DataFrame:
+def with_types(frame: DataFrame, kinds: Mapping[str, str], *, hint: str | None) -> DataFrame:
     """Return the columns in these types; with a `hint`, a value not exactly of its type raises with that hint."""
     return frame.selectExpr(*(_cast(name, kind, hint) for name, kind in kinds.items()))
 
@@ -65,10 +66,8 @@ def wrong_value(name: str, kind: str) -> str | None:
     test = _test(kind) or (None if kind == "STRING" else f"try_cast({{0}} AS {kind}) IS NOT NULL")
     if test is None:
         return None
-    said = (
-        f"concat({text(f'column {name!r}: ')}, left({column}, 80), {text(f' is not a {kind}, as the first rows are')})"
-    )
-    return f"CASE WHEN {column} IS NOT NULL AND NOT ({test.replace('{0}', column)}) THEN {said} END"
+    message = f"concat({text_literal(f'column {name!r}: ')}, left({column}, 80), {text_literal(f' is not a {kind}, as the first rows are')})"
+    return f"CASE WHEN {column} IS NOT NULL AND NOT ({test.replace('{0}', column)}) THEN {message} END"
 
 
 def read_value(name: str, kind: str, *, unless: str) -> str:
@@ -82,7 +81,7 @@ def _cast(name: str, kind: str, hint: str | None) -> str:
     cast, test = f"CAST({column} AS {kind})", _test(kind)
     if hint is None or test is None:
         return f"{cast} AS {column}"
-    refused = refusing_sql(
+    refused = raise_bad_value_sql(
         column,
         before=f"column {name!r}: ",
         after=f" is not a {kind}, as the first rows are",
@@ -124,3 +123,19 @@ def _kind(row: Any, position: int) -> str:
         return kind
     whole, scale = row[f"whole{position}"], row[f"scale{position}"]
     return f"DECIMAL({_MOST_DIGITS},{scale})" if whole + scale <= _MOST_DIGITS else "STRING"
+
+
+__all__ = ["Stamp", "keep_types", "recall_types"]
+_SHELF = ContentCache("types", rules=1)
+
+
+def recall_types(stamp: Stamp, options: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str] | None:
+    """Return the types of these columns cached for the same files, None where they must be inferred."""
+    kinds = _SHELF.load(stamp, options)
+    known = isinstance(kinds, dict) and list(kinds) == list(columns)
+    return {name: str(kind) for name, kind in kinds.items()} if known and kinds is not None else None
+
+
+def keep_types(stamp: Stamp, options: Mapping[str, Any], kinds: Mapping[str, str]) -> None:
+    """Cache the types, unless a file is so new that it may change again within the file system's clock resolution."""
+    _SHELF.store(stamp, options, dict(kinds))

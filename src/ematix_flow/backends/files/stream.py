@@ -15,24 +15,24 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.files.batches import batches_of, read_some
-from ematix_flow.backends.files.foreign import check_options
-from ematix_flow.backends.files.known import KnownColumns
-from ematix_flow.backends.files.layout import BATCH, Layout, Layouts
-from ematix_flow.backends.files.new_files import NewFiles, empty, in_folders
-from ematix_flow.backends.files.origins import source_of
-from ematix_flow.backends.files.returned import ReturnedLines
-from ematix_flow.backends.files.watching import SETTLE_SECONDS, Folder
-from ematix_flow.contract.stream import ENVELOPE, Lost, Offsets, PartitionLag, StreamRead
-from ematix_flow.families.checkpoints import last_planned
-from ematix_flow.families.frames import pairs, spark_schema
-from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.homes import home_of
-from ematix_flow.families.lake.place import LakePath, Place
-from ematix_flow.families.lake.s3.path import S3Path
-from ematix_flow.families.lake.session import active, exactly
-from ematix_flow.families.messages.decode import SOURCE
+from ematix_flow.backends.files.external_files import check_options
+from ematix_flow.backends.files.folder_listing import SETTLE_SECONDS, WatchedFolder
+from ematix_flow.backends.files.layout import BATCH, FileLayout, FileLayouts
+from ematix_flow.backends.files.learned_columns import LearnedColumns
+from ematix_flow.backends.files.new_file_rows import NewFiles, in_folders, no_rows
+from ematix_flow.backends.files.published_batches import batches_of, read_some
+from ematix_flow.backends.files.replayed_lines import ReplayedLines
+from ematix_flow.backends.files.row_origins import source_of
+from ematix_flow.contract.stream import ENVELOPE, LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.dataplane.spark_session import active_session, exact_settings
+from ematix_flow.dataplane.type_mapping import pairs, spark_schema
+from ematix_flow.families.lake.errors import translated_errors
 from ematix_flow.foundation.errors import ConfigError, MissingTable, PlanError, RunFailed
+from ematix_flow.messages.decode import SOURCE
+from ematix_flow.storage.addresses import path_of_address
+from ematix_flow.storage.paths import LakePath, LakeRoot
+from ematix_flow.storage.s3_path import S3Path
+from ematix_flow.storage.spark_checkpoint import last_planned
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,12 +46,12 @@ _ENVELOPE = ", ".join(f"`{name}` {kind}" for name, kind in ENVELOPE)
 
 
 @dataclass(frozen=True)
-class _Reading:
+class _StreamFiles:
     """The files of one stream: their path, layout, known columns and options."""
 
     path: LakePath
-    layout: Layout | None
-    known: KnownColumns
+    layout: FileLayout | None
+    known: LearnedColumns
     options: Mapping[str, Any]
 
     @property
@@ -68,9 +68,9 @@ class FilesStream:
     def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:
         resolved = connection.resolved()
         self._name, self._format = connection.name, resolved.format
-        self._place = Place.of(resolved)
-        self._layouts = Layouts(self._place)
-        self._reading: _Reading | None = None
+        self._place = LakeRoot.of(resolved)
+        self._layouts = FileLayouts(self._place)
+        self._reading: _StreamFiles | None = None
         self._folders: StructType | None = None
         self._run = uuid.uuid4().hex
 
@@ -89,16 +89,16 @@ class FilesStream:
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
         """Return a stream of the names of new files; `rows` reads their contents."""
-        from ematix_flow.backends.files.arrivals import Watched, data_source
+        from ematix_flow.backends.files.new_file_source import NewFileSettings, data_source
 
-        self._place.meet(spark)
+        self._place.register(spark)
         path, layout = self._where(read)
-        home, planned = home_of(read.checkpoint), last_planned(read.checkpoint, read.number)
-        known = KnownColumns(home / read.own(_SCHEMA), read.options.get("fields"))
-        self._reading = _Reading(path, layout, known, read.options)
-        watched = Watched(
+        home, planned = path_of_address(read.checkpoint), last_planned(read.checkpoint, read.number)
+        known = LearnedColumns(home / read.state_name(_SCHEMA), read.options.get("fields"))
+        self._reading = _StreamFiles(path, layout, known, read.options)
+        watched = NewFileSettings(
             folder=self._folder(read),
-            ledger=home / read.own(_ARRIVALS),
+            ledger=home / read.state_name(_ARRIVALS),
             is_new=planned is None,
             since=_since(read.start),
             max_rows=read.max_rows,
@@ -112,13 +112,13 @@ class FilesStream:
 
     def has_more(self, read: StreamRead) -> bool:
         """Return whether a drain, limited to `max_rows` per query, has found more files than it has read so far."""
-        from ematix_flow.backends.files.arrivals import Goal, Ledger
+        from ematix_flow.backends.files.new_file_source import DrainGoal, FileOffsetLog
 
         if read.max_rows is None:
             return False
-        ledger = Ledger(home_of(read.checkpoint) / read.own(_ARRIVALS))
+        ledger = FileOffsetLog(path_of_address(read.checkpoint) / read.state_name(_ARRIVALS))
         ledger.load()
-        return bool(Goal(ledger.folder, self._run).left(ledger.seen))
+        return bool(DrainGoal(ledger.folder, self._run).left(ledger.seen))
 
     @property
     def are_messages(self) -> bool:
@@ -131,16 +131,16 @@ class FilesStream:
         with self._reading_of(files):
             folders = files.folders_of(replace(self._opened.known, fields=None)) if files.names else None
             self._folders = folders or self._folders
-            return files.lines() if files.names else active().createDataFrame([], _ENVELOPE)
+            return files.lines() if files.names else active_session().createDataFrame([], _ENVELOPE)
 
-    def finished(self, rows: DataFrame) -> DataFrame:
+    def with_folder_columns(self, rows: DataFrame) -> DataFrame:
         """Return the decoded messages with the partition columns."""
         return in_folders(rows, self._folders) if self._folders is not None else rows
 
-    def first_look(self) -> int | None:
+    def sample_lines(self) -> int | None:
         """Return the number of lines that a new stream samples for its schema, None where it is not limited."""
-        found: int | None = _read_options(self._opened).get("schema_infer_max_records")
-        return found
+        limit: int | None = _read_options(self._opened).get("schema_infer_max_records")
+        return limit
 
     def rows(self, frame: DataFrame) -> DataFrame:
         """Return the rows of the files in a micro-batch."""
@@ -149,22 +149,22 @@ class FilesStream:
             if reading.layout is not None:
                 return self._batches(reading, reading.layout, files.names)
             if not files.names:
-                return empty(reading.known)
+                return no_rows(reading.known)
             return files.csv(reading.known) if self._format == "csv" else files.stored(reading.known)
 
     @property
-    def lines_return(self) -> bool:
+    def keeps_lines(self) -> bool:
         """Return whether a row that cannot be read is stored as its line, which `returned` can read."""
         return self._format == "csv" and self._opened.layout is None
 
-    def returned(self, messages: DataFrame) -> DataFrame:
+    def rows_of_lines(self, messages: DataFrame) -> DataFrame:
         """Return the rows of stored lines, given as messages."""
         files = NewFiles(self._format, self._opened.below, (), _read_options(self._opened))
-        with translating("reading lines again"), exactly(active()):
-            return ReturnedLines(files, self._opened.known).rows(messages)
+        with translated_errors("reading lines again"), exact_settings(active_session()):
+            return ReplayedLines(files, self._opened.known).rows(messages)
 
     @property
-    def _opened(self) -> _Reading:
+    def _opened(self) -> _StreamFiles:
         if self._reading is None:
             raise RunFailed("the stream was not started")
         return self._reading
@@ -177,22 +177,24 @@ class FilesStream:
     def _reading_of(self, files: NewFiles) -> Iterator[None]:
         """Raise PlanError for files that were deleted after they were listed: no retry can succeed."""
         try:
-            with translating("reading new files"), exactly(active()):
+            with translated_errors("reading new files"), exact_settings(active_session()):
                 yield
         except MissingTable as exc:
             gone = [name for name in files.names if not files.below.joinpath(*name.split("/")).exists()]
-            raise (_gone(self._opened.path, gone) if gone else exc) from exc
+            raise (_missing_files_error(self._opened.path, gone) if gone else exc) from exc
 
-    def _batches(self, reading: _Reading, layout: Layout, runs: Sequence[str]) -> DataFrame:
+    def _batches(self, reading: _StreamFiles, layout: FileLayout, runs: Sequence[str]) -> DataFrame:
         """Return the rows of own batches in their declared types, with columns added since the stream began."""
         layout = self._layouts.read(self._names(reading.path)) or layout
         if not runs:
-            return active().createDataFrame([], spark_schema(pairs(layout.columns)))
-        there = {batch.name.removeprefix(f"{BATCH}=").partition("~")[0]: batch for batch in batches_of(reading.path)}
-        gone = [run_id for run_id in runs if run_id not in there]
+            return active_session().createDataFrame([], spark_schema(pairs(layout.columns)))
+        published = {
+            batch.name.removeprefix(f"{BATCH}=").partition("~")[0]: batch for batch in batches_of(reading.path)
+        }
+        gone = [run_id for run_id in runs if run_id not in published]
         if gone:
-            raise _gone(reading.path, gone)
-        chosen = [there[run_id] for run_id in runs]
+            raise _missing_files_error(reading.path, gone)
+        chosen = [published[run_id] for run_id in runs]
         return read_some(layout, reading.path, chosen, more={SOURCE: source_of(layout.format)}).drop(BATCH)
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
@@ -200,9 +202,9 @@ class FilesStream:
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return the age in seconds of the oldest unread file; its rows are unknown (None) without reading it."""
-        from ematix_flow.backends.files.arrivals import Ledger
+        from ematix_flow.backends.files.new_file_source import FileOffsetLog
 
-        ledger = Ledger(home_of(read.checkpoint) / read.own(_ARRIVALS))
+        ledger = FileOffsetLog(path_of_address(read.checkpoint) / read.state_name(_ARRIVALS))
         ledger.load()
         since = _since(json.dumps(dict(end))) if "since" in end else None  # a start offset
         present = self._folder(read).present()
@@ -215,7 +217,7 @@ class FilesStream:
         age = max(0.0, time.time() - oldest) if oldest else 0.0  # a batch in a bucket has no time of its own
         return (PartitionLag(read.query or self._name, None if waiting else 0, age),)
 
-    def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
+    def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
         """Return no losses: a folder has no retention."""
         return ()
 
@@ -226,12 +228,12 @@ class FilesStream:
     def close(self) -> None:
         """Do nothing: the source holds no resources."""
 
-    def _folder(self, read: StreamRead) -> Folder:
+    def _folder(self, read: StreamRead) -> WatchedFolder:
         path, layout = self._where(read)
         settle = float(read.options.get("settle_seconds", SETTLE_SECONDS))
-        return Folder(path, self._format, layout is not None, settle)
+        return WatchedFolder(path, self._format, layout is not None, settle)
 
-    def _where(self, read: StreamRead) -> tuple[LakePath, Layout | None]:
+    def _where(self, read: StreamRead) -> tuple[LakePath, FileLayout | None]:
         """Return the path of a query (`raw/events/` a prefix, `raw.events` a table), and the layout of an own table."""
         query = read.query.strip().strip("/")
         parts = [part for part in query.split("/") if part]
@@ -259,8 +261,8 @@ def _since(start: str) -> float | None:
     if start == "latest":
         return time.time()
     try:
-        said: Any = json.loads(start)
-        return datetime.fromisoformat(str(said["since"]).replace("Z", "+00:00")).timestamp()
+        data: Any = json.loads(start)
+        return datetime.fromisoformat(str(data["since"]).replace("Z", "+00:00")).timestamp()
     except (ValueError, TypeError, KeyError):
         raise ConfigError(
             f"a stream of files cannot start at {start!r}",
@@ -268,7 +270,7 @@ def _since(start: str) -> float | None:
         ) from None
 
 
-def _gone(path: LakePath, names: Sequence[str]) -> PlanError:
+def _missing_files_error(path: LakePath, names: Sequence[str]) -> PlanError:
     return PlanError(
         f"{len(names)} file(s) or batch(es) of {path} are gone that the stream has not read, the first is {names[0]}",
         hint="bring them back, or go on without them, knowingly: flow stream rewind NAME --to latest",
@@ -279,6 +281,6 @@ def _check_options(file_format: str, read: StreamRead) -> None:
     check_options(file_format, _read_options(read))
 
 
-def _read_options(read: StreamRead | _Reading) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = read.options.get("read_options") or {}
-    return found
+def _read_options(read: StreamRead | _StreamFiles) -> Mapping[str, Any]:
+    options: Mapping[str, Any] = read.options.get("read_options") or {}
+    return options

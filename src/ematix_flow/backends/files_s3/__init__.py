@@ -8,7 +8,7 @@ from ematix_flow.backends.files.source import FilesClient, FilesSource
 from ematix_flow.backends.files.stream import FilesStream
 from ematix_flow.contract.backend import EFFECTIVELY_ONCE, Backend
 from ematix_flow.declare.connections import ObjectStoreS3Connection
-from ematix_flow.families.lake.s3.engine import lacks_on_sail
+from ematix_flow.storage.s3_spark import sail_limitation
 
 backend = Backend(
     name="files_s3",
@@ -25,7 +25,7 @@ backend = Backend(
     client=FilesClient,
     stream_source=FilesStream,
     stream_delivery=EFFECTIVELY_ONCE,
-    lacks_on_sail=lacks_on_sail,
+    lacks_on_sail=sail_limitation,
     notes=(
         "queries are Spark SQL",
         "a batch is the prefix flow_batch=<run>, and counts once its mark _commits/flow_batch=<run> is there",

@@ -6,7 +6,7 @@ from ematix_flow.backends.kafka.listener import KafkaListener
 from ematix_flow.backends.kafka.msk import jars_for
 from ematix_flow.backends.kafka.sink import KafkaSink
 from ematix_flow.backends.kafka.source import KafkaSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
 from ematix_flow.contract.stream import EXACTLY_ONCE
 from ematix_flow.declare.connections import KafkaConnection
 
@@ -18,7 +18,7 @@ backend = Backend(
     jars=("kafka",),
     jars_for=jars_for,
     extra="kafka",
-    tasks_writing=TaskUse(("confluent_kafka",)),
+    tasks_writing=TaskResources(("confluent_kafka",)),
     stream_source=KafkaSource,
     broker_sink=KafkaSink,
     listener=KafkaListener,

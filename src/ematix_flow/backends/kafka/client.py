@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kafka.errors import missing_topic, translate
-from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.backends.kafka.login import KafkaLogin
+from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.contract.stream import Offsets
 from ematix_flow.foundation.errors import FlowError, MissingDriver, MissingTable
 
@@ -24,7 +24,7 @@ Part = tuple[str, int]
 """A topic and the number of one of its partitions."""
 
 
-def load() -> Any:
+def load_confluent_kafka() -> Any:
     """Return confluent-kafka, an optional dependency; raise MissingDriver without it."""
     try:
         import confluent_kafka
@@ -49,13 +49,13 @@ def offsets_of(parts: Mapping[Part, int]) -> dict[str, dict[str, int]]:
     >>> offsets_of({("orders", 0): 5, ("orders", 1): 7})
     {'orders': {'0': 5, '1': 7}}
     """
-    made: dict[str, dict[str, int]] = {}
+    offsets: dict[str, dict[str, int]] = {}
     for (topic, number), at in sorted(parts.items()):
-        made.setdefault(topic, {})[str(number)] = at
-    return made
+        offsets.setdefault(topic, {})[str(number)] = at
+    return offsets
 
 
-class Heard:
+class ClientErrorLog:
     """An error callback of librdkafka that holds the last error and the last refused login of a retrying client."""
 
     def __init__(self) -> None:
@@ -72,19 +72,19 @@ class KafkaClient:
     """A client of one connection's cluster, which connects at its first request."""
 
     def __init__(self, connection: KafkaConnection, group: str = "ematix-flow") -> None:
-        self._access = Access.of(connection)
+        self._access = KafkaLogin.of(connection)
         self._group = group
-        self._heard = Heard()
+        self._errors = ClientErrorLog()
         self._admin: Any = None
         self._consumer: Any = None
         self.label = connection.resolved().label
 
     def topics(self) -> dict[str, list[int]]:
         """Return every topic that is not internal to Kafka, with its partitions."""
-        found = self._metadata().topics
-        return {name: sorted(item.partitions) for name, item in found.items() if not name.startswith("__")}
+        topics = self._metadata().topics
+        return {name: sorted(item.partitions) for name, item in topics.items() if not name.startswith("__")}
 
-    def partitions(self, wanted: Topics) -> list[Part]:
+    def partitions(self, wanted: TopicSelection) -> list[Part]:
         """Return the partitions of these topics; raise MissingTable, with the nearest name, for a missing topic."""
         existing = self.topics()
         absent = [name for name in wanted.names if not existing.get(name)]
@@ -109,81 +109,83 @@ class KafkaClient:
     def at(self, parts: Iterable[Part], milliseconds: int) -> dict[Part, int]:
         """Return the offset of the first message at or after a point in time; the end of a partition that has none."""
         wanted = list(parts)
-        found = self._times(wanted, milliseconds)
-        open_ends = self.ends(part for part in wanted if found[part] < 0)
-        return {part: open_ends[part] if offset < 0 else offset for part, offset in found.items()}
+        times = self._times(wanted, milliseconds)
+        open_ends = self.ends(part for part in wanted if times[part] < 0)
+        return {part: open_ends[part] if offset < 0 else offset for part, offset in times.items()}
 
     def committed(self, parts: Iterable[Part]) -> dict[Part, int | None]:
         """Return the offsets that the consumer group has committed; None where it has none."""
         wanted = list(parts)
-        found = self.committed_with_notes(wanted)
-        return {part: found[part][0] if part in found else None for part in wanted}
+        offsets = self.committed_with_metadata(wanted)
+        return {part: offsets[part][0] if part in offsets else None for part in wanted}
 
-    def committed_with_notes(self, parts: Iterable[Part]) -> dict[Part, tuple[int, str]]:
+    def committed_with_metadata(self, parts: Iterable[Part]) -> dict[Part, tuple[int, str]]:
         """Return committed offsets with their metadata, only for partitions that have one."""
-        kafka = load()
-        asked = [kafka.TopicPartition(topic, number) for topic, number in parts]
-        if not asked:
+        kafka = load_confluent_kafka()
+        partitions = [kafka.TopicPartition(topic, number) for topic, number in parts]
+        if not partitions:
             return {}
-        found = self._asked(lambda: self._group_consumer().committed(asked, timeout=PATIENCE_SECONDS))
-        return {(item.topic, item.partition): (item.offset, item.metadata or "") for item in found if item.offset >= 0}
+        committed = self._request(lambda: self._group_consumer().committed(partitions, timeout=PATIENCE_SECONDS))
+        return {
+            (item.topic, item.partition): (item.offset, item.metadata or "") for item in committed if item.offset >= 0
+        }
 
     def groups(self) -> list[str]:
         """Return the ids of all consumer groups in the cluster."""
-        answer = self._asked(lambda: self._admin_client().list_consumer_groups(request_timeout=PATIENCE_SECONDS))
-        return [item.group_id for item in self._asked(answer.result).valid]
+        answer = self._request(lambda: self._admin_client().list_consumer_groups(request_timeout=PATIENCE_SECONDS))
+        return [item.group_id for item in self._request(answer.result).valid]
 
     def commit(self, offsets: Mapping[Part, int]) -> None:
         """Commit offsets for the consumer group, without a subscription."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         if not offsets:
             return
-        told = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
-        done = self._asked(lambda: self._group_consumer().commit(offsets=told, asynchronous=False))
+        partitions = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+        done = self._request(lambda: self._group_consumer().commit(offsets=partitions, asynchronous=False))
         failed = next((item.error for item in done or () if item.error is not None), None)
         if failed is not None:
             raise translate(kafka.KafkaException(failed), at=self.label)
 
     def drop_before(self, offsets: Mapping[Part, int]) -> None:
         """Delete the messages before these offsets."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         if offsets:
-            told = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
-            for done in self._asked(lambda: self._admin_client().delete_records(told)).values():
-                self._asked(done.result)
+            partitions = [kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()]
+            for done in self._request(lambda: self._admin_client().delete_records(partitions)).values():
+                self._request(done.result)
 
     def timestamps(self, offsets: Mapping[Part, int]) -> dict[Part, int]:
         """Return when the messages at these offsets were written, in milliseconds; slow partitions are left out."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         if not offsets:
             return {}
-        consumer, found = self._group_consumer(), dict[Part, int]()
+        consumer, timestamps = self._group_consumer(), dict[Part, int]()
         deadline = time.monotonic() + _TIMESTAMP_SECONDS
         try:
             consumer.assign([kafka.TopicPartition(topic, number, at) for (topic, number), at in offsets.items()])
-            while len(found) < len(offsets) and time.monotonic() < deadline:
+            while len(timestamps) < len(offsets) and time.monotonic() < deadline:
                 message = consumer.poll(0.2)
                 if message is None or message.error() is not None:
                     continue
                 part = (message.topic(), message.partition())
-                if part not in found:
-                    found[part] = message.timestamp()[1]
+                if part not in timestamps:
+                    timestamps[part] = message.timestamp()[1]
                     consumer.pause([kafka.TopicPartition(*part)])
         except kafka.KafkaException as exc:
             raise translate(exc, at=self.label) from exc
         finally:
             consumer.unassign()
-        return found
+        return timestamps
 
-    def most_bytes(self, topic: str) -> int | None:
+    def max_message_bytes(self, topic: str) -> int | None:
         """Return `max.message.bytes` of a topic; None when this login may not query it."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         from confluent_kafka import admin
 
-        asked = [admin.ConfigResource("topic", topic)]  # type: ignore[attr-defined]  # missing from its stubs
+        resources = [admin.ConfigResource("topic", topic)]  # type: ignore[attr-defined]  # missing from its stubs
         try:
-            (found,) = self._admin_client().describe_configs(asked, request_timeout=PATIENCE_SECONDS).values()
-            return int(found.result()["max.message.bytes"].value)
+            (future,) = self._admin_client().describe_configs(resources, request_timeout=PATIENCE_SECONDS).values()
+            return int(future.result()["max.message.bytes"].value)
         except (kafka.KafkaException, KeyError):
             return None
 
@@ -195,28 +197,28 @@ class KafkaClient:
 
     def _metadata(self) -> Any:
         """Return the cluster's metadata; raise a refused login at once, any other error after PATIENCE_SECONDS."""
-        kafka, admin = load(), self._admin_client()
+        kafka, admin = load_confluent_kafka(), self._admin_client()
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
                 return admin.list_topics(timeout=_ATTEMPT_SECONDS)
             except kafka.KafkaException as exc:
                 admin.poll(0)  # runs the pending error callbacks
-                if self._heard.refusal is not None or time.monotonic() > deadline:
+                if self._errors.refusal is not None or time.monotonic() > deadline:
                     raise self._translated(exc) from exc
 
     def _admin_client(self) -> Any:
         if self._admin is None:
-            load()
+            load_confluent_kafka()
             from confluent_kafka.admin import AdminClient
 
-            self._admin = self._asked(lambda: AdminClient(self._settings()))
+            self._admin = self._request(lambda: AdminClient(self._settings()))
         return self._admin
 
     def _group_consumer(self) -> Any:
         """Return a consumer that never subscribes, so that it takes no partition from other consumers."""
         if self._consumer is None:
-            kafka = load()
+            kafka = load_confluent_kafka()
             own = {
                 "group.id": self._group,
                 "enable.auto.commit": False,
@@ -225,45 +227,45 @@ class KafkaClient:
                 "queued.min.messages": 1,
                 "fetch.message.max.bytes": 1024,
             }
-            self._consumer = self._asked(lambda: kafka.Consumer({**self._settings(), **own}))
+            self._consumer = self._request(lambda: kafka.Consumer({**self._settings(), **own}))
         return self._consumer
 
     def _settings(self) -> dict[str, Any]:
-        return {**self._access.for_librdkafka(), "error_cb": self._heard}
+        return {**self._access.for_librdkafka(), "error_cb": self._errors}
 
     def _listed(self, parts: Iterable[Part], chosen: Any) -> dict[Part, int]:
-        kafka, wanted = load(), list(parts)
+        kafka, wanted = load_confluent_kafka(), list(parts)
         if not wanted:
             return {}
         from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
-        asked = {kafka.TopicPartition(topic, number): chosen(OffsetSpec) for topic, number in wanted}
-        futures = self._asked(
+        requests = {kafka.TopicPartition(topic, number): chosen(OffsetSpec) for topic, number in wanted}
+        futures = self._request(
             lambda: self._admin_client().list_offsets(
-                asked, isolation_level=kafka.IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE_SECONDS
+                requests, isolation_level=kafka.IsolationLevel.READ_COMMITTED, request_timeout=PATIENCE_SECONDS
             )
         )
         return {
-            (part.topic, part.partition): int(self._asked(future.result).offset) for part, future in futures.items()
+            (part.topic, part.partition): int(self._request(future.result).offset) for part, future in futures.items()
         }
 
     def _times(self, parts: list[Part], milliseconds: int) -> dict[Part, int]:
-        kafka = load()
+        kafka = load_confluent_kafka()
         if not parts:
             return {}
-        asked = [kafka.TopicPartition(topic, number, milliseconds) for topic, number in parts]
-        found = self._asked(lambda: self._group_consumer().offsets_for_times(asked, timeout=PATIENCE_SECONDS))
-        return {(item.topic, item.partition): item.offset for item in found}
+        partitions = [kafka.TopicPartition(topic, number, milliseconds) for topic, number in parts]
+        offsets = self._request(lambda: self._group_consumer().offsets_for_times(partitions, timeout=PATIENCE_SECONDS))
+        return {(item.topic, item.partition): item.offset for item in offsets}
 
-    def _asked(self, ask: Any) -> Any:
+    def _request(self, ask: Any) -> Any:
         """Return the result of a client call, with its errors translated to FlowErrors."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         try:
             return ask()
         except kafka.KafkaException as exc:
             raise self._translated(exc) from exc
 
     def _translated(self, exc: Exception) -> FlowError:
-        kafka = load()
-        refusal = self._heard.refusal
+        kafka = load_confluent_kafka()
+        refusal = self._errors.refusal
         return translate(exc if refusal is None else kafka.KafkaException(refusal), at=self.label)

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.client import KafkaClient, Part, load
+from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka
 from ematix_flow.backends.kafka.errors import translate
-from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.backends.kafka.login import KafkaLogin
+from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.foundation.errors import PlanError, Unreachable
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST_AT_ONCE = 5_000
 
 
 @dataclass(frozen=True)
-class TopicLetter:
+class KafkaDeadLetter:
     """A message of the topic."""
 
     partition: int
@@ -35,10 +35,10 @@ class TopicLetter:
     headers: tuple[tuple[str, bytes | None], ...]
     at: datetime
 
-    def said(self, name: str) -> str | None:
+    def header(self, name: str) -> str | None:
         """Return the value of one of our headers; None where it is missing or empty."""
-        found = next((value for key, value in self.headers if key == f"{OURS}{name}"), None)
-        return found.decode("utf-8", "replace") if found else None
+        header_value = next((value for key, value in self.headers if key == f"{OURS}{name}"), None)
+        return header_value.decode("utf-8", "replace") if header_value else None
 
     @property
     def own_headers(self) -> list[tuple[str, bytes | None]]:
@@ -46,12 +46,12 @@ class TopicLetter:
         return [(key, value) for key, value in self.headers if not key.startswith(OURS)]
 
 
-class LetterTopic:
+class KafkaDeadLetterTopic:
     """The dead letters of one stream in a topic; the offsets of a separate consumer group record what was sent back."""
 
     def __init__(self, connection: KafkaConnection, topic: str, stream: str) -> None:
         self.topic, self._stream = topic, stream
-        self._settings = Access.of(connection).for_librdkafka()
+        self._settings = KafkaLogin.of(connection).for_librdkafka()
         self._group = f"ematix-flow-{stream}-dead-letters"
         self._client = KafkaClient(connection, self._group)
 
@@ -60,10 +60,10 @@ class LetterTopic:
         """Return the cluster's name in messages to users."""
         return self._client.label
 
-    def newest(self, limit: int) -> list[TopicLetter]:
+    def newest(self, limit: int) -> list[KafkaDeadLetter]:
         """Return up to `limit` letters, the newest first."""
         first, begins = self._bounds()
-        found: dict[int, list[TopicLetter]] = {}
+        found: dict[int, list[KafkaDeadLetter]] = {}
         span = limit
         # Letters of other streams and transaction markers take offsets, too: look further back until it is enough.
         while ranges := {
@@ -79,7 +79,7 @@ class LetterTopic:
         letters = [item for items in found.values() for item in items]
         return sorted(letters, key=lambda item: (item.at, item.offset), reverse=True)[:limit]
 
-    def get(self, partition: int, offset: int) -> TopicLetter | None:
+    def get(self, partition: int, offset: int) -> KafkaDeadLetter | None:
         """Return the letter at an offset; None where there is none."""
         part = (self.topic, partition)
         first, last = self._bounds()
@@ -87,21 +87,21 @@ class LetterTopic:
             return None
         return next(iter(self._read({part: (offset, offset + 1)})), None)
 
-    def waiting(self) -> dict[Part, tuple[int, int]]:
+    def pending(self) -> dict[Part, tuple[int, int]]:
         """Return the range of offsets in each partition that was not sent back yet."""
         first, last = self._bounds()
         done = self._client.committed(first)
         return {part: (max(first[part], done.get(part) or 0), last[part]) for part in first}
 
-    def counted(self) -> tuple[int, int]:
+    def counts(self) -> tuple[int, int]:
         """Return how many offsets the topic holds, and how many of them were not sent back yet."""
         first, last = self._bounds()
-        waiting = sum(end - begin for begin, end in self.waiting().values())
+        waiting = sum(end - begin for begin, end in self.pending().values())
         return sum(last[part] - first[part] for part in first), waiting
 
-    def pass_over_waiting(self) -> int:
+    def skip_pending(self) -> int:
         """Commit the current ends, so that replays begin behind them; return the number of offsets skipped."""
-        waiting = {part: places for part, places in self.waiting().items() if places[1] > places[0]}
+        waiting = {part: places for part, places in self.pending().items() if places[1] > places[0]}
         self._client.commit({part: end for part, (_, end) in waiting.items()})
         return sum(end - begin for begin, end in waiting.values())
 
@@ -114,13 +114,13 @@ class LetterTopic:
         self._client.drop_before(ends)
         return sum(end - first[part] for part, end in ends.items())
 
-    def send_back(self, letters: Sequence[TopicLetter], to: str | None) -> int:
+    def resend(self, letters: Sequence[KafkaDeadLetter], to: str | None) -> int:
         """Send these letters again, even if they were sent before; return their number."""
         with self._producing() as producer:
             self._in_one(producer, letters, to, {})
         return len(letters)
 
-    def send_back_waiting(self, to: str | None, most: int | None = None) -> int:
+    def resend_pending(self, to: str | None, most: int | None = None) -> int:
         """Send pending letters and their offsets in transactions that fence any other replay; return the count."""
         sent = 0
         with self._producing() as producer:
@@ -142,13 +142,13 @@ class LetterTopic:
         """Close the sessions."""
         self._client.close()
 
-    def _is_ours(self, letter: TopicLetter) -> bool:
+    def _is_ours(self, letter: KafkaDeadLetter) -> bool:
         """Return whether the letter belongs to this stream: several streams may share a topic."""
-        return letter.said("pipeline-name") in (None, self._stream)
+        return letter.header("pipeline-name") in (None, self._stream)
 
-    def _next(self, limit: int) -> list[TopicLetter]:
+    def _next(self, limit: int) -> list[KafkaDeadLetter]:
         ranges, left = dict[Part, tuple[int, int]](), limit
-        for part, (begin, end) in self.waiting().items():
+        for part, (begin, end) in self.pending().items():
             stop = min(end, begin + left)
             if stop > begin:
                 ranges[part] = (begin, stop)
@@ -156,12 +156,12 @@ class LetterTopic:
         return list(self._read(ranges))
 
     def _bounds(self) -> tuple[dict[Part, int], dict[Part, int]]:
-        parts = self._client.partitions(Topics(names=(self.topic,)))
+        parts = self._client.partitions(TopicSelection(names=(self.topic,)))
         return self._client.beginnings(parts), self._client.ends(parts)
 
-    def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[TopicLetter]:
+    def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[KafkaDeadLetter]:
         """Yield the messages in these offset ranges; offsets of transaction markers hold none."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         open_ = {part: end for part, (begin, end) in ranges.items() if end > begin}
         if not open_:
             return
@@ -193,51 +193,53 @@ class LetterTopic:
 
     @contextmanager
     def _producing(self) -> Iterator[Any]:
-        kafka = load()
+        kafka = load_confluent_kafka()
         producer = kafka.Producer(
             {**self._settings, "transactional.id": f"{self._group}-replay", "partitioner": "murmur2_random"}
         )
-        self._asked(lambda: producer.init_transactions(PATIENCE_SECONDS))
+        self._request(lambda: producer.init_transactions(PATIENCE_SECONDS))
         yield producer
 
-    def _in_one(self, producer: Any, letters: Sequence[TopicLetter], to: str | None, ends: Mapping[Part, int]) -> None:
-        kafka = load()
-        self._asked(producer.begin_transaction)
+    def _in_one(
+        self, producer: Any, letters: Sequence[KafkaDeadLetter], to: str | None, ends: Mapping[Part, int]
+    ) -> None:
+        kafka = load_confluent_kafka()
+        self._request(producer.begin_transaction)
         try:
             for letter in letters:
-                self._produce(producer, letter, letter.said("source-id") or to)
+                self._produce(producer, letter, letter.header("source-id") or to)
             if ends:
                 consumer = kafka.Consumer({**self._settings, "group.id": self._group, "enable.auto.commit": False})
                 places = [kafka.TopicPartition(*part, offset) for part, offset in ends.items()]
                 try:
                     about = consumer.consumer_group_metadata()
-                    self._asked(lambda: producer.send_offsets_to_transaction(places, about, PATIENCE_SECONDS))
+                    self._request(lambda: producer.send_offsets_to_transaction(places, about, PATIENCE_SECONDS))
                 finally:
                     consumer.close()
-            self._asked(lambda: producer.commit_transaction(PATIENCE_SECONDS))
+            self._request(lambda: producer.commit_transaction(PATIENCE_SECONDS))
         except BaseException:
             with suppress(kafka.KafkaException):  # the next replay aborts the transaction anyway
                 producer.abort_transaction(PATIENCE_SECONDS)
             raise
 
-    def _produce(self, producer: Any, letter: TopicLetter, to: str | None) -> None:
+    def _produce(self, producer: Any, letter: KafkaDeadLetter, to: str | None) -> None:
         if to is None:
             raise PlanError(
                 f"the dead letter {letter.partition}:{letter.offset} of {self.topic} does not say which topic it came from",
                 hint="the stream reads topics by a pattern: send that message by hand",
             )
-        self._asked(lambda: producer.produce(to, key=letter.key, value=letter.value, headers=letter.own_headers))
+        self._request(lambda: producer.produce(to, key=letter.key, value=letter.value, headers=letter.own_headers))
         producer.poll(0)
 
-    def _asked(self, ask: Any) -> Any:
-        kafka = load()
+    def _request(self, ask: Any) -> Any:
+        kafka = load_confluent_kafka()
         try:
             return ask()
         except (kafka.KafkaException, BufferError) as exc:
             raise translate(exc, at=self.label) from exc
 
 
-def _letter(message: Any) -> TopicLetter:
+def _letter(message: Any) -> KafkaDeadLetter:
     at = datetime.fromtimestamp(max(0, message.timestamp()[1]) / 1000, timezone.utc)
     headers = tuple((str(key), value) for key, value in message.headers() or ())
-    return TopicLetter(message.partition(), message.offset(), message.key(), message.value(), headers, at)
+    return KafkaDeadLetter(message.partition(), message.offset(), message.key(), message.value(), headers, at)

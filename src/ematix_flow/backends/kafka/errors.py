@@ -20,7 +20,7 @@ from ematix_flow.foundation.errors import (
     StorageFull,
     Unreachable,
 )
-from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.names import nearest_name
 from ematix_flow.foundation.redact import mask
 
 _UP = "is the broker running, and are host and port right? flow connections check NAME"
@@ -106,13 +106,15 @@ def translate(exc: BaseException, *, at: str = "Kafka") -> FlowError:
         return exc
     error = error_of(exc)
     if error is None:
-        return recognised(str(exc), at=at) or RunFailed(f"{at}: {mask(str(exc))}", hint="see the broker's log")
-    said = mask(str(error.str()))
+        return recognise_connector_error(str(exc), at=at) or RunFailed(
+            f"{at}: {mask(str(exc))}", hint="see the broker's log"
+        )
+    message = mask(str(error.str()))
     known = _BY_NAME.get(str(error.name()))
     if known is None:
-        return RunFailed(f"{at} answered {error.name()}: {said}", hint="see the broker's log")
+        return RunFailed(f"{at} answered {error.name()}: {message}", hint="see the broker's log")
     kind, what, hint = known
-    return kind(f"{what.format(at=at)}: {said}", hint=hint)
+    return kind(f"{what.format(at=at)}: {message}", hint=hint)
 
 
 def error_of(exc: BaseException) -> Any:
@@ -121,18 +123,18 @@ def error_of(exc: BaseException) -> Any:
     return first if hasattr(first, "name") and hasattr(first, "retriable") else None
 
 
-def recognised(text: str, *, at: str = "Kafka") -> FlowError | None:
+def recognise_connector_error(text: str, *, at: str = "Kafka") -> FlowError | None:
     """Return the FlowError for an exception text of Spark's connector; None when it is not about Kafka."""
     for pattern, kind, what, hint in _BY_TEXT:
-        found = re.search(pattern, text)
-        if found is not None:
-            return kind(f"{what.format(at=at)}: {_sentence(text, found.start())}", hint=hint)
+        match = re.search(pattern, text)
+        if match is not None:
+            return kind(f"{what.format(at=at)}: {_sentence(text, match.start())}", hint=hint)
     return None
 
 
 def missing_topic(name: str, existing: Iterable[str], *, at: str) -> MissingTable:
     """Return the error for a missing topic, with the most similar existing name."""
-    near = nearest(name, existing)
+    near = nearest_name(name, existing)
     hint = f"did you mean {near!r}? " if near else ""
     return MissingTable(
         f"topic {name!r} is not there at {at}",

@@ -7,10 +7,10 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.client import Heard, KafkaClient, Part, group_of, load
+from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, group_of, load_confluent_kafka
 from ematix_flow.backends.kafka.errors import translate
-from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.backends.kafka.login import KafkaLogin
+from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.declare.message import Message
 from ematix_flow.foundation.errors import FlowError
 
@@ -25,43 +25,43 @@ class KafkaListener:
     """
 
     def __init__(self, connection: KafkaConnection, query: str, name: str) -> None:
-        kafka, said = load(), connection.resolved()
-        topics, self._label = Topics.of(query), said.label
+        kafka, resolved = load_confluent_kafka(), connection.resolved()
+        topics, self._label = TopicSelection.of(query), resolved.label
         client = KafkaClient(connection, group_of(connection, name))
         try:
             client.partitions(topics)  # raises with the nearest name where a topic does not exist
         finally:
             client.close()
-        self._heard = Heard()
+        self._errors = ClientErrorLog()
         self._ends: dict[Part, int] = {}
         self._consumer: Any = kafka.Consumer({
-            **Access.of(connection).for_librdkafka(),
+            **KafkaLogin.of(connection).for_librdkafka(),
             "group.id": group_of(connection, name),
-            "auto.offset.reset": said.auto_offset_reset or "earliest",
+            "auto.offset.reset": resolved.auto_offset_reset or "earliest",
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
-            "error_cb": self._heard,
+            "error_cb": self._errors,
         })  # fmt: skip
         self._consumer.subscribe([f"^(?:{topics.pattern})$"] if topics.pattern else list(topics.names))
 
     def receive(self, limit: int, seconds: float) -> Sequence[Message]:
-        kafka = load()
+        kafka = load_confluent_kafka()
         try:
-            found = self._consumer.consume(limit, seconds)
+            messages = self._consumer.consume(limit, seconds)
         except kafka.KafkaException as exc:
-            raise self._told(exc.args[0]) from exc
-        if not found and self._heard.last is not None:
-            last, self._heard.last = self._heard.last, None
-            raise self._told(last)
-        for item in found:
+            raise self._translated(exc.args[0]) from exc
+        if not messages and self._errors.last is not None:
+            last, self._errors.last = self._errors.last, None
+            raise self._translated(last)
+        for item in messages:
             if item.error() is not None:
-                raise self._told(item.error())
-        for item in found:
+                raise self._translated(item.error())
+        for item in messages:
             self._ends[item.topic(), item.partition()] = item.offset() + 1
-        return [_message(item) for item in found]
+        return [_message(item) for item in messages]
 
     def confirm(self) -> None:
-        kafka = load()
+        kafka = load_confluent_kafka()
         ends, self._ends = self._ends, {}
         if not ends:
             return
@@ -69,21 +69,21 @@ class KafkaListener:
         try:
             self._consumer.commit(offsets=wanted, asynchronous=False)
         except kafka.KafkaException as exc:
-            raise self._told(exc.args[0]) from exc
+            raise self._translated(exc.args[0]) from exc
 
     def close(self) -> None:
         with suppress(Exception):  # the broker may be gone
             self._consumer.close()
 
-    def _told(self, error: Any) -> FlowError:
+    def _translated(self, error: Any) -> FlowError:
         # Errors of messages and callbacks are values; `translate` takes exceptions.
-        return translate(load().KafkaException(error), at=self._label)
+        return translate(load_confluent_kafka().KafkaException(error), at=self._label)
 
 
 def _message(item: Any) -> Message:
     """Return the message; its position contains the time, because a recreated topic counts from 0 again."""
     kind, at = item.timestamp()
-    known = kind != load().TIMESTAMP_NOT_AVAILABLE
+    known = kind != load_confluent_kafka().TIMESTAMP_NOT_AVAILABLE
     value = item.value()
     return Message(
         value,

@@ -7,16 +7,16 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ematix_flow.backends.kafka.client import Heard, KafkaClient, Part, load
+from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, load_confluent_kafka
 from ematix_flow.backends.kafka.errors import missing_topic, translate
-from ematix_flow.backends.kafka.registry import KINDS, Schemas
-from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.topics import Topics
+from ematix_flow.backends.kafka.login import KafkaLogin
+from ematix_flow.backends.kafka.registry_payloads import KINDS, RegistryPayloads
+from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.declare.connections import KafkaConnection
-from ematix_flow.families import message_batches
-from ematix_flow.families.batch_iterator import one_by_one
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError, Unreachable
 from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.messages import arrow_batches
+from ematix_flow.messages.arrow_batches import as_batch_iterator
 
 BATCH_SIZE = 10_000
 BATCH_BYTES = 16 * 1024**2
@@ -37,12 +37,12 @@ class KafkaBackend:
         self._is_exact, self._transactional_id = is_exact, transactional_id
         self._batch_size, self._batch_bytes = batch_size, batch_bytes
         self._window, self._idle = batch_window_ms / 1000, idle_timeout_ms / 1000
-        self._access = Access.of(connection)
+        self._access = KafkaLogin.of(connection)
         self._label = connection.resolved().label
         self._consumer: Any = None
         self._producer: Any = None
-        self._schemas: Schemas | None = None
-        self._heard = Heard()
+        self._schemas: RegistryPayloads | None = None
+        self._errors = ClientErrorLog()
         self._seen: dict[Part, int] = {}
         self._ended: set[Part] = set()
 
@@ -71,7 +71,7 @@ class KafkaBackend:
         idle_timeout_ms: int | None = None,
     ) -> KafkaBackend:
         """Return the cluster at an address, without connecting; `ping()` does that."""
-        load()
+        load_confluent_kafka()
         connection = KafkaConnection(
             "notebook",
             bootstrap_servers=bootstrap_servers,
@@ -112,13 +112,13 @@ class KafkaBackend:
             client.close()
         return True
 
-    @one_by_one
+    @as_batch_iterator
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Yield batches of a topic, of several separated by commas, or of all that match a pattern.
 
         Reading begins after the group's committed offsets, and ends when nothing has come for `idle_timeout_ms`.
         """
-        consumer = self._subscribed(Topics.of(query))
+        consumer = self._subscribed(TopicSelection.of(query))
         while True:
             messages = self._gathered(consumer)
             if not messages:
@@ -126,7 +126,7 @@ class KafkaBackend:
             try:
                 batch = self._decoded(messages)
             except FlowError:
-                self._back_to(consumer, messages)
+                self._seek_back(consumer, messages)
                 raise
             for message in messages:
                 self._seen[message.topic(), message.partition()] = message.offset() + 1
@@ -138,7 +138,7 @@ class KafkaBackend:
 
     def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
         """Send every row as a message, wait for the brokers, and return the count; exactly-once sends all or none."""
-        kafka, producer = load(), self._opened_producer()
+        kafka, producer = load_confluent_kafka(), self._opened_producer()
         refused: list[Any] = []
         sent = 0
         try:
@@ -163,14 +163,14 @@ class KafkaBackend:
 
     def commit_offsets(self) -> None:
         """Commit every batch returned so far; later messages are read again next time."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         if self._connection.group_id is None:
             raise ConfigError("there is no group to commit to", hint='KafkaBackend.open(…, group_id="ematix-flow")')
         if self._consumer is None or not self._seen:
             return
-        told = [kafka.TopicPartition(topic, number, at) for (topic, number), at in self._seen.items()]
+        partitions = [kafka.TopicPartition(topic, number, at) for (topic, number), at in self._seen.items()]
         try:
-            self._consumer.commit(offsets=told, asynchronous=False)
+            self._consumer.commit(offsets=partitions, asynchronous=False)
         except kafka.KafkaException as exc:
             raise self._translated(exc) from exc
         self._seen.clear()
@@ -192,9 +192,9 @@ class KafkaBackend:
     def __repr__(self) -> str:
         return f"KafkaBackend({self._connection!r})"
 
-    def _subscribed(self, topics: Topics) -> Any:
+    def _subscribed(self, topics: TopicSelection) -> Any:
         """Return the consumer, subscribed to these topics as a member of the group."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         client = KafkaClient(self._connection)
         try:
             names = sorted({name for name, _ in client.partitions(topics)})
@@ -204,7 +204,7 @@ class KafkaBackend:
             self._consumer = kafka.Consumer(
                 {
                     **self._access.for_librdkafka(),
-                    "error_cb": self._heard,
+                    "error_cb": self._errors,
                     "group.id": self._connection.group_id or f"ematix-flow-notebook-{secrets.token_hex(4)}",
                     "enable.auto.commit": False,
                     "enable.partition.eof": True,
@@ -224,9 +224,9 @@ class KafkaBackend:
         size, began = 0, 0.0
         quiet_since = time.monotonic()
         while len(messages) < self._batch_size and size < self._batch_bytes:
-            found = self._polled(consumer, min(1000, self._batch_size - len(messages)))
-            messages += found
-            size += sum(len(message.value() or b"") + len(message.key() or b"") for message in found)
+            polled = self._polled(consumer, min(1000, self._batch_size - len(messages)))
+            messages += polled
+            size += sum(len(message.value() or b"") + len(message.key() or b"") for message in polled)
             now = time.monotonic()
             if messages:
                 began = began or now
@@ -238,13 +238,13 @@ class KafkaBackend:
 
     def _polled(self, consumer: Any, most: int) -> list[Any]:
         """Return the messages that have arrived, and record the partitions that are read to their end."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         try:
-            found = consumer.consume(most, timeout=0.1)
+            consumed = consumer.consume(most, timeout=0.1)
         except kafka.KafkaException as exc:
             raise self._translated(exc) from exc
         messages = []
-        for item in found:
+        for item in consumed:
             part, error = (item.topic(), item.partition()), item.error()
             if error is None:
                 self._ended.discard(part)
@@ -253,13 +253,13 @@ class KafkaBackend:
                 self._ended.add(part)
             else:
                 raise self._translated(kafka.KafkaException(error))
-        if not messages and self._heard.refusal is not None:
-            raise self._translated(kafka.KafkaException(self._heard.refusal))
+        if not messages and self._errors.refusal is not None:
+            raise self._translated(kafka.KafkaException(self._errors.refusal))
         return messages
 
-    def _back_to(self, consumer: Any, messages: Sequence[Any]) -> None:
+    def _seek_back(self, consumer: Any, messages: Sequence[Any]) -> None:
         """Seek back to the messages that could not be decoded, so that no later commit covers them."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         first = {(message.topic(), message.partition()): message.offset() for message in reversed(messages)}
         for (topic, number), offset in first.items():
             consumer.seek(kafka.TopicPartition(topic, number, offset))
@@ -285,27 +285,27 @@ class KafkaBackend:
         if self.payload_format == "raw_bytes":
             return _raw_batch(messages)
         if self.payload_format == "json":
-            return message_batches.of_json(payloads, places)
-        return message_batches.of_rows(self._opened_schemas().rows(KINDS[self.payload_format], payloads, places))
+            return arrow_batches.batch_from_json(payloads, places)
+        return arrow_batches.batch_from_rows(self._opened_schemas().rows(KINDS[self.payload_format], payloads, places))
 
     def _encoded(self, topic: str, batch: Any) -> Iterable[tuple[bytes | None, bytes | None]]:
         if self.payload_format == "raw_bytes":
-            return zip(*message_batches.raw_columns(batch), strict=True)
+            return zip(*arrow_batches.raw_columns(batch), strict=True)
         if self.payload_format == "json":
-            return ((None, value) for value in message_batches.to_json(batch))
+            return ((None, value) for value in arrow_batches.batch_to_json(batch))
         messages = self._opened_schemas().messages(KINDS[self.payload_format], topic, batch)
         return ((None, value) for value in messages)
 
-    def _opened_schemas(self) -> Schemas:
-        self._schemas = self._schemas or Schemas.of(self._connection)
+    def _opened_schemas(self) -> RegistryPayloads:
+        self._schemas = self._schemas or RegistryPayloads.of(self._connection)
         return self._schemas
 
     def _opened_producer(self) -> Any:
-        kafka = load()
+        kafka = load_confluent_kafka()
         if self._producer is None:
             settings = {
                 **self._access.for_librdkafka(),
-                "error_cb": self._heard,
+                "error_cb": self._errors,
                 "acks": "all",
                 "partitioner": "murmur2_random",
                 "message.timeout.ms": int(_GROUP_SECONDS * 1000),
@@ -323,7 +323,7 @@ class KafkaBackend:
         return self._producer
 
     def _give_up(self, producer: Any) -> None:
-        kafka = load()
+        kafka = load_confluent_kafka()
         if self._is_exact:
             try:
                 producer.abort_transaction(_GROUP_SECONDS)
@@ -332,10 +332,10 @@ class KafkaBackend:
 
     def _unsent(self, topic: str, exc: Exception) -> FlowError:
         """Return the error for unsent messages; a missing topic shows only as a timeout."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         told_by = kafka.KafkaError
         silent = (told_by._MSG_TIMED_OUT, told_by._UNKNOWN_TOPIC, told_by.UNKNOWN_TOPIC_OR_PART)
-        if exc.args[0].code() not in silent or self._heard.refusal is not None:
+        if exc.args[0].code() not in silent or self._errors.refusal is not None:
             return self._translated(exc)
         client = KafkaClient(self._connection)
         try:
@@ -347,8 +347,8 @@ class KafkaBackend:
         return self._translated(exc) if topic in existing else missing_topic(topic, existing, at=self._label)
 
     def _translated(self, exc: Exception) -> FlowError:
-        kafka = load()
-        refusal = self._heard.refusal
+        kafka = load_confluent_kafka()
+        refusal = self._errors.refusal
         return translate(exc if refusal is None else kafka.KafkaException(refusal), at=self._label)
 
 
@@ -381,15 +381,17 @@ def _raw_batch(messages: Sequence[Any]) -> Any:
 
 
 def _is_exact(semantics: str | None, transactional_id: str | None) -> bool:
-    said = (semantics or ("exactly_once" if transactional_id else "at_least_once")).replace("-", "_")
-    if said not in _SEMANTICS:
-        raise DeclarationError(f"delivery_semantics={semantics!r} is not known", hint=did_you_mean(said, _SEMANTICS))
-    if said == "exactly_once" and not transactional_id:
+    delivery = (semantics or ("exactly_once" if transactional_id else "at_least_once")).replace("-", "_")
+    if delivery not in _SEMANTICS:
+        raise DeclarationError(
+            f"delivery_semantics={semantics!r} is not known", hint=did_you_mean(delivery, _SEMANTICS)
+        )
+    if delivery == "exactly_once" and not transactional_id:
         raise DeclarationError(
             "exactly-once delivery needs a transactional_id",
             hint='transactional_id="my-notebook": a name that stays the same from start to start',
         )
-    return said == "exactly_once"
+    return delivery == "exactly_once"
 
 
 def _positive(name: str, value: int | None, default: int) -> int:

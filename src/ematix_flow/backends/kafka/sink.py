@@ -7,16 +7,16 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.client import KafkaClient, Part, load
-from ematix_flow.backends.kafka.errors import missing_topic, recognised
-from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.tokens import group_of_tokens
-from ematix_flow.backends.kafka.transactions import ANSWER, Delivery, delivering, parts_sent
+from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka
+from ematix_flow.backends.kafka.errors import missing_topic, recognise_connector_error
+from ematix_flow.backends.kafka.login import KafkaLogin
+from ematix_flow.backends.kafka.transaction_tokens import group_of_tokens
+from ematix_flow.backends.kafka.transactions import ANSWER, TransactionSettings, committed_partitions, transaction_task
 from ematix_flow.contract.stream import BrokerJob
-from ematix_flow.families.carry import unpack
-from ematix_flow.families.lake.staging import watched
-from ematix_flow.families.message_ids import HEADER_BYTES, with_ids
+from ematix_flow.dataplane.spark_tasks import watched
+from ematix_flow.dataplane.task_errors import carried_error_in
 from ematix_flow.foundation.errors import PlanError, RunFailed
+from ematix_flow.messages.message_ids import HEADER_BYTES, with_ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,13 +64,13 @@ class KafkaSink:
 
         seen = Observation()
         rows = watched(with_ids(frame.selectExpr(*MESSAGE), job)).observe(seen, count(lit(1)).alias("rows"))
-        options = {**Access.of(self._connection).for_spark(), "topic": job.place, "kafka.acks": "all"}
+        options = {**KafkaLogin.of(self._connection).for_spark(), "topic": job.place, "kafka.acks": "all"}
         options["kafka.batch.size"] = str(self._batch_size(job.place))
         _let_writes_be_observed(rows.sparkSession)
         try:
             rows.write.format("kafka").options(**options).mode("append").save()
         except Exception as exc:
-            known = recognised(str(exc), at=self._label)
+            known = recognise_connector_error(str(exc), at=self._label)
             if known is None:
                 raise
             raise known from exc
@@ -78,23 +78,23 @@ class KafkaSink:
 
     def _in_transactions(self, job: BrokerJob, frame: DataFrame) -> int:
         """Send the rows of each source partition in one transaction, together with the offset that they reach."""
-        load()
+        load_confluent_kafka()
         rows = frame.selectExpr(*MESSAGE, "topic", "partition")
-        _refuse_moves(rows)
+        _refuse_moved_partitions(rows)
         self._refuse_other_clusters(job)
         try:
-            answers = rows.mapInArrow(delivering(self._delivery(job)), ANSWER).collect()
+            answers = rows.mapInArrow(transaction_task(self._delivery(job)), ANSWER).collect()
         except Exception as exc:
-            known = unpack(str(exc))
+            known = carried_error_in(str(exc))
             if known is None:
                 raise
             raise known from exc
-        _refuse_divided(answers)
+        _refuse_divided_batches(answers)
         return sum(answer["rows"] for answer in answers)
 
-    def _delivery(self, job: BrokerJob) -> Delivery:
-        return Delivery(
-            settings=Access.of(self._connection).for_librdkafka(),
+    def _delivery(self, job: BrokerJob) -> TransactionSettings:
+        return TransactionSettings(
+            settings=KafkaLogin.of(self._connection).for_librdkafka(),
             label=self._label,
             stream=job.stream,
             writer=job.writer,
@@ -117,7 +117,7 @@ class KafkaSink:
                 hint='say delivery="at_least_once" for a stream from one cluster to another',
             )
 
-    def most_bytes(self, place: str, *, exactly_once: bool = False) -> int | None:
+    def max_message_bytes(self, place: str, *, exactly_once: bool = False) -> int | None:
         """Return the most bytes of key, value and headers together; None when this login may not query the limit."""
         most = self._largest(place)
         if most is None:
@@ -128,10 +128,10 @@ class KafkaSink:
             else min(most, _LARGEST_OF_SPARK) - _FRAME - HEADER_BYTES
         )
 
-    def parts_taken(self, job: BrokerJob) -> list[Part]:
+    def committed_partitions(self, job: BrokerJob) -> list[Part]:
         """Return the source partitions whose rows of this batch an earlier attempt sent; that attempt is fenced."""
-        load()
-        return parts_sent(self._delivery(job))
+        load_confluent_kafka()
+        return committed_partitions(self._delivery(job))
 
     def _batch_size(self, topic: str) -> int:
         """Return the producer's batch size for a topic.
@@ -146,7 +146,7 @@ class KafkaSink:
         if topic not in self._sizes:
             client = KafkaClient(self._connection)
             try:
-                self._sizes[topic] = client.most_bytes(topic)
+                self._sizes[topic] = client.max_message_bytes(topic)
             finally:
                 client.close()
         return self._sizes[topic]
@@ -168,7 +168,7 @@ def _let_writes_be_observed(spark: SparkSession) -> None:
     spark.conf.set(_OLDER_WAY, ",".join(older))
 
 
-def _refuse_moves(rows: DataFrame) -> None:
+def _refuse_moved_partitions(rows: DataFrame) -> None:
     """Raise PlanError if the plan moves rows: a partition in several tasks would need several transactions."""
     plan = str(rows.sparkSession.sql("EXPLAIN SELECT * FROM {rows}", rows=rows).collect()[0][0])
     if _MOVES.search(plan):
@@ -178,7 +178,7 @@ def _refuse_moves(rows: DataFrame) -> None:
         )
 
 
-def _refuse_divided(answers: list[Any]) -> None:
+def _refuse_divided_batches(answers: list[Any]) -> None:
     parts = [(answer["topic"], answer["partition"]) for answer in answers]
     divided = sorted({part for part in parts if parts.count(part) > 1})
     if divided:

@@ -9,10 +9,10 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kafka.client import KafkaClient, Part, group_of, offsets_of, parts_of
-from ematix_flow.backends.kafka.errors import recognised
-from ematix_flow.backends.kafka.security import Access
-from ematix_flow.backends.kafka.topics import Topics
-from ematix_flow.contract.stream import ENVELOPE, Lost, Offsets, PartitionLag, StreamRead
+from ematix_flow.backends.kafka.errors import recognise_connector_error
+from ematix_flow.backends.kafka.login import KafkaLogin
+from ematix_flow.backends.kafka.topics import TopicSelection
+from ematix_flow.contract.stream import ENVELOPE, LostRows, Offsets, PartitionLag, StreamRead
 from ematix_flow.foundation.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ class KafkaSource:
 
     def check(self, read: StreamRead) -> None:
         """Raise a FlowError for a broker that does not answer, a refused login, a missing topic or an invalid start."""
-        self._client(read).partitions(Topics.of(read.query))
+        self._client(read).partitions(TopicSelection.of(read.query))
         self._start(read)
 
     def frame(self, spark: SparkSession, read: StreamRead) -> DataFrame:
         """Return the stream, with committed messages only; it fails when Kafka has dropped unread messages."""
-        name, value = Topics.of(read.query).option
+        name, value = TopicSelection.of(read.query).option
         options = {
-            **Access.of(self._connection).for_spark(),
+            **KafkaLogin.of(self._connection).for_spark(),
             name: value,
             "startingOffsets": self._start(read),
             "includeHeaders": "true",
@@ -72,43 +72,43 @@ class KafkaSource:
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return each partition's rows beyond these offsets, and the seconds that its oldest message has waited."""
         client = self._client(read)
-        reached = self._reached(client, read, end)
+        reached = self._current_offsets(client, read, end)
         ends = client.ends(reached)
         rows = {part: max(0, ends[part] - at) for part, at in reached.items()}
         written = client.timestamps({part: reached[part] for part, count in rows.items() if count})
         now = time.time()
         return [
-            PartitionLag(_name(part), count, _waited(now, written.get(part)) if count else 0.0)
+            PartitionLag(_name(part), count, _seconds_waited(now, written.get(part)) if count else 0.0)
             for part, count in sorted(rows.items())
         ]
 
-    def lost(self, read: StreamRead, end: Offsets) -> Sequence[Lost]:
+    def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
         """Return unread offsets that are no longer retained, and topics that were deleted or recreated."""
         client, wanted = self._client(read), parts_of(end)
         existing = client.topics()
-        there = {part: at for part, at in wanted.items() if part[1] in existing.get(part[0], ())}
-        first, last = client.beginnings(there), client.ends(there)
-        found = [Lost(_name(part), str(at), "", None) for part, at in wanted.items() if part not in there]
-        for part, at in there.items():
+        existing_parts = {part: at for part, at in wanted.items() if part[1] in existing.get(part[0], ())}
+        first, last = client.beginnings(existing_parts), client.ends(existing_parts)
+        lost = [LostRows(_name(part), str(at), "", None) for part, at in wanted.items() if part not in existing_parts]
+        for part, at in existing_parts.items():
             if first[part] > at:
-                found.append(Lost(_name(part), str(at), str(first[part]), first[part] - at))
+                lost.append(LostRows(_name(part), str(at), str(first[part]), first[part] - at))
             elif last[part] < at:  # fewer messages than were read: a recreated topic
-                found.append(Lost(_name(part), str(at), str(first[part]), None))
-        return sorted(found, key=lambda item: item.part)
+                lost.append(LostRows(_name(part), str(at), str(first[part]), None))
+        return sorted(lost, key=lambda item: item.part)
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Return the offsets of every partition at a point in time, which is UTC without a zone."""
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         client = self._client(read)
-        return offsets_of(client.at(client.partitions(Topics.of(read.query)), int(aware.timestamp() * 1000)))
+        return offsets_of(client.at(client.partitions(TopicSelection.of(read.query)), int(aware.timestamp() * 1000)))
 
-    def tells_of_loss(self, exc: BaseException) -> bool:
+    def is_loss_error(self, exc: BaseException) -> bool:
         """Return whether a query ended because unread messages are gone."""
         return any(word in str(exc) for word in _LOSS)
 
-    def explained(self, exc: BaseException) -> FlowError | None:
+    def translated(self, exc: BaseException) -> FlowError | None:
         """Return the FlowError for the exception that ended a query; None when it is not about Kafka."""
-        return recognised(str(exc), at=self._connection.resolved().label)
+        return recognise_connector_error(str(exc), at=self._connection.resolved().label)
 
     def close(self) -> None:
         """Close the sessions with the broker."""
@@ -127,27 +127,27 @@ class KafkaSource:
         start = read.start.strip() or EARLIEST
         if start in (EARLIEST, LATEST):
             return start
-        return json.dumps(self._completed(read, _parsed(start)))
+        return json.dumps(self._with_all_partitions(read, _parsed_offsets(start)))
 
-    def _completed(self, read: StreamRead, said: Mapping[Part, int]) -> dict[str, dict[str, int]]:
+    def _with_all_partitions(self, read: StreamRead, offsets: Mapping[Part, int]) -> dict[str, dict[str, int]]:
         """Return an offset for every partition; those not given are read from their beginning."""
-        there = self._client(read).partitions(Topics.of(read.query))
-        unknown = sorted(set(said) - set(there))
+        parts = self._client(read).partitions(TopicSelection.of(read.query))
+        unknown = sorted(set(offsets) - set(parts))
         if unknown:
             raise PlanError(
                 f"the stream is to start in {_name(unknown[0])}, which {read.query!r} does not have",
-                hint=f"it has {', '.join(_name(part) for part in there[:10])}",
+                hint=f"it has {', '.join(_name(part) for part in parts[:10])}",
             )
-        return offsets_of({part: said.get(part, _FROM_THE_BEGINNING) for part in there})
+        return offsets_of({part: offsets.get(part, _FROM_THE_BEGINNING) for part in parts})
 
-    def _reached(self, client: KafkaClient, read: StreamRead, end: Offsets) -> dict[Part, int]:
+    def _current_offsets(self, client: KafkaClient, read: StreamRead, end: Offsets) -> dict[Part, int]:
         """Return the offsets, and the beginning of every partition that no batch has read yet."""
-        there = client.partitions(Topics.of(read.query))
-        known = {part: at for part, at in parts_of(end).items() if part in set(there)}
-        return {**client.beginnings(part for part in there if part not in known), **known}
+        parts = client.partitions(TopicSelection.of(read.query))
+        known = {part: at for part, at in parts_of(end).items() if part in set(parts)}
+        return {**client.beginnings(part for part in parts if part not in known), **known}
 
 
-def _parsed(start: str) -> dict[Part, int]:
+def _parsed_offsets(start: str) -> dict[Part, int]:
     try:
         return parts_of(json.loads(start))
     except (ValueError, TypeError, AttributeError):
@@ -157,7 +157,7 @@ def _parsed(start: str) -> dict[Part, int]:
         ) from None
 
 
-def _waited(now: float, written: int | None) -> float | None:
+def _seconds_waited(now: float, written: int | None) -> float | None:
     return None if written is None or written < 0 else max(0.0, now - written / 1000)
 
 

@@ -12,31 +12,31 @@ _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 @dataclass(frozen=True)
-class Topics:
+class TopicSelection:
     """A selection of topics: names, or a pattern."""
 
     names: tuple[str, ...] = ()
     pattern: str | None = None
 
     @classmethod
-    def of(cls, query: str) -> Topics:
+    def of(cls, query: str) -> TopicSelection:
         """Return the topics of a stream's query; raise PlanError for an invalid one.
 
-        >>> Topics.of("orders, payments").names, Topics.of("events-.*").pattern, Topics.of("/a|b/").pattern
+        >>> TopicSelection.of("orders, payments").names, TopicSelection.of("events-.*").pattern, TopicSelection.of("/a|b/").pattern
         (('orders', 'payments'), 'events-.*', 'a|b')
         """
-        said = query.strip()
-        if len(said) > 2 and said.startswith("/") and said.endswith("/"):
-            return cls(pattern=_checked(said[1:-1]))
-        names = tuple(part.strip() for part in said.split(",") if part.strip())
+        text = query.strip()
+        if len(text) > 2 and text.startswith("/") and text.endswith("/"):
+            return cls(pattern=_checked(text[1:-1]))
+        names = tuple(part.strip() for part in text.split(",") if part.strip())
         if names and all(_NAME.fullmatch(name) for name in names):
             return cls(names=tuple(dict.fromkeys(names)))
-        if not re.search(r"[*+?\[\](){}|^$\\]", said):
+        if not re.search(r"[*+?\[\](){}|^$\\]", text):
             raise PlanError(
                 f"{query!r} names no topic of Kafka",
                 hint='write a topic, several with commas between, or a pattern such as "events-.*"',
             )
-        return cls(pattern=_checked(said))
+        return cls(pattern=_checked(text))
 
     @property
     def option(self) -> tuple[str, str]:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ematix_flow.backends.kafka.client import Heard, load
+from ematix_flow.backends.kafka.client import ClientErrorLog, load_confluent_kafka
 from ematix_flow.backends.kafka.errors import error_of, translate
 from ematix_flow.contract.stream import Offsets
-from ematix_flow.families.attempt import attempt_number
-from ematix_flow.families.carry import staging
-from ematix_flow.families.small_arrow import row_batch
+from ematix_flow.dataplane.arrow_values import row_batch
+from ematix_flow.dataplane.spark_tasks import attempt_number
+from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
 
@@ -27,7 +27,7 @@ _TRIES = 3
 
 
 @dataclass(frozen=True)
-class Delivery:
+class TransactionSettings:
     """The settings with which tasks send a batch."""
 
     settings: Mapping[str, Any] = field(repr=False)
@@ -54,7 +54,7 @@ class Delivery:
 
 
 @dataclass(frozen=True)
-class Token:
+class TransactionToken:
     """The metadata beside a committed offset: the writer, batch, attempt and task of its transaction."""
 
     writer: str
@@ -66,7 +66,7 @@ class Token:
         return json.dumps([self.writer, self.batch, self.attempt, self.task], ensure_ascii=False)
 
     @classmethod
-    def read(cls, text: str | None) -> Token | None:
+    def read(cls, text: str | None) -> TransactionToken | None:
         """Return the token in an offset's metadata; None where another program wrote it."""
         try:
             writer, batch, attempt, task = json.loads(text or "")
@@ -75,27 +75,27 @@ class Token:
             return None
 
 
-def delivering(delivery: Delivery) -> Callable[[Any], Iterator[Any]]:
+def transaction_task(delivery: TransactionSettings) -> Callable[[Any], Iterator[Any]]:
     """Return the function that runs in each task."""
-    return staging(partial(_deliver, delivery), partial(translate, at=delivery.label))
+    return staging_task(partial(_deliver, delivery), partial(translate, at=delivery.label))
 
 
-def parts_sent(delivery: Delivery) -> list[tuple[str, int]]:
+def committed_partitions(delivery: TransactionSettings) -> list[tuple[str, int]]:
     """Return the partitions whose rows of this batch are committed; attempts without a commit are fenced."""
-    found = []
+    partitions = []
     for topic, number in [(topic, int(number)) for topic, parts in delivery.ends.items() for number in parts]:
         with _Transaction(delivery, topic, number) as transaction:
             if transaction.is_committed():
-                found.append((topic, number))
-    return found
+                partitions.append((topic, number))
+    return partitions
 
 
-def _deliver(delivery: Delivery, batches: Iterator[Any]) -> Iterator[Any]:
+def _deliver(delivery: TransactionSettings, batches: Iterator[Any]) -> Iterator[Any]:
     filled = (batch for batch in batches if batch.num_rows)
     first = next(filled, None)
     if first is None:
         return
-    topic, number = _part_of(first)
+    topic, number = _partition_of(first)
     with _Transaction(delivery, topic, number) as transaction:
         is_there = transaction.is_committed()
         rows = 0
@@ -116,7 +116,7 @@ def _chained(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
     yield from rest
 
 
-def _part_of(batch: Any) -> tuple[str, int]:
+def _partition_of(batch: Any) -> tuple[str, int]:
     return str(batch.column("topic")[0].as_py()), int(batch.column("partition")[0].as_py())
 
 
@@ -135,15 +135,15 @@ def _refuse_others(batch: Any, topic: str, number: int) -> None:
 class _Transaction:
     """The transactional producer of one source partition; opening it fences the partition's earlier producer."""
 
-    def __init__(self, delivery: Delivery, topic: str, number: int) -> None:
-        kafka = load()
+    def __init__(self, delivery: TransactionSettings, topic: str, number: int) -> None:
+        kafka = load_confluent_kafka()
         self._delivery, self._topic, self._number = delivery, topic, number
         self._end = delivery.end_of(topic, number)
-        self._token = Token(delivery.writer, delivery.batch, delivery.attempt, _task())
-        self._heard = Heard()
+        self._token = TransactionToken(delivery.writer, delivery.batch, delivery.attempt, _task())
+        self._errors = ClientErrorLog()
         self._refused: Any = None
         self._open = False
-        shared = {**delivery.settings, "error_cb": self._heard}
+        shared = {**delivery.settings, "error_cb": self._errors}
         self._producer = kafka.Producer(
             {
                 **shared,
@@ -161,7 +161,7 @@ class _Transaction:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
-        kafka = load()
+        kafka = load_confluent_kafka()
         if kind is not None and self._open:
             with suppress(kafka.KafkaException):  # the next start aborts the transaction anyway
                 self._producer.abort_transaction(PATIENCE_SECONDS)
@@ -169,12 +169,12 @@ class _Transaction:
 
     def is_committed(self) -> bool:
         """Return whether this batch or a later one is committed here; older attempts are fenced by then."""
-        kafka = load()
-        asked = [kafka.TopicPartition(self._topic, self._number)]
-        (found,) = self._repeated(lambda: self._consumer.committed(asked, timeout=PATIENCE_SECONDS))
-        if found.error is not None:
-            raise translate(kafka.KafkaException(found.error), at=self._delivery.label)
-        token = Token.read(found.metadata)
+        kafka = load_confluent_kafka()
+        partitions = [kafka.TopicPartition(self._topic, self._number)]
+        (committed,) = self._repeated(lambda: self._consumer.committed(partitions, timeout=PATIENCE_SECONDS))
+        if committed.error is not None:
+            raise translate(kafka.KafkaException(committed.error), at=self._delivery.label)
+        token = TransactionToken.read(committed.metadata)
         if token is None or token.writer != self._token.writer or token.batch < self._token.batch:
             return False
         if token.attempt == self._token.attempt and token.task != self._token.task:
@@ -182,9 +182,9 @@ class _Transaction:
                 f"the rows of {self._topic}-{self._number} are in several tasks, so that they are not one transaction",
                 hint='say delivery="at_least_once" for this stream',
             )
-        if token.batch == self._token.batch and found.offset != self._end:
+        if token.batch == self._token.batch and committed.offset != self._end:
             raise RunFailed(
-                f"batch {token.batch} was sent up to {self._topic}-{self._number}@{found.offset}, and now ends at {self._end}",
+                f"batch {token.batch} was sent up to {self._topic}-{self._number}@{committed.offset}, and now ends at {self._end}",
                 hint=f"somebody changed the checkpoint: flow doctor checkpoint {self._delivery.stream}",
             )
         return True
@@ -195,18 +195,18 @@ class _Transaction:
             self._repeated(self._producer.begin_transaction)
             self._open = True
         keys, values, headers = (batch.column(name).to_pylist() for name in ("key", "value", "headers"))
-        for key, value, found in zip(keys, values, headers, strict=True):
-            pairs = [(item["key"], item["value"]) for item in found] if found else None
+        for key, value, header in zip(keys, values, headers, strict=True):
+            pairs = [(item["key"], item["value"]) for item in header] if header else None
             self._produce(key, value, pairs)
         self._producer.poll(0)
         if self._refused is not None:
-            raise translate(load().KafkaException(self._refused), at=self._delivery.label)
+            raise translate(load_confluent_kafka().KafkaException(self._refused), at=self._delivery.label)
         if fault.is_armed("mid_stage"):
             self._producer.flush(PATIENCE_SECONDS)  # the test needs them on the broker
 
     def commit(self) -> None:
         """Commit rows and offset atomically."""
-        kafka = load()
+        kafka = load_confluent_kafka()
         position = kafka.TopicPartition(self._topic, self._number, self._end, str(self._token))
         group = self._consumer.consumer_group_metadata()
         self._repeated(lambda: self._producer.send_offsets_to_transaction([position], group, PATIENCE_SECONDS))
@@ -232,7 +232,7 @@ class _Transaction:
 
     def _repeated(self, ask: Callable[[], Any]) -> Any:
         """Return the result of a call; repeat it while the client reports a retriable error, three tries in all."""
-        kafka, tries = load(), _TRIES
+        kafka, tries = load_confluent_kafka(), _TRIES
         while True:
             try:
                 return ask()
@@ -243,8 +243,10 @@ class _Transaction:
 
     def _translated(self, exc: Exception) -> FlowError:
         self._producer.poll(0)  # runs the pending error callbacks
-        told = self._refused or self._heard.refusal
-        return translate(load().KafkaException(told) if told is not None else exc, at=self._delivery.label)
+        refusal = self._refused or self._errors.refusal
+        return translate(
+            load_confluent_kafka().KafkaException(refusal) if refusal is not None else exc, at=self._delivery.label
+        )
 
 
 def _task() -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ematix_flow.backends.kinesis.sink import KinesisSink
 from ematix_flow.backends.kinesis.source import KinesisSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
 from ematix_flow.contract.stream import AT_LEAST_ONCE
 from ematix_flow.declare.connections import KinesisConnection
 
@@ -14,8 +14,8 @@ backend = Backend(
     connection_types=(KinesisConnection,),
     published_by="the service's acknowledgement of every record",
     extra="kinesis",
-    tasks_reading=TaskUse(("boto3",)),
-    tasks_writing=TaskUse(("boto3",)),
+    tasks_reading=TaskResources(("boto3",)),
+    tasks_writing=TaskResources(("boto3",)),
     stream_source=KinesisSource,
     broker_sink=KinesisSink,
     stream_delivery=AT_LEAST_ONCE,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kinesis.shards import Position, Shard
+from ematix_flow.backends.kinesis.shards import Shard, ShardPosition
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
@@ -40,7 +40,7 @@ _REFUSED = (
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0
 
 
-class Expired(FlowError):
+class IteratorExpired(FlowError):
     """The error of an iterator older than five minutes; the caller requests a new one for its position."""
 
 
@@ -49,7 +49,7 @@ class _Throttled(FlowError):
 
 
 @dataclass(frozen=True)
-class Access:
+class KinesisLogin:
     """The address of a stream and the login; it is sent to tasks."""
 
     stream: str
@@ -59,7 +59,7 @@ class Access:
     secret_access_key: str | None = field(repr=False)
 
     @classmethod
-    def of(cls, connection: KinesisConnection, stream: str = "") -> Access:
+    def of(cls, connection: KinesisConnection, stream: str = "") -> KinesisLogin:
         """Return the login of a connection, for its own stream or another one of the same account."""
         ready = connection.resolved()
         return cls(
@@ -74,7 +74,7 @@ class Access:
 
 
 @dataclass(frozen=True)
-class Got:
+class ShardRecords:
     """One answer: records, the next iterator, and the lag behind the shard's end."""
 
     records: Sequence[Any]
@@ -84,44 +84,46 @@ class Got:
 
 
 @dataclass(frozen=True)
-class Kinesis:
+class KinesisClient:
     """The requests to one stream; throttled ones are retried with growing backoff."""
 
-    access: Access
+    access: KinesisLogin
 
     def shards(self) -> list[Shard]:
         """Return every shard that is still retained, closed ones included."""
-        found: list[Shard] = []
-        asked: dict[str, Any] | None = {"StreamName": self.access.stream}
-        while asked:
-            answer = self._patiently(partial(self._client.list_shards, **asked))
-            found += [Shard.of(item) for item in answer.get("Shards", ())]
+        shards: list[Shard] = []
+        request: dict[str, Any] | None = {"StreamName": self.access.stream}
+        while request:
+            answer = self._retry_throttled(partial(self._client.list_shards, **request))
+            shards += [Shard.of(item) for item in answer.get("Shards", ())]
             token = answer.get("NextToken")
-            asked = {"NextToken": token} if token else None
-        return found
+            request = {"NextToken": token} if token else None
+        return shards
 
-    def ask(self) -> str:
+    def describe(self) -> str:
         """Return the state of the stream."""
-        answer = self._patiently(lambda: self._client.describe_stream_summary(StreamName=self.access.stream), 5.0)
+        answer = self._retry_throttled(lambda: self._client.describe_stream_summary(StreamName=self.access.stream), 5.0)
         return str(answer["StreamDescriptionSummary"]["StreamStatus"])
 
     def retention_seconds(self) -> float:
         """Return how long records are retained."""
-        answer = self._patiently(lambda: self._client.describe_stream_summary(StreamName=self.access.stream))
+        answer = self._retry_throttled(lambda: self._client.describe_stream_summary(StreamName=self.access.stream))
         return float(answer["StreamDescriptionSummary"]["RetentionPeriodHours"]) * 3600
 
-    def iterator(self, shard: str, position: Position) -> str:
+    def iterator(self, shard: str, position: ShardPosition) -> str:
         """Return an iterator over the records behind a position."""
-        asked = {"StreamName": self.access.stream, "ShardId": shard, **position.asked()}
-        answer = self._patiently(lambda: self._client.get_shard_iterator(**asked))
+        request = {"StreamName": self.access.stream, "ShardId": shard, **position.iterator_arguments()}
+        answer = self._retry_throttled(lambda: self._client.get_shard_iterator(**request))
         return str(answer["ShardIterator"])
 
-    def records(self, iterator: str, *, most: int = MOST_RECORDS) -> Got:
-        """Return the next records; raise `Expired` for an iterator that is too old."""
-        answer = self._patiently(
+    def records(self, iterator: str, *, most: int = MOST_RECORDS) -> ShardRecords:
+        """Return the next records; raise `IteratorExpired` for an iterator that is too old."""
+        answer = self._retry_throttled(
             lambda: self._client.get_records(ShardIterator=iterator, Limit=max(1, min(most, MOST_RECORDS)))
         )
-        return Got(answer["Records"], answer.get("NextShardIterator"), int(answer.get("MillisBehindLatest") or 0))
+        return ShardRecords(
+            answer["Records"], answer.get("NextShardIterator"), int(answer.get("MillisBehindLatest") or 0)
+        )
 
     def put(self, records: Sequence[tuple[str, bytes]]) -> int:
         """Send records (partition key, data) until each of them is accepted; return their number."""
@@ -129,9 +131,11 @@ class Kinesis:
         until, tries = time.monotonic() + PATIENCE_SECONDS, 0
         while True:
             sent = partial(self._client.put_records, StreamName=self.access.stream, Records=todo)
-            answer = self._patiently(sent)
+            answer = self._retry_throttled(sent)
             refused = [
-                (item, told) for item, told in zip(todo, answer["Records"], strict=True) if told.get("ErrorCode")
+                (item, answer_of)
+                for item, answer_of in zip(todo, answer["Records"], strict=True)
+                if answer_of.get("ErrorCode")
             ]
             if not refused:
                 return len(records)
@@ -143,18 +147,18 @@ class Kinesis:
                     hint="it has too few shards for what is sent; add some, or send less",
                 )
             tries += 1
-            pause(tries)
+            backoff_seconds(tries)
 
     @property
     def _client(self) -> Any:
         access = self.access
         return _client(access.region, access.endpoint, access.access_key_id, access.secret_access_key)
 
-    def _patiently(self, ask: Callable[[], Any], patience: float = PATIENCE_SECONDS) -> Any:
+    def _retry_throttled(self, ask: Callable[[], Any], patience: float = PATIENCE_SECONDS) -> Any:
         until, tries = time.monotonic() + patience, 0
         while True:
             try:
-                with self._translated():
+                with self._translated_errors():
                     return ask()
             except _Throttled as exc:
                 tries += 1
@@ -162,16 +166,16 @@ class Kinesis:
                     raise Unreachable(
                         exc.what, hint="it has too few shards for what is asked of it, or is busy"
                     ) from exc
-                pause(tries)
+                backoff_seconds(tries)
 
     @contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translated_errors(self) -> Iterator[None]:
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
         try:
             yield
         except ClientError as error:
-            raise self._meaning(error) from error
+            raise self._to_error(error) from error
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise PermissionDenied(
                 f"{self.access.at}: this machine has no AWS login",
@@ -182,28 +186,28 @@ class Kinesis:
                 f"{self.access.at} does not answer: {mask(str(error))}", hint="check its endpoint and the network"
             ) from error
 
-    def _meaning(self, error: Any) -> FlowError:
+    def _to_error(self, error: Any) -> FlowError:
         code = str(error.response.get("Error", {}).get("Code", ""))
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
-        said = mask(str(error))
+        message = mask(str(error))
         if code == "ExpiredIteratorException":
-            return Expired("the iterator is too old")
+            return IteratorExpired("the iterator is too old")
         if code == "ResourceNotFoundException":
             return MissingTable(f"{self.access.at} is not there", hint="create it, or check its name and region")
         if code in _THROTTLED or status in ("500", "503"):
-            return _Throttled(f"{self.access.at} is busy: {said}")
+            return _Throttled(f"{self.access.at} is busy: {message}")
         if code in _REFUSED or status == "403":
             return PermissionDenied(
-                f"{self.access.at} refuses the login: {said}", hint="check the keys and their rights"
+                f"{self.access.at} refuses the login: {message}", hint="check the keys and their rights"
             )
         if code in ("ValidationException", "InvalidArgumentException"):
             return BadValue(
-                f"{self.access.at} does not take this: {said}", hint="look at the record, or at the position"
+                f"{self.access.at} does not take this: {message}", hint="look at the record, or at the position"
             )
-        return RunFailed(f"{self.access.at} answered {code or status}: {said}", hint="see the state of the stream")
+        return RunFailed(f"{self.access.at} answered {code or status}: {message}", hint="see the state of the stream")
 
 
-def pause(tries: int) -> None:
+def backoff_seconds(tries: int) -> None:
     """Sleep for a backoff that grows with each try, with random jitter."""
     most = min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** (tries - 1))
     time.sleep(random.uniform(most / 2, most))  # noqa: S311

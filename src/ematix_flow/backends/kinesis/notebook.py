@@ -7,19 +7,19 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ematix_flow.backends.kinesis.client import Access, Kinesis
-from ematix_flow.backends.kinesis.shards import Position, Standing
+from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
+from ematix_flow.backends.kinesis.shards import ShardPosition, ShardPositions
 from ematix_flow.backends.kinesis.sink import grouped, partition_key
 from ematix_flow.declare.connections import KinesisConnection
-from ematix_flow.families import message_batches
-from ematix_flow.families.batch_iterator import one_by_one
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.messages import arrow_batches
+from ematix_flow.messages.arrow_batches import as_batch_iterator
 
 BATCH_SIZE = 10_000
 BATCH_BYTES = 16 * 1024**2
 MAX_EMPTY_POLLS = 10
 IDLE_POLL_MS = 200
-_BEGINNING = Standing(Position(), {})
+_BEGINNING = ShardPositions(ShardPosition(), {})
 
 
 class KinesisBackend:
@@ -30,8 +30,8 @@ class KinesisBackend:
         self._connection = connection
         self._batch_size, self._batch_bytes = batch_size, batch_bytes
         self._empty_polls, self._pause = max_empty_polls, idle_poll_ms / 1000
-        self._committed: Mapping[str, Standing] = {}
-        self._read: Mapping[str, Standing] = {}
+        self._committed: Mapping[str, ShardPositions] = {}
+        self._read: Mapping[str, ShardPositions] = {}
         self._pending = 0
 
     @classmethod
@@ -63,10 +63,10 @@ class KinesisBackend:
 
     def ping(self) -> bool:
         """Return True when the stream exists and accepts this login; raise a FlowError otherwise."""
-        self._client("").ask()
+        self._client("").describe()
         return True
 
-    @one_by_one
+    @as_batch_iterator
     def iter_arrow_stream(self, query: str = "") -> Iterator[Any]:
         """Yield batches behind the last one read; end when `max_empty_polls` passes in a row found nothing."""
         client, empty = self._client(query), 0
@@ -80,7 +80,9 @@ class KinesisBackend:
                 continue
             empty = 0
             payloads = [bytes(record["Data"]) for _, record in records]
-            batch = message_batches.of_json(payloads, [f"{shard}:{item['SequenceNumber']}" for shard, item in records])
+            batch = arrow_batches.batch_from_json(
+                payloads, [f"{shard}:{item['SequenceNumber']}" for shard, item in records]
+            )
             # Only when the batch was decoded.
             self._read, self._pending = {**self._read, stream: after}, self._pending + len(records)
             yield batch
@@ -95,7 +97,7 @@ class KinesisBackend:
         records = (
             (partition_key(partition_key_prefix, None, secrets.token_hex(8)), payload)
             for batch in batches
-            for payload in message_batches.to_json(batch)
+            for payload in arrow_batches.batch_to_json(batch)
         )
         for some in grouped(records, client.access.at):
             sent += client.put(some)
@@ -125,26 +127,26 @@ class KinesisBackend:
     def __repr__(self) -> str:
         return f"KinesisBackend({self._connection!r})"
 
-    def _client(self, query: str) -> Kinesis:
-        return Kinesis(Access.of(self._connection, query))
+    def _client(self, query: str) -> KinesisClient:
+        return KinesisClient(KinesisLogin.of(self._connection, query))
 
-    def _gathered(self, client: Kinesis) -> tuple[Sequence[tuple[str, Any]], Standing]:
+    def _gathered(self, client: KinesisClient) -> tuple[Sequence[tuple[str, Any]], ShardPositions]:
         """Return the next records, shard by shard, up to a full batch, and the positions behind them."""
         # Every stream has positions of its own: names of shards repeat from stream to stream.
-        read = self._read.get(client.access.stream, _BEGINNING).joined_by(client.shards())
-        found: list[tuple[str, Any]] = []
+        read = self._read.get(client.access.stream, _BEGINNING).with_new_shards(client.shards())
+        records: list[tuple[str, Any]] = []
         size = 0
-        for shard in read.open:
-            if len(found) >= self._batch_size or size >= self._batch_bytes:
+        for shard in read.open_shards:
+            if len(records) >= self._batch_size or size >= self._batch_bytes:
                 break
-            position = read.at(shard)
-            got = client.records(client.iterator(shard, position), most=self._batch_size - len(found))
+            position = read.position_of(shard)
+            got = client.records(client.iterator(shard, position), most=self._batch_size - len(records))
             if got.records:
-                found += [(shard, record) for record in got.records]
+                records += [(shard, record) for record in got.records]
                 size += sum(len(record["Data"]) for record in got.records)
                 position = position.after(str(got.records[-1]["SequenceNumber"]))
-            read = read.moved(shard, position.ended() if got.following is None else position)
-        return found, read
+            read = read.with_position(shard, position.ended() if got.following is None else position)
+        return records, read
 
 
 def _positive(name: str, value: int | None, default: int) -> int:

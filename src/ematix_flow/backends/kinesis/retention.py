@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from ematix_flow.backends.kinesis.client import Kinesis
-from ematix_flow.backends.kinesis.shards import Position, Shard, Standing
-from ematix_flow.contract.stream import Lost, StreamRead
-from ematix_flow.families.lake.homes import home_of
-from ematix_flow.families.lake.place import LakePath, read_if_there, write_atomically
+from ematix_flow.backends.kinesis.client import KinesisClient
+from ematix_flow.backends.kinesis.shards import Shard, ShardPosition, ShardPositions
+from ematix_flow.contract.stream import LostRows, StreamRead
 from ematix_flow.foundation.errors import PlanError
+from ematix_flow.storage.addresses import path_of_address
+from ematix_flow.storage.paths import LakePath, read_text_if_exists, write_atomically
 
 _NOTE = "kinesis_ends.json"
 _EVERY_SECONDS = 60.0
@@ -36,25 +36,25 @@ _ASK_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
-class Ends:
+class ShardEnds:
     """The times at which each shard was last seen without newer records."""
 
     path: LakePath
 
     @classmethod
-    def beside(cls, read: StreamRead) -> Ends:
+    def beside(cls, read: StreamRead) -> ShardEnds:
         """Return those of one source of a stream."""
-        return cls(home_of(read.checkpoint) / read.own(_NOTE))
+        return cls(path_of_address(read.checkpoint) / read.state_name(_NOTE))
 
-    def seen(self, shard: str, position: Position) -> float | None:
+    def last_seen_empty(self, shard: str, position: ShardPosition) -> float | None:
         """Return when nothing followed this position for the last time; None when that is unknown."""
         sequence, at = self._load().get(shard, (None, 0.0))
         return float(at) if sequence == position.sequence else None
 
-    def note(self, found: Mapping[str, Position]) -> None:
+    def record_empty(self, positions: Mapping[str, ShardPosition]) -> None:
         """Record that nothing follows these positions now; a repeated observation is saved once a minute."""
         kept, now = self._load(), time.time()
-        new = {shard: (at.sequence, now) for shard, at in found.items() if at.sequence is not None}
+        new = {shard: (at.sequence, now) for shard, at in positions.items() if at.sequence is not None}
         if any(
             kept.get(shard, ("", 0.0))[0] != one or now - kept[shard][1] > _EVERY_SECONDS
             for shard, (one, _) in new.items()
@@ -62,12 +62,12 @@ class Ends:
             write_atomically(self.path, json.dumps({**kept, **new}))
 
     def _load(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(read_if_there(self.path) or "{}")
-        return found
+        data: dict[str, Any] = json.loads(read_text_if_exists(self.path) or "{}")
+        return data
 
 
 @dataclass(frozen=True)
-class Known:
+class ArrivalBound:
     """A lower bound for the arrival of the records behind a shard's position."""
 
     since: float
@@ -76,89 +76,93 @@ class Known:
 
 
 @dataclass
-class Horizon:
+class RetentionHorizon:
     """The bounds of a running stream's shards, to detect records that expire before they are read."""
 
     stream: str
-    ends: Ends | None
-    _known: dict[str, Known] = field(default_factory=dict)
-    _kept_for: tuple[float, float] = (0.0, 0.0)
+    ends: ShardEnds | None
+    _known: dict[str, ArrivalBound] = field(default_factory=dict)
+    _retention_read: tuple[float, float] = (0.0, 0.0)
 
-    def known(self, shard: str) -> Known | None:
+    def bound_of(self, shard: str) -> ArrivalBound | None:
         """Return the bound for the shard's current position; None without one."""
         return self._known.get(shard)
 
-    def reached(self, shard: str, came: datetime) -> None:
+    def note_record(self, shard: str, came: datetime) -> None:
         """Record the arrival time of the record before the shard's position."""
-        self._known[shard] = Known(came.timestamp(), is_quiet=False)
+        self._known[shard] = ArrivalBound(came.timestamp(), is_quiet=False)
 
-    def quiet(self, shard: str) -> None:
+    def note_empty(self, shard: str) -> None:
         """Record that nothing follows the shard's position now."""
-        self._known[shard] = Known(time.time(), is_quiet=True)
+        self._known[shard] = ArrivalBound(time.time(), is_quiet=True)
 
-    def refuse_missed(self, client: Kinesis, standing: Standing, shards: Sequence[Shard]) -> None:
+    def refuse_missed(self, client: KinesisClient, standing: ShardPositions, shards: Sequence[Shard]) -> None:
         """Raise PlanError for shards that expired unread."""
-        missed = standing.missed(shards)
+        missed = standing.missed_shards(shards)
         if missed:
-            raise refusal(self.stream, [_of_shard(client, shard, at, "") for shard, at in missed.items()])
+            raise retention_refusal(
+                self.stream, [_loss_in_shard(client, shard, at, "") for shard, at in missed.items()]
+            )
 
-    def refuse_loss(self, client: Kinesis, shard: str, position: Position, known: Known | None) -> None:
+    def refuse_loss(
+        self, client: KinesisClient, shard: str, position: ShardPosition, known: ArrivalBound | None
+    ) -> None:
         """Raise PlanError when records behind the position may have expired; called after later ones were fetched."""
         if known is None and position.sequence is None:  # a start takes what is retained
             return
         if known is not None and time.time() - known.since < _SURE_SECONDS:
             return
-        seen = self.ends.seen(shard, position) if self.ends is not None else None
+        seen = self.ends.last_seen_empty(shard, position) if self.ends is not None else None
         if known is not None and known.is_quiet:
             seen = max(known.since, seen or 0.0)
         since = known.since if known is not None else seen
-        kept = _first_kept(client, shard, position, lambda: self._retention(client), since=since, quiet=seen)
+        kept = _first_retained(client, shard, position, lambda: self._retention(client), since=since, quiet=seen)
         if kept is not None:
-            raise refusal(self.stream, [_of_shard(client, shard, position, kept)])
+            raise retention_refusal(self.stream, [_loss_in_shard(client, shard, position, kept)])
 
-    def _retention(self, client: Kinesis) -> float:
+    def _retention(self, client: KinesisClient) -> float:
         """Return the retention in seconds, cached for 10 s: a stream that is far behind needs it for every shard."""
-        at, seconds = self._kept_for
+        at, seconds = self._retention_read
         if not at or time.monotonic() - at > _ASK_SECONDS:
             seconds = client.retention_seconds()
-            self._kept_for = (time.monotonic(), seconds)
+            self._retention_read = (time.monotonic(), seconds)
         return seconds
 
 
-def refusal(stream: str, gone: Sequence[Lost]) -> PlanError:
+def retention_refusal(stream: str, gone: Sequence[LostRows]) -> PlanError:
     """Return the error of a stream that has lost records."""
-    said = "; ".join(
+    details = "; ".join(
         f"{one.part}: behind {one.first_wanted}, kept from {one.first_kept or 'nowhere'} on" for one in gone
     )
     return PlanError(
-        f"Kinesis no longer keeps everything that {stream} has not read ({said})",
+        f"Kinesis no longer keeps everything that {stream} has not read ({details})",
         hint=f"go on behind the gap, knowingly: flow stream rewind {stream} --to earliest",
     )
 
 
-def lost(client: Kinesis, standing: Standing, ends: Ends) -> Sequence[Lost]:
+def lost_shards(client: KinesisClient, standing: ShardPositions, ends: ShardEnds) -> Sequence[LostRows]:
     """Return the shards that no longer retain the records behind a position, or may not."""
     shards = client.shards()
-    missed = standing.missed(shards)
-    found = [_of_shard(client, shard, at, "") for shard, at in missed.items()]
+    missed = standing.missed_shards(shards)
+    losses = [_loss_in_shard(client, shard, at, "") for shard, at in missed.items()]
     for shard, at in standing.positions.items():
         if at.is_end or at.sequence is None or shard in missed:
             continue
-        seen = ends.seen(shard, at)
-        kept = _first_kept(client, shard, at, client.retention_seconds, since=seen, quiet=seen)
+        seen = ends.last_seen_empty(shard, at)
+        kept = _first_retained(client, shard, at, client.retention_seconds, since=seen, quiet=seen)
         if kept is not None:
-            found.append(_of_shard(client, shard, at, kept))
-    return found
+            losses.append(_loss_in_shard(client, shard, at, kept))
+    return losses
 
 
-def _of_shard(client: Kinesis, shard: str, at: Position, kept: str) -> Lost:
-    return Lost(f"{client.access.stream}-{shard}", at.sequence or "its beginning", kept, None)
+def _loss_in_shard(client: KinesisClient, shard: str, at: ShardPosition, kept: str) -> LostRows:
+    return LostRows(f"{client.access.stream}-{shard}", at.sequence or "its beginning", kept, None)
 
 
-def _first_kept(
-    client: Kinesis,
+def _first_retained(
+    client: KinesisClient,
     shard: str,
-    at: Position,
+    at: ShardPosition,
     retention: Callable[[], float],
     *,
     since: float | None,
@@ -167,13 +171,13 @@ def _first_kept(
     """Return the oldest retained record, where others between the position and it may be gone; None otherwise."""
     if since is not None and time.time() - since < retention() - _UNSURE_SECONDS:
         return None
-    oldest = first_after(client, shard, Position())
+    oldest = first_after(client, shard, ShardPosition())
     if oldest is None or int(oldest) <= int(at.sequence or 0):
         return None
     return None if quiet is not None and time.time() - quiet < retention() else oldest
 
 
-def first_after(client: Kinesis, shard: str, position: Position) -> str | None:
+def first_after(client: KinesisClient, shard: str, position: ShardPosition) -> str | None:
     """Return the first retained record behind a position; None where there is none."""
     iterator: str | None = client.iterator(shard, position)
     for _ in range(_MOST_LOOKS):

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Iterator
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kinesis.client import Access, Kinesis
+from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
 from ematix_flow.contract.stream import BrokerJob
-from ematix_flow.families.carry import staging
-from ematix_flow.families.message_ids import COLUMNS, messages
-from ematix_flow.families.small_arrow import row_batch
+from ematix_flow.dataplane.arrow_values import row_batch
+from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import BadValue, FlowError, RunFailed
 from ematix_flow.foundation.redact import mask
+from ematix_flow.messages.message_ids import COLUMNS, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,22 +38,22 @@ class KinesisSink:
 
     def check(self, place: str) -> None:
         """Raise a FlowError when the service does not answer or the stream does not exist."""
-        Kinesis(Access.of(self._connection)).ask()
+        KinesisClient(KinesisLogin.of(self._connection)).describe()
 
-    def most_bytes(self, place: str, *, exactly_once: bool = False) -> int:
+    def max_message_bytes(self, place: str, *, exactly_once: bool = False) -> int:
         """Return the most bytes of a message, beside a partition key of the greatest length."""
         return _LARGEST - _LONGEST_KEY
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
         """Send every row from the tasks, wait until each is accepted, and return the number sent."""
-        work = staging(_sender(Access.of(self._connection), job, os.getpid()), _translate)
+        work = staging_task(_sender(KinesisLogin.of(self._connection), job, os.getpid()), _translate)
         outcome = frame.selectExpr(*COLUMNS).mapInArrow(work, "rows BIGINT").collect()
         return sum(row["rows"] for row in outcome)
 
 
-def _sender(access: Access, job: BrokerJob, driver: int) -> Any:
+def _sender(access: KinesisLogin, job: BrokerJob, driver: int) -> Any:
     def send(batches: Iterator[Any]) -> Iterator[Any]:
-        client, sent = Kinesis(access), 0
+        client, sent = KinesisClient(access), 0
         records = ((partition_key(job.place, key, name), value) for name, key, value, _ in messages(job, batches))
         for some in grouped(records, access.at):
             sent += client.put(some)
@@ -69,8 +69,8 @@ def partition_key(prefix: str, key: bytes | None, name: str) -> str:
     >>> partition_key("eu-", b"42", "x"), partition_key("", None, "w/1/0-ab-0")
     ('eu-42', 'w/1/0-ab-0')
     """
-    made = prefix + (_text(key) if key is not None else name)
-    return made if 0 < len(made) <= _LONGEST_KEY else sha256(made.encode()).hexdigest()
+    whole_key = prefix + (_text(key) if key is not None else name)
+    return whole_key if 0 < len(whole_key) <= _LONGEST_KEY else sha256(whole_key.encode()).hexdigest()
 
 
 def _text(key: bytes) -> str:

@@ -6,7 +6,7 @@ from ematix_flow.backends.mysql.ddl import MySqlDdl
 from ematix_flow.backends.mysql.session import connect, identity
 from ematix_flow.backends.mysql.sink import MySqlSink
 from ematix_flow.backends.mysql.source import MySqlSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
 from ematix_flow.declare.connections import MySQLConnection
 
 backend = Backend(
@@ -22,8 +22,8 @@ backend = Backend(
     ddl=MySqlDdl,
     client=connect,
     identity=identity,
-    tasks_reading=TaskUse(("connectorx", "pymysql")),
-    tasks_writing=TaskUse(("pymysql",)),
+    tasks_reading=TaskResources(("connectorx", "pymysql")),
+    tasks_writing=TaskResources(("pymysql",)),
     notes=(
         "connections cannot share a snapshot: the parts of a parallel read may see different moments",
         "stages are filled with LOAD DATA LOCAL where the server allows it, with long INSERT statements elsewhere",

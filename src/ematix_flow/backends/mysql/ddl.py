@@ -49,10 +49,12 @@ class MySqlDdl(SqlDdl):
         schema, name = literal(table.schema) if table.schema else "DATABASE()", literal(table.name)
         place = f"table_schema = {schema} AND table_name = {name}"
         with self.connect() as session:
-            found = session.rows(f"SELECT table_rows, table_collation FROM information_schema.tables WHERE {place}")
-            if not found:
+            table_rows = session.rows(
+                f"SELECT table_rows, table_collation FROM information_schema.tables WHERE {place}"
+            )
+            if not table_rows:
                 return None
-            rows, collation = found[0]
+            rows, collation = table_rows[0]
             columns = session.rows(
                 "SELECT column_name, column_type, is_nullable, character_set_name, collation_name "
                 f"FROM information_schema.columns WHERE {place} ORDER BY ordinal_position"
@@ -66,17 +68,21 @@ class MySqlDdl(SqlDdl):
         states = []
         for column, kind, nullable, charset, order in columns:
             native = "json" if column in documents else str(kind)
-            found_type = self._meaning(native, wanted.get(column))
+            found_type = self._declared_type(native, wanted.get(column))
             if native != "json" and order not in (None, collation):
                 native += f" CHARACTER SET {charset} COLLATE {order}"
             states.append(ColumnState(str(column), native, found_type, nullable == "YES"))
         return TableState(tuple(states), tuple(str(row[0]) for row in key), int(rows) if rows else None)
 
-    def _meaning(self, native: str, wanted: ColumnType | None) -> ColumnType | None:
-        found = self.dialect.parse_type(native)
-        if found is not None and wanted is not None and (_same_storage(found, wanted) or _long_text(found, wanted)):
+    def _declared_type(self, native: str, wanted: ColumnType | None) -> ColumnType | None:
+        declared = self.dialect.parse_type(native)
+        if (
+            declared is not None
+            and wanted is not None
+            and (_same_storage(declared, wanted) or _long_text(declared, wanted))
+        ):
             return wanted
-        return found
+        return declared
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """Return the steps as SQL; a changed column keeps its NULL or NOT NULL, which MODIFY would otherwise reset."""
@@ -96,9 +102,9 @@ def _same_storage(one: ColumnType, other: ColumnType) -> bool:
     return any({one.kind, other.kind} <= group for group in _SAME_STORAGE)
 
 
-def _long_text(found: ColumnType, wanted: ColumnType) -> bool:
+def _long_text(parsed: ColumnType, wanted: ColumnType) -> bool:
     """Return whether a declared String is longer than any VARCHAR: it is LONGTEXT, and every load checks its length."""
-    return found.kind == "text" and isinstance(wanted, String) and wanted.length > LONGEST_VARCHAR
+    return parsed.kind == "text" and isinstance(wanted, String) and wanted.length > LONGEST_VARCHAR
 
 
 def _json_columns(session: SqlSession, place: str) -> set[str]:
@@ -106,5 +112,5 @@ def _json_columns(session: SqlSession, place: str) -> set[str]:
     if "MariaDB" not in str(session.scalar("SELECT VERSION()")):
         return set()
     checks = session.rows(f"SELECT check_clause FROM information_schema.check_constraints WHERE {place}")
-    found = [_JSON_CHECK.fullmatch(str(row[0])) for row in checks]
-    return {check.group(1) for check in found if check}
+    matches = [_JSON_CHECK.fullmatch(str(row[0])) for row in checks]
+    return {check.group(1) for check in matches if check}

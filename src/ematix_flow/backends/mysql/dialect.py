@@ -90,10 +90,10 @@ class MySqlDialect(SqlDialect):
 
     def parse_type(self, native: str) -> ColumnType | None:
         """Return the type for a native one that keeps every value exactly: not unsigned, not CHAR, not DATETIME(0)."""
-        found = _SHAPE.match(native.lower().strip())
-        if found is None:
+        match = _SHAPE.match(native.lower().strip())
+        if match is None:
             return None
-        base, first, second, unsigned = found.groups()
+        base, first, second, unsigned = match.groups()
         if unsigned:
             return None
         if base == "varchar":

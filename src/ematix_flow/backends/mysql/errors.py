@@ -73,7 +73,7 @@ _NETWORK = ("IoError", "IO error", "CodecError", "Connection refused", "timed ou
 
 def translate(exc: Exception) -> FlowError:
     """Return the FlowError for an error of PyMySQL or connectorx."""
-    number, text = _parts(exc)
+    number, text = _code_and_message(exc)
     text = mask(text)
     if _NO_SPACE.search(text):
         return StorageFull(text, hint="free space there and run again")
@@ -87,7 +87,7 @@ def translate(exc: Exception) -> FlowError:
 
 def translate_login(exc: Exception) -> FlowError:
     """Return the FlowError for an error while connecting, where an unknown database is a fault of the connection."""
-    number, text = _parts(exc)
+    number, text = _code_and_message(exc)
     if "cryptography" in text:
         return ConfigError("this login needs the package cryptography", hint='pip install "ematix-flow-spark[mysql]"')
     if number == UNKNOWN_DATABASE:
@@ -99,16 +99,16 @@ def translate_login(exc: Exception) -> FlowError:
 
 def number_of(exc: BaseException | None) -> int | None:
     """Return the server's error number of a driver error, None where it has none."""
-    return _parts(exc)[0] if isinstance(exc, Exception) else None
+    return _code_and_message(exc)[0] if isinstance(exc, Exception) else None
 
 
-def _parts(exc: Exception) -> tuple[int | None, str]:
+def _code_and_message(exc: Exception) -> tuple[int | None, str]:
     if len(exc.args) == 2 and isinstance(exc.args[0], int) and not isinstance(exc, OSError):
         number, text = exc.args
         if number == 0:  # PyMySQL reports a closed connection as 0
             return 2006, str(text) or "the connection to the server is gone"
         return number, str(text)
-    found = _SERVER_SAYS.search(str(exc))
-    if found:
-        return int(found.group(1)), found.group(2)
+    match = _SERVER_SAYS.search(str(exc))
+    if match:
+        return int(match.group(1)), match.group(2)
     return None, str(exc) or type(exc).__name__

@@ -36,7 +36,7 @@ _TLS_PARAMETERS = ("ssl_ca", "ssl_mode", "sslmode")
 
 
 @dataclass(frozen=True)
-class Access:
+class MySqlLogin:
     """The login data of one connection, for drivers in this process or in a Spark task."""
 
     host: str
@@ -74,31 +74,31 @@ class MySqlSession(SqlSession):
             self.execute("SET sql_select_limit = DEFAULT")
 
 
-def access(connection: MySQLConnection) -> Access:
+def login_of(connection: MySQLConnection) -> MySqlLogin:
     """Return the login data with all secrets resolved; pass it to drivers only."""
     address = connection.resolved().address
-    given = {name.replace("-", "_"): value for name, value in address.params.items()}
-    mode = (given.get("ssl_mode") or given.get("sslmode") or "").lower().replace("-", "_")
-    unknown = [name for name in given if name.startswith("ssl") and name not in _TLS_PARAMETERS]
+    parameters = {name.replace("-", "_"): value for name, value in address.params.items()}
+    mode = (parameters.get("ssl_mode") or parameters.get("sslmode") or "").lower().replace("-", "_")
+    unknown = [name for name in parameters if name.startswith("ssl") and name not in _TLS_PARAMETERS]
     if unknown or (mode and mode not in _TLS_MODES):
         wrong = unknown[0] if unknown else f"ssl_mode={mode}"
         raise ConfigError(
             f"{connection.label}: {wrong} is not understood",
             hint=f"use ssl_ca, or ssl_mode with {', '.join(_TLS_MODES)}",
         )
-    return Access(
+    return MySqlLogin(
         host=address.host,
         port=address.port,
         user=address.user,
         password=address.password,
         database=address.database,
-        timeout=int(given.get("connect_timeout") or CONNECT_TIMEOUT_SECONDS),
-        tls_mode=mode or ("verify_ca" if given.get("ssl_ca") else ""),
-        tls_ca=given.get("ssl_ca"),
+        timeout=int(parameters.get("connect_timeout") or CONNECT_TIMEOUT_SECONDS),
+        tls_mode=mode or ("verify_ca" if parameters.get("ssl_ca") else ""),
+        tls_ca=parameters.get("ssl_ca"),
     )
 
 
-def login(who: Access, **options: Any) -> Any:
+def open_connection(data: MySqlLogin, **options: Any) -> Any:
     """Return a PyMySQL connection with our session settings."""
     try:
         import pymysql
@@ -107,17 +107,17 @@ def login(who: Access, **options: Any) -> Any:
         raise ConfigError("MySQL needs PyMySQL", hint='pip install "ematix-flow-spark[mysql]"') from exc
     try:
         raw = pymysql.connect(
-            host=who.host,
-            port=who.port,
-            user=who.user,
-            password=who.password.encode(),
-            database=who.database or None,
+            host=data.host,
+            port=data.port,
+            user=data.user,
+            password=data.password.encode(),
+            database=data.database or None,
             charset="utf8mb4",
             autocommit=True,
-            connect_timeout=who.timeout,
+            connect_timeout=data.timeout,
             client_flag=CLIENT.FOUND_ROWS,  # an UPDATE returns the rows matched, as in other databases
-            ssl=_tls(who),
-            ssl_disabled=who.tls_mode == "disabled",
+            ssl=_tls(data),
+            ssl_disabled=data.tls_mode == "disabled",
             **options,
         )
         for setting in SETTINGS:
@@ -127,27 +127,27 @@ def login(who: Access, **options: Any) -> Any:
     return raw
 
 
-def _tls(who: Access) -> ssl.SSLContext | None:
-    if not who.encrypted:
+def _tls(data: MySqlLogin) -> ssl.SSLContext | None:
+    if not data.encrypted:
         return None
     import ssl
 
-    context = ssl.create_default_context(cafile=who.tls_ca)
+    context = ssl.create_default_context(cafile=data.tls_ca)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # self-signed certificates of servers do not meet the strict rules
-    context.check_hostname = who.tls_mode == "verify_identity"
-    context.verify_mode = ssl.CERT_NONE if who.tls_mode == "required" else ssl.CERT_REQUIRED
+    context.check_hostname = data.tls_mode == "verify_identity"
+    context.verify_mode = ssl.CERT_NONE if data.tls_mode == "required" else ssl.CERT_REQUIRED
     return context
 
 
 def connect(connection: MySQLConnection) -> SqlSession:
     """Return an autocommit session."""
-    return MySqlSession(login(access(connection)), translate=translate)
+    return MySqlSession(open_connection(login_of(connection)), translate=translate)
 
 
 def identity(connection: MySQLConnection) -> tuple[str, ...]:
     """Return host, port, database and user: equal values mean the same database."""
-    who = access(connection)
-    return ("mysql", who.host, str(who.port), who.database, who.user)
+    data = login_of(connection)
+    return ("mysql", data.host, str(data.port), data.database, data.user)
 
 
 def collation_of(connection: MySQLConnection) -> str:
@@ -160,7 +160,7 @@ def collation_of(connection: MySQLConnection) -> str:
     return _MYSQL_COLLATION if numbers >= (8, 0, 17) else _OLD_MYSQL_COLLATION
 
 
-def insists_on_tls(session: SqlSession) -> bool:
+def requires_tls(session: SqlSession) -> bool:
     """Return whether the server, or this login, refuses unencrypted connections."""
     if session.scalar("SELECT @@require_secure_transport"):
         return True

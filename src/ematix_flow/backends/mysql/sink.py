@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.mysql.ddl import MySqlDdl
 from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.backends.mysql.errors import translate
-from ematix_flow.backends.mysql.filling import ATTEMPT, Inserting, Loading
-from ematix_flow.backends.mysql.session import Access, access, collation_of, connect
-from ematix_flow.contract.lane import Tasks
+from ematix_flow.backends.mysql.session import MySqlLogin, collation_of, connect, login_of
+from ematix_flow.backends.mysql.stage_loading import ATTEMPT, InsertLoader, LocalInfileLoader
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.dataplane.arrow_values import row_batch
+from ematix_flow.dataplane.spark_tasks import attempt_number, in_tasks
+from ematix_flow.dataplane.task_errors import staging_task
+from ematix_flow.dataplane.type_mapping import pairs
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, ColumnType
-from ematix_flow.families.arrow_tasks import in_tasks
-from ematix_flow.families.attempt import attempt_number
-from ematix_flow.families.carry import staging
-from ematix_flow.families.frames import pairs
-from ematix_flow.families.small_arrow import row_batch
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation import fault
@@ -53,22 +52,22 @@ class MySqlSink(SqlSink):
 
     def arrow_obstacle(self, job: WriteJob) -> str | None:
         """Return why tasks cannot write Arrow batches: bytes become hexadecimal text, which only Spark renders fast."""
-        found = next((column.name for column in job.shape.declared.columns if column.type.kind == "bytes"), None)
-        return f"the bytes of {found} become hexadecimal text in Spark" if found else None
+        name = next((column.name for column in job.shape.declared.columns if column.type.kind == "bytes"), None)
+        return f"the bytes of {name} become hexadecimal text in Spark" if name else None
 
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Stage the rows of a Spark frame, with bytes as hexadecimal text."""
         return self.stage_arrow(job, frame.selectExpr(*(_to_carrier(column) for column in job.shape.declared.columns)))
 
-    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Stage the rows of every task; rows of attempts that Spark discarded are deleted."""
         relation = self._relation(job.run_id)
         columns = job.shape.declared.columns
         with self.connect() as session:
             self._create_stage(session, job, relation)
             from_files = bool(session.scalar("SELECT @@GLOBAL.local_infile"))
-        work = _writer(access(self._connection), relation, pairs(columns), from_files=from_files)
-        outcome = in_tasks(tasks, staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        work = _writer(login_of(self._connection), relation, pairs(columns), from_files=from_files)
+        outcome = in_tasks(tasks, staging_task(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
             # A task that Spark abandoned may still run: after the rename it finds no table of its name.
@@ -114,12 +113,12 @@ class MySqlSink(SqlSink):
                 f"{table.qualified} is a {engine} table, which cannot be loaded in one transaction",
                 hint=f"ALTER TABLE {self.dialect.relation(table.schema, table.name)} ENGINE=InnoDB",
             )
-        found = session.rows(
+        rows = session.rows(
             "SELECT column_name, character_set_name, collation_name FROM information_schema.columns "
             f"WHERE {place} AND collation_name IS NOT NULL"
         )
         keys = _keys(job)
-        return {str(n): f" CHARACTER SET {c} COLLATE {o}" for n, c, o in found if n in keys}
+        return {str(n): f" CHARACTER SET {c} COLLATE {o}" for n, c, o in rows if n in keys}
 
     def _index_stage(self, session: SqlSession, job: WriteJob, relation: str) -> None:
         """Index the keys of the stage: without it, every lookup from the target would scan the whole stage."""
@@ -153,14 +152,14 @@ def _checked(name: str, column: Column) -> str:
     return f"LOWER({name})" if column.type.kind == "uuid" else name
 
 
-def _writer(who: Access, relation: str, columns: list[tuple[str, ColumnType]], *, from_files: bool) -> Any:
+def _writer(data: MySqlLogin, relation: str, columns: list[tuple[str, ColumnType]], *, from_files: bool) -> Any:
     driver = os.getpid()
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         attempt = attempt_number()
-        kind = Loading if from_files else Inserting
+        kind = LocalInfileLoader if from_files else InsertLoader
         counted = 0
-        with closing(kind(who, relation=relation, columns=columns, attempt=attempt)) as filling:
+        with closing(kind(data, relation=relation, columns=columns, attempt=attempt)) as filling:
             for batch in batches:
                 filling.add(batch)
                 counted += batch.num_rows

@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.backends.mysql.dialect import MySqlDialect
 from ematix_flow.backends.mysql.errors import DUPLICATE_COLUMN, SYNTAX, number_of, translate
-from ematix_flow.backends.mysql.fields import describe, expression
-from ematix_flow.backends.mysql.parts import estimate, parts_of
-from ematix_flow.backends.mysql.session import access, connect, insists_on_tls
+from ematix_flow.backends.mysql.key_ranges import estimate_rows, parts_of
+from ematix_flow.backends.mysql.result_columns import describe_columns, expression
+from ematix_flow.backends.mysql.session import connect, login_of, requires_tls
 from ematix_flow.backends.mysql.transport import reader
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.declare.types import ColumnType, Text
-from ematix_flow.families.arrow_lane import frame_of
-from ematix_flow.families.sql.linear import clean
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import FlowError, PlanError
+from ematix_flow.sql.linear_query import without_semicolon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,12 +44,12 @@ class MySqlSource:
 
     def plan(self, query: str, *, parallelism: int) -> MySqlReadPlan:
         """Return the plan; a query of one large table is split by its primary key."""
-        query = clean(query)
+        query = without_semicolon(query)
         with connect(self._connection) as session:
             columns = _columns(session, query)
             parts, reason = parts_of(session, query, parallelism)
-            rows = estimate(session, query)
-            encrypted = insists_on_tls(session)
+            rows = estimate_rows(session, query)
+            encrypted = requires_tls(session)
         # Connections cannot share a snapshot, so parts may read different states.
         return MySqlReadPlan(query, columns, len(parts), reason, rows, len(parts) == 1, parts, encrypted)
 
@@ -57,7 +57,7 @@ class MySqlSource:
         """Return the query restricted to rows from a watermark on."""
         if column.type is None:
             return None
-        return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
+        return _DIALECT.since(without_semicolon(query), column.name, _DIALECT.watermark_literal(value, column.type))
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """Return the result as a frame, with one task per part."""
@@ -65,28 +65,28 @@ class MySqlSource:
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
         """Return the columns in the types of the Arrow transport."""
-        return tuple((column.name, carrier(column)) for column in plan.columns)
+        return tuple((column.name, carrier_column(column)) for column in plan.columns)
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Return one part per key range."""
         own = plan if isinstance(plan, MySqlReadPlan) else self.plan(plan.query, parallelism=1)
-        who = access(self._connection)
-        if own.encrypted and not who.encrypted:
-            who = replace(who, tls_mode="required")
+        data = login_of(self._connection)
+        if own.encrypted and not data.encrypted:
+            data = replace(data, tls_mode="required")
         chosen = ", ".join(f"{expression(column)} AS {_DIALECT.quote(column.name)}" for column in plan.columns)
         queries = [f"SELECT {chosen} FROM (\n{part}\n) AS q" for part in own.parts]
         carried = self.arrow_columns(plan)
-        return ArrowParts(len(queries), carried, reader(who, queries, carried), translate)
+        return ArrowParts(len(queries), carried, reader(data, queries, carried), translate)
 
 
-def carrier(column: SourceColumn) -> ColumnType:
+def carrier_column(column: SourceColumn) -> ColumnType:
     """Return the type in which a column is transported."""
     return column.type or Text()
 
 
 def _columns(session: SqlSession, query: str) -> tuple[SourceColumn, ...]:
     try:
-        return describe(session, f"SELECT * FROM (\n{query}\n) AS q LIMIT 0")
+        return describe_columns(session, f"SELECT * FROM (\n{query}\n) AS q LIMIT 0")
     except FlowError as exc:
         number = number_of(exc.__cause__)
         if number == DUPLICATE_COLUMN:

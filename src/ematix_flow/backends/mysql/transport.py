@@ -6,34 +6,34 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from ematix_flow.backends.mysql.session import SETTINGS, Access, login
+from ematix_flow.backends.mysql.session import SETTINGS, MySqlLogin, open_connection
 from ematix_flow.contract.lane import Carried
-from ematix_flow.families.frames import arrow_schema
+from ematix_flow.dataplane.type_mapping import arrow_schema
 from ematix_flow.foundation.errors import BadValue
 
 BATCH_ROWS = 20_000
 
 
-def reader(who: Access, queries: list[str], carried: Carried) -> Any:
+def reader(data: MySqlLogin, queries: list[str], carried: Carried) -> Any:
     """Return the function that a task runs: it reads the rows of the query with the given number."""
 
     def read(number: int) -> Iterator[Any]:
-        fetch = _fetch_encrypted if who.encrypted else _fetch
+        fetch = _fetch_encrypted if data.encrypted else _fetch
         schema = arrow_schema(list(carried))
-        for found in fetch(who, queries[number]):
-            yield _to_schema(found, schema)
+        for batch in fetch(data, queries[number]):
+            yield _to_schema(batch, schema)
 
     return read
 
 
-def _fetch(who: Access, query: str) -> Iterator[Any]:
+def _fetch(data: MySqlLogin, query: str) -> Iterator[Any]:
     for name, value in (("RUST_LOG", "off"), ("RUST_BACKTRACE", "0")):
         os.environ.setdefault(name, value)
     import connectorx
 
     try:
         yield from connectorx.read_sql(
-            who.url, query, return_type="arrow_stream", batch_size=BATCH_ROWS, pre_execution_query=list(SETTINGS)
+            data.url, query, return_type="arrow_stream", batch_size=BATCH_ROWS, pre_execution_query=list(SETTINGS)
         )
     except BaseException as exc:
         if type(exc).__name__ != "PanicException":  # connectorx raises this when the server breaks the connection
@@ -41,12 +41,12 @@ def _fetch(who: Access, query: str) -> Iterator[Any]:
         raise RuntimeError(str(exc)) from None
 
 
-def _fetch_encrypted(who: Access, query: str) -> Iterator[Any]:
+def _fetch_encrypted(data: MySqlLogin, query: str) -> Iterator[Any]:
     """Yield the rows by PyMySQL, because connectorx has no TLS; it is slower, and returns every value as text."""
     import pyarrow as pa
     from pymysql.cursors import SSCursor
 
-    raw = login(who, conv={}, cursorclass=SSCursor)
+    raw = open_connection(data, conv={}, cursorclass=SSCursor)
     try:
         with raw.cursor() as cursor:
             cursor.execute(query)

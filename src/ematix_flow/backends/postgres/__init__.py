@@ -6,7 +6,7 @@ from ematix_flow.backends.postgres.ddl import PostgresDdl
 from ematix_flow.backends.postgres.session import connect, identity
 from ematix_flow.backends.postgres.sink import PostgresSink
 from ematix_flow.backends.postgres.source import PostgresSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
 from ematix_flow.declare.connections import PostgresConnection
 
 backend = Backend(
@@ -22,7 +22,7 @@ backend = Backend(
     ddl=PostgresDdl,
     client=connect,
     identity=identity,
-    tasks_reading=TaskUse(("adbc_driver_postgresql",)),
-    tasks_writing=TaskUse(("adbc_driver_postgresql",)),
+    tasks_reading=TaskResources(("adbc_driver_postgresql",)),
+    tasks_writing=TaskResources(("adbc_driver_postgresql",)),
     notes=("parallel reads share one exported snapshot", "stages are filled with binary COPY"),
 )

@@ -66,8 +66,8 @@ def _message(exc: Exception) -> str:
         detail = getattr(exc.diag, "message_detail", None)  # type: ignore[attr-defined]
         return f"{diagnostic}: {detail}" if detail else str(diagnostic)
     text = str(exc)
-    found = re.search(r"(?:ERROR|FATAL):\s+(.*?)(?:\n|$)", text)
-    return found.group(1) if found else text.splitlines()[0] if text else type(exc).__name__
+    match = re.search(r"(?:ERROR|FATAL):\s+(.*?)(?:\n|$)", text)
+    return match.group(1) if match else text.splitlines()[0] if text else type(exc).__name__
 
 
 def _suggestion(exc: Exception) -> str | None:

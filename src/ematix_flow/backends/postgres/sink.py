@@ -6,24 +6,23 @@ import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.postgres import replacing
+from ematix_flow.backends.postgres import table_swap
 from ematix_flow.backends.postgres.ddl import PostgresDdl
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.errors import translate
-from ematix_flow.backends.postgres.replacing import ATTEMPT, sealed_name, stage_name
 from ematix_flow.backends.postgres.session import connect, dsn
-from ematix_flow.contract.lane import Tasks
+from ematix_flow.backends.postgres.table_swap import ATTEMPT, sealed_stage_name, stage_table_name
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.dataplane.arrow_values import repeated_value, row_batch
+from ematix_flow.dataplane.spark_tasks import attempt_number, in_tasks
+from ematix_flow.dataplane.task_errors import carried_error_in, staging_task
+from ematix_flow.dataplane.type_mapping import arrow_type, pairs
 from ematix_flow.declare.types import Column, ColumnType
-from ematix_flow.families.arrow_tasks import in_tasks
-from ematix_flow.families.attempt import attempt_number
-from ematix_flow.families.carry import staging, unpack
-from ematix_flow.families.frames import arrow_type, pairs
-from ematix_flow.families.small_arrow import repeated, row_batch
-from ematix_flow.families.sql.held import HeldSession
+from ematix_flow.families.sql.held_session import SharedSession
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
-from ematix_flow.families.sql.statements import Writing
+from ematix_flow.families.sql.statements import JobSql
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import NullViolation, TextTooLong
 
@@ -42,15 +41,15 @@ class PostgresSink(SqlSink):
 
     def __init__(self, connection: PostgresConnection) -> None:
         self._connection = connection
-        self._held: HeldSession | None = None
+        self._held: SharedSession | None = None
 
     def connect(self) -> SqlSession:
-        return self._held.lent() if self._held is not None else connect(self._connection)
+        return self._held.lend() if self._held is not None else connect(self._connection)
 
-    def hold(self) -> None:
-        self._held = HeldSession(lambda: connect(self._connection), reset="DISCARD ALL")
+    def keep_session(self) -> None:
+        self._held = SharedSession(lambda: connect(self._connection), reset="DISCARD ALL")
 
-    def release(self) -> None:
+    def release_session(self) -> None:
         if self._held is not None:
             self._held.close()
 
@@ -61,7 +60,7 @@ class PostgresSink(SqlSink):
         return self.dialect.relation(self.dialect.meta_schema, name)
 
     def _create_stage(self, job: WriteJob) -> str:
-        relation = self._relation(stage_name(job.run_id))
+        relation = self._relation(stage_table_name(job.run_id))
         columns = [
             f"{self.dialect.quote(column.name)} {self._stage_type(column)}" for column in job.shape.declared.columns
         ]
@@ -85,28 +84,28 @@ class PostgresSink(SqlSink):
         """Stage the rows of a Spark frame by COPY."""
         return self.stage_arrow(job, frame)
 
-    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Stage the rows of every task by COPY; rows of attempts that Spark discarded are deleted."""
         with self.connect() as session:
-            replaces = replacing.create(session, self._writing(job, stage_name(job.run_id)))
+            replaces = table_swap.create_stage(session, self._writing(job, stage_table_name(job.run_id)))
         if replaces:
             try:
                 return self._filled(job, tasks, replaces=True)
             except Exception as exc:
-                if not isinstance(unpack(str(exc)), _REFUSED):
+                if not isinstance(carried_error_in(str(exc)), _REFUSED):
                     raise
                 with self.connect() as session:  # without constraints, checks of the stage report the rows
                     self.drop_stage(session, job.run_id)
         self._create_stage(job)
         return self._filled(job, tasks)
 
-    def _writing(self, job: WriteJob, name: str) -> Writing:
-        return Writing(self.dialect, job, self._relation(name))
+    def _writing(self, job: WriteJob, name: str) -> JobSql:
+        return JobSql(self.dialect, job, self._relation(name))
 
-    def _filled(self, job: WriteJob, tasks: Tasks, *, replaces: bool = False) -> Stage:
+    def _filled(self, job: WriteJob, tasks: TaskInput, *, replaces: bool = False) -> Stage:
         columns = pairs(job.shape.declared.columns)
-        work = _writer(dsn(self._connection), self.dialect.meta_schema, stage_name(job.run_id), columns)
-        outcome = in_tasks(tasks, staging(work, translate), "attempt BIGINT, rows BIGINT").collect()
+        work = _writer(dsn(self._connection), self.dialect.meta_schema, stage_table_name(job.run_id), columns)
+        outcome = in_tasks(tasks, staging_task(work, translate), "attempt BIGINT, rows BIGINT").collect()
         rows = sum(row["rows"] for row in outcome)
         with self.connect() as session:
             relation = self._seal(session, job.run_id)
@@ -114,19 +113,19 @@ class PostgresSink(SqlSink):
                 winners = ", ".join(str(row["attempt"]) for row in outcome) or "-1"
                 session.execute(f"DELETE FROM {relation} WHERE {ATTEMPT} NOT IN ({winners})")
             if replaces:
-                replacing.add_key(session, self._writing(job, sealed_name(job.run_id)))
+                table_swap.add_key(session, self._writing(job, sealed_stage_name(job.run_id)))
             session.execute(f"ANALYZE {relation}")
         return Stage(relation, rows)
 
-    def _replace_table(self, session: SqlSession, writing: Writing) -> int | None:
-        return replacing.replace_table(session, writing)
+    def _replace_table(self, session: SqlSession, job_sql: JobSql) -> int | None:
+        return table_swap.replace_table(session, job_sql)
 
     def _seal(self, session: SqlSession, run_id: str) -> str:
         """Rename the stage, so that a task that Spark abandoned but still runs finds no table of its name.
 
         A task in the middle of its COPY would hold its lock to the end, so its connection is terminated first.
         """
-        relation, sealed = self._relation(stage_name(run_id)), sealed_name(run_id)
+        relation, sealed = self._relation(stage_table_name(run_id)), sealed_stage_name(run_id)
         session.execute(
             "SELECT pg_terminate_backend(a.pid) FROM pg_locks AS l JOIN pg_stat_activity AS a ON a.pid = l.pid "
             f"WHERE l.relation = to_regclass({self.dialect.text_literal(relation)}) AND l.mode = 'RowExclusiveLock' "
@@ -145,7 +144,7 @@ class PostgresSink(SqlSink):
         return Stage(relation, rows)
 
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
-        relations = ", ".join(self._relation(name) for name in (stage_name(run_id), sealed_name(run_id)))
+        relations = ", ".join(self._relation(name) for name in (stage_table_name(run_id), sealed_stage_name(run_id)))
         session.execute(f"DROP TABLE IF EXISTS {relations}")
 
 
@@ -163,10 +162,10 @@ def _writer(url: str, schema: str, table: str, columns: list[tuple[str, ColumnTy
                 yield _typed(batch, columns, attempt)
                 fault.point("mid_stage", victim=driver)
 
-        found = typed()
-        first = next(found, None)
+        typed_batches = typed()
+        first = next(typed_batches, None)
         if first is not None:
-            _ingest(url, schema, table, first, found)
+            _ingest(url, schema, table, first, typed_batches)
         yield row_batch({"attempt": attempt, "rows": counted})
 
     return write
@@ -199,7 +198,7 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
         elif array.type != arrow_type(column_type):
             array = array.cast(arrow_type(column_type))
         arrays.append(array)
-    arrays.append(repeated(attempt, pa.int64(), batch.num_rows))
+    arrays.append(repeated_value(attempt, pa.int64(), batch.num_rows))
     names = [name for name, _ in columns]
     return pa.RecordBatch.from_arrays(arrays, names=[*names, ATTEMPT])
 

@@ -12,12 +12,12 @@ from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import connect, dsn
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.dataplane.arrow_lane import frame_of
+from ematix_flow.dataplane.type_mapping import arrow_schema
 from ematix_flow.declare.types import ColumnType, Numeric, Text
-from ematix_flow.families.arrow_lane import frame_of
-from ematix_flow.families.frames import arrow_schema
-from ematix_flow.families.sql.linear import LinearQuery, clean, linear
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import PlanError
+from ematix_flow.sql.linear_query import LinearQuery, parse_linear, without_semicolon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,7 +45,7 @@ class PostgresSource:
 
     def plan(self, query: str, *, parallelism: int) -> PostgresReadPlan:
         """Return the plan; a query of one large table is split by its blocks."""
-        query = clean(query)
+        query = without_semicolon(query)
         with connect(self._connection) as session:
             columns = _describe(session, query)
             estimate = _estimate(session, query)
@@ -56,7 +56,7 @@ class PostgresSource:
         """Return the query restricted to rows from a watermark on."""
         if column.type is None:
             return None
-        return _DIALECT.since(clean(query), column.name, _DIALECT.watermark_literal(value, column.type))
+        return _DIALECT.since(without_semicolon(query), column.name, _DIALECT.watermark_literal(value, column.type))
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """Return the result as a frame, with one task per part; all use the snapshot that this process holds open."""
@@ -64,7 +64,7 @@ class PostgresSource:
 
     def arrow_columns(self, plan: ReadPlan) -> Carried:
         """Return the columns in the types of the Arrow transport."""
-        return tuple((column.name, carrier(column)) for column in plan.columns)
+        return tuple((column.name, carrier_column(column)) for column in plan.columns)
 
     def arrow_parts(self, plan: ReadPlan, open_until: ExitStack) -> ArrowParts:
         """Return one part per block range, all from one snapshot."""
@@ -75,7 +75,7 @@ class PostgresSource:
         return ArrowParts(len(queries), carried, _reader(dsn(self._connection), queries, snapshot, carried), translate)
 
 
-def carrier(column: SourceColumn) -> ColumnType:
+def carrier_column(column: SourceColumn) -> ColumnType:
     """Return the type in which a column is transported; types that Arrow cannot represent exactly become text."""
     if column.type is None:
         return _UNBOUNDED_NUMERIC if column.native == "numeric" else Text()
@@ -99,7 +99,7 @@ def _estimate(session: SqlSession, query: str) -> int | None:
     plan = session.scalar(f"EXPLAIN (FORMAT JSON) {query}")
     if not isinstance(plan, list):
         return None
-    expected, parsed = int(plan[0]["Plan"]["Plan Rows"]), linear(query, "postgres")
+    expected, parsed = int(plan[0]["Plan"]["Plan Rows"]), parse_linear(query, "postgres")
     pages = _pages(session, parsed) if parsed is not None else None
     if parsed is None or pages is None or pages > _FEW_PAGES:
         return expected
@@ -111,7 +111,7 @@ def _estimate(session: SqlSession, query: str) -> int | None:
 
 
 def _parts(session: SqlSession, query: str, parallelism: int) -> tuple[tuple[str, ...], str]:
-    parsed = linear(query, "postgres")
+    parsed = parse_linear(query, "postgres")
     if parsed is None:
         return (query,), "not a plain query of one table"
     pages = _pages(session, parsed)
@@ -132,11 +132,11 @@ def _parts(session: SqlSession, query: str, parallelism: int) -> tuple[tuple[str
 
 def _pages(session: SqlSession, parsed: LinearQuery) -> int | None:
     name = _DIALECT.text_literal(_DIALECT.relation(parsed.schema, parsed.table))
-    found = session.rows(
+    rows = session.rows(
         f"SELECT pg_relation_size(oid) / current_setting('block_size')::int FROM pg_class "
         f"WHERE oid = to_regclass({name}) AND relkind IN ('r', 'm')"
     )
-    return int(found[0][0]) if found else None
+    return int(rows[0][0]) if rows else None
 
 
 def _export_snapshot(connection: PostgresConnection, open_until: ExitStack) -> str:
@@ -151,7 +151,7 @@ def _transport(query: str, columns: tuple[SourceColumn, ...]) -> str:
 
 def _expression(column: SourceColumn) -> str:
     name = _DIALECT.quote(column.name)
-    kind = carrier(column).kind
+    kind = carrier_column(column).kind
     if kind == "numeric":  # the driver returns numerics as text anyway; the cast gives the column a name
         return f"{name}::text AS {name}"
     if kind in ("date", "timestamp", "timestamp_tz"):
@@ -183,13 +183,13 @@ def _reader(url: str, queries: list[str], snapshot: str | None, carried: Carried
                 cursor.execute(f"SET TRANSACTION SNAPSHOT '{snapshot}'")
             cursor.execute("SET LOCAL TIME ZONE 'UTC'")
             cursor.execute(queries[number])
-            for found in cursor.fetch_record_batch():
-                yield to_schema(found, schema)
+            for batch in cursor.fetch_record_batch():
+                yield cast_to_schema(batch, schema)
 
     return read
 
 
-def to_schema(batch: Any, schema: Any) -> Any:
+def cast_to_schema(batch: Any, schema: Any) -> Any:
     """Return the batch with exactly the planned types."""
     import pyarrow as pa
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from ematix_flow.backends.pubsub.sink import PubSubSink
 from ematix_flow.backends.pubsub.source import PubSubSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
 from ematix_flow.contract.stream import AT_LEAST_ONCE
 from ematix_flow.declare.connections import PubSubConnection
-from ematix_flow.families.spool.source import checkpoint_roots
+from ematix_flow.spool.source import checkpoint_roots
 
 backend = Backend(
     name="pubsub",
@@ -15,8 +15,8 @@ backend = Backend(
     connection_types=(PubSubConnection,),
     published_by="the service's acknowledgement",
     extra="pubsub",
-    tasks_reading=TaskUse(folders=checkpoint_roots),
-    tasks_writing=TaskUse(("google.cloud.pubsub_v1",)),
+    tasks_reading=TaskResources(folders=checkpoint_roots),
+    tasks_writing=TaskResources(("google.cloud.pubsub_v1",)),
     stream_source=PubSubSource,
     broker_sink=PubSubSink,
     stream_delivery=AT_LEAST_ONCE,

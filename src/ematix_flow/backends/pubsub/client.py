@@ -10,8 +10,8 @@ from datetime import timezone
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.pubsub.errors import translate
-from ematix_flow.families.spool.receiver import Message
 from ematix_flow.foundation.errors import ConfigError, MissingDriver
+from ematix_flow.spool.receiver import Delivery
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import PubSubConnection
@@ -21,7 +21,7 @@ _EMULATOR = "PUBSUB_EMULATOR_HOST"
 _SERVICE = "pubsub.googleapis.com"
 
 
-def load() -> Any:
+def load_pubsub() -> Any:
     """Return google-cloud-pubsub's module, an optional dependency; raise MissingDriver without it."""
     try:
         from google import pubsub_v1
@@ -33,7 +33,7 @@ def load() -> Any:
 
 
 @dataclass(frozen=True)
-class Address:
+class PubSubAddress:
     """A project at the service, or at an emulator that requires no login."""
 
     project: str
@@ -42,7 +42,7 @@ class Address:
     """Whether the endpoint has neither login nor encryption."""
 
     @classmethod
-    def of(cls, connection: PubSubConnection) -> Address:
+    def of(cls, connection: PubSubConnection) -> PubSubAddress:
         """Return the address of a connection; without an endpoint, the emulator's environment variable applies."""
         ready = connection.resolved()
         endpoint = ready.endpoint or os.environ.get(_EMULATOR)
@@ -64,7 +64,7 @@ class Address:
     def subscription(self, name: str) -> str:
         """Return the full name of a subscription.
 
-        >>> Address("shop", None, False).subscription("orders")
+        >>> PubSubAddress("shop", None, False).subscription("orders")
         'projects/shop/subscriptions/orders'
         """
         return name if name.startswith("projects/") else f"projects/{self.project}/subscriptions/{name}"
@@ -75,19 +75,19 @@ class Address:
 
     def subscriber(self) -> Any:
         """Return the plain client of subscriptions; threads may share it."""
-        return load().SubscriberClient(**self._ways("subscriber", "SubscriberGrpcTransport"))
+        return load_pubsub().SubscriberClient(**self._ways("subscriber", "SubscriberGrpcTransport"))
 
     def publisher(self) -> Any:
         """Return the plain client of topics."""
-        return load().PublisherClient(**self._ways("publisher", "PublisherGrpcTransport"))
+        return load_pubsub().PublisherClient(**self._ways("publisher", "PublisherGrpcTransport"))
 
     def sender(self) -> Any:
         """Return the client that sends many messages at once, in the order of their keys."""
-        load()
+        load_pubsub()
         from google.cloud import pubsub_v1
 
         options = pubsub_v1.types.PublisherOptions(enable_message_ordering=True)
-        with self.speaking():
+        with self.translated_errors():
             return pubsub_v1.PublisherClient(
                 publisher_options=options, **self._ways("publisher", "PublisherGrpcTransport")
             )
@@ -99,15 +99,15 @@ class Address:
 
         import grpc
 
-        made = importlib.import_module(f"google.pubsub_v1.services.{service}.transports")
+        transports = importlib.import_module(f"google.pubsub_v1.services.{service}.transports")
         size = {"grpc.max_receive_message_length": -1, "grpc.max_send_message_length": -1}
         channel = grpc.insecure_channel(str(self.endpoint), options=list(size.items()))
-        return {"transport": getattr(made, transport)(channel=channel)}
+        return {"transport": getattr(transports, transport)(channel=channel)}
 
     @contextmanager
-    def speaking(self, place: str = "the subscription") -> Iterator[None]:
+    def translated_errors(self, place: str = "the subscription") -> Iterator[None]:
         """Raise errors of the client library inside the block as FlowErrors."""
-        load()
+        load_pubsub()
         import grpc
         from google.api_core.exceptions import GoogleAPIError
         from google.auth.exceptions import GoogleAuthError
@@ -118,13 +118,13 @@ class Address:
             raise translate(exc, at=self.at, place=place) from exc
 
 
-def ask_subscription(address: Address, name: str) -> Any:
+def get_subscription(address: PubSubAddress, name: str) -> Any:
     """Return the settings of a subscription; raise MissingTable where it does not exist."""
-    with address.speaking(f"subscription {name!r}"), address.subscriber() as client:
+    with address.translated_errors(f"subscription {name!r}"), address.subscriber() as client:
         return client.get_subscription(subscription=address.subscription(name), timeout=SECONDS, retry=None)
 
 
-def keeps_nothing(name: str) -> ConfigError:
+def no_dead_letter_policy(name: str) -> ConfigError:
     """Return the error of a subscription without a dead-letter topic, which would lose rejected messages."""
     return ConfigError(
         f"subscription {name!r} has no dead-letter topic, and rejected messages would be lost",
@@ -133,17 +133,17 @@ def keeps_nothing(name: str) -> ConfigError:
     )
 
 
-def ask_topic(address: Address, name: str) -> Any:
+def get_topic(address: PubSubAddress, name: str) -> Any:
     """Return the settings of a topic; raise MissingTable where it does not exist."""
-    with address.speaking(f"topic {name!r}"), address.publisher() as client:
+    with address.translated_errors(f"topic {name!r}"), address.publisher() as client:
         return client.get_topic(topic=address.topic(name), timeout=SECONDS, retry=None)
 
 
-def message_of(received: Any) -> Message:
+def message_of(received: Any) -> Delivery:
     """Return a delivery in the form that all brokers share."""
     message = received.message
     attributes = tuple((name, value.encode()) for name, value in message.attributes.items())
-    return Message(
+    return Delivery(
         value=message.data,
         tag=received.ack_id,
         key=message.ordering_key.encode() if message.ordering_key else None,

@@ -45,10 +45,10 @@ def translate(exc: BaseException, *, at: str = "Pub/Sub", place: str = "the subs
     """Return the FlowError for an exception of the client library; `at` is the service's name in the message."""
     if isinstance(exc, FlowError):
         return exc
-    said = mask(str(getattr(exc, "message", None) or exc).strip() or type(exc).__name__)
+    message = mask(str(getattr(exc, "message", None) or exc).strip() or type(exc).__name__)
     for kind in type(exc).__mro__:
         known = _BY_NAME.get(kind.__name__)
         if known is not None:
             error, what, hint = known
-            return error(f"{what.format(at=at, place=place)}: {said}", hint=hint)
-    return RunFailed(f"{at}: {said}", hint="see the log of the service")
+            return error(f"{what.format(at=at, place=place)}: {message}", hint=hint)
+    return RunFailed(f"{at}: {message}", hint="see the log of the service")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from ematix_flow.backends.pubsub.client import SECONDS, Address
+from ematix_flow.backends.pubsub.client import SECONDS, PubSubAddress
 
 _METRIC = "pubsub.googleapis.com/subscription/num_undelivered_messages"
 _LOOK_BACK_SECONDS = 600
 
 
-def undelivered(address: Address, name: str) -> int | None:
+def undelivered(address: PubSubAddress, name: str) -> int | None:
     """Return a subscription's undelivered messages; None at an emulator or without google-cloud-monitoring."""
     if address.is_open:
         return None
@@ -20,7 +20,7 @@ def undelivered(address: Address, name: str) -> int | None:
     except ImportError:
         return None
     _, project, _, plain = address.subscription(name).split("/", 3)
-    with address.speaking(f"the metrics of subscription {name!r}"):
+    with address.translated_errors(f"the metrics of subscription {name!r}"):
         series = monitoring_v3.MetricServiceClient().list_time_series(
             request=_request(monitoring_v3, project, plain), timeout=SECONDS
         )

@@ -8,16 +8,15 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ematix_flow.backends.pubsub.client import SECONDS, Address, load
+from ematix_flow.backends.pubsub.client import SECONDS, PubSubAddress, load_pubsub
 from ematix_flow.backends.pubsub.receiver import PubSubReceiver
 from ematix_flow.backends.pubsub.sink import publish
 from ematix_flow.declare.connections import PubSubConnection
-from ematix_flow.families.batch_iterator import one_by_one
-from ematix_flow.families.message_batches import to_json
-from ematix_flow.families.message_ids import ATTRIBUTE
-from ematix_flow.families.spool.by_hand import Gathering, Pace
 from ematix_flow.foundation.errors import DeclarationError, FlowError
 from ematix_flow.foundation.redact import mask
+from ematix_flow.messages.arrow_batches import as_batch_iterator, batch_to_json
+from ematix_flow.messages.message_ids import ATTRIBUTE
+from ematix_flow.spool.manual_reading import BatchLimits, MessageBatches
 
 _log = logging.getLogger(__name__)
 _WITHOUT_LIMIT = 0
@@ -26,9 +25,9 @@ _WITHOUT_LIMIT = 0
 class PubSubBackend:
     """One project; `PubSubBackend.open("my-project", endpoint="localhost:8085", anonymous_auth=True)`."""
 
-    def __init__(self, connection: PubSubConnection, pace: Pace) -> None:
+    def __init__(self, connection: PubSubConnection, pace: BatchLimits) -> None:
         self._connection, self._pace = connection, pace
-        self._address = Address.of(connection)
+        self._address = PubSubAddress.of(connection)
         self._receiver: PubSubReceiver | None = None
         self._name: str | None = None
         self._pending: list[Any] = []
@@ -48,27 +47,27 @@ class PubSubBackend:
         idle_timeout_ms: int | None = None,
     ) -> PubSubBackend:
         """Return the project with this name, without connecting; `ping()` does that."""
-        load()
+        load_pubsub()
         connection = PubSubConnection(
             "notebook", project_id=project_id, endpoint=endpoint, anonymous_auth=anonymous_auth
         )
-        return cls(connection, Pace.of(batch_size, batch_bytes, idle_timeout_ms))
+        return cls(connection, BatchLimits.of(batch_size, batch_bytes, idle_timeout_ms))
 
     def ping(self) -> bool:
         """Return True when the service answers and accepts this login; raise a FlowError otherwise."""
-        with self._address.speaking("the project"), self._address.publisher() as client:
-            asked = {"project": f"projects/{self._address.project}", "page_size": 1}
-            client.list_topics(request=asked, timeout=SECONDS, retry=None)
+        with self._address.translated_errors("the project"), self._address.publisher() as client:
+            request = {"project": f"projects/{self._address.project}", "page_size": 1}
+            client.list_topics(request=request, timeout=SECONDS, retry=None)
         return True
 
-    @one_by_one
+    @as_batch_iterator
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Yield batches of JSON messages of a subscription; end when nothing has come for `idle_timeout_ms`.
 
         Messages of returned batches are withheld from other consumers until `commit_offsets()` or `nack_pending()`.
         Messages that cannot be decoded wait for the latter alone, so that no unseen message is acknowledged.
         """
-        gathering = Gathering(self._consumer(query), self._pace, query)
+        gathering = MessageBatches(self._consumer(query), self._pace, query)
         for messages in gathering:
             tags = [message.tag for message in messages]
             with self._lock:
@@ -86,7 +85,9 @@ class PubSubBackend:
     def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
         """Send every row as a JSON message, wait until the service has each, and return their number."""
         run, number = secrets.token_hex(8), iter(range(1 << 62))
-        outgoing = ((value, "", {ATTRIBUTE: f"{run}/{next(number)}"}) for batch in batches for value in to_json(batch))
+        outgoing = (
+            (value, "", {ATTRIBUTE: f"{run}/{next(number)}"}) for batch in batches for value in batch_to_json(batch)
+        )
         return publish(self._address, topic, outgoing)
 
     def commit_offsets(self) -> None:
@@ -139,10 +140,12 @@ class PubSubBackend:
         receiver = PubSubReceiver(self._address, name)
         receiver.connect(_WITHOUT_LIMIT)
         self._receiver, self._name, self._ended = receiver, name, threading.Event()
-        threading.Thread(target=self._keep, args=(receiver, self._ended), name="flow-leases", daemon=True).start()
+        threading.Thread(
+            target=self._extend_until, args=(receiver, self._ended), name="flow-leases", daemon=True
+        ).start()
         return receiver
 
-    def _keep(self, receiver: PubSubReceiver, ended: threading.Event) -> None:
+    def _extend_until(self, receiver: PubSubReceiver, ended: threading.Event) -> None:
         """Extend the deadlines of pending messages until `ended`: a user may take long between two batches."""
         is_failing = False
         while not ended.wait(receiver.renew_seconds):

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from ematix_flow.backends.pubsub.client import SECONDS, Address, keeps_nothing, message_of
-from ematix_flow.families.spool.receiver import Message
+from ematix_flow.backends.pubsub.client import SECONDS, PubSubAddress, message_of, no_dead_letter_policy
 from ematix_flow.foundation.errors import FlowError, PermissionDenied
+from ematix_flow.spool.receiver import Delivery
 
 _SHORTEST_DEADLINE = 10
 _EXTENDED_SECONDS = 60
@@ -29,7 +29,7 @@ class PubSubReceiver:
     renew_seconds: float | None = _SHORTEST_DEADLINE / 3
     rejects_at_once = False
 
-    def __init__(self, address: Address, name: str) -> None:
+    def __init__(self, address: PubSubAddress, name: str) -> None:
         self._address, self._name = address, name
         self._subscription = address.subscription(name)
         self._client: Any = None
@@ -43,40 +43,44 @@ class PubSubReceiver:
 
     def connect(self, window: int) -> None:
         self._window = window
-        with self._speaking():
+        with self._translated_errors():
             self._client = self._address.subscriber()
-        self._ask()
+        self._read_subscription()
         self._puller = threading.Thread(target=self._pull, name="flow-pubsub", daemon=True)
         self._puller.start()
 
-    def _ask(self) -> None:
+    def _read_subscription(self) -> None:
         """Read the acknowledgement deadline and the dead-letter policy; keep the defaults where that is denied."""
         try:
-            with self._speaking():
-                found = self._client.get_subscription(subscription=self._subscription, timeout=SECONDS, retry=None)
+            with self._translated_errors():
+                subscription = self._client.get_subscription(
+                    subscription=self._subscription, timeout=SECONDS, retry=None
+                )
         except PermissionDenied:
             return
-        self.renew_seconds = max(1.0, min(found.ack_deadline_seconds or _SHORTEST_DEADLINE, _EXTENDED_SECONDS) / 3)
-        self._keeps_nothing = not found.dead_letter_policy.dead_letter_topic
+        self.renew_seconds = max(
+            1.0, min(subscription.ack_deadline_seconds or _SHORTEST_DEADLINE, _EXTENDED_SECONDS) / 3
+        )
+        self._keeps_nothing = not subscription.dead_letter_policy.dead_letter_topic
 
     def waiting(self) -> int | None:
         """Return None: the service reports the number only to its monitoring."""
         return None
 
-    def receive(self, limit: int, timeout: float) -> Sequence[Message]:
+    def receive(self, limit: int, timeout: float) -> Sequence[Delivery]:
         with self._changed:
             if not self._inbox and self._failure is not None:
                 raise self._failure
             if not self._inbox or not limit:
                 self._changed.wait(timeout)
-            found = [message_of(self._inbox.popleft()) for _ in range(min(limit, len(self._inbox)))]
-            if found:
+            deliveries = [message_of(self._inbox.popleft()) for _ in range(min(limit, len(self._inbox)))]
+            if deliveries:
                 self._changed.notify_all()
-            return found
+            return deliveries
 
     def ack(self, tags: Sequence[Any]) -> None:
         for some in _in_parts(tags):
-            with self._speaking():
+            with self._translated_errors():
                 self._client.acknowledge(subscription=self._subscription, ack_ids=some, timeout=SECONDS)
         self._answered(len(tags))
 
@@ -87,7 +91,7 @@ class PubSubReceiver:
         a refused message would be delivered forever, or be lost.
         """
         if not requeue and self._keeps_nothing:
-            raise keeps_nothing(self._name)
+            raise no_dead_letter_policy(self._name)
         self._delay(tags, 0)
         self._answered(len(tags))
 
@@ -110,7 +114,7 @@ class PubSubReceiver:
 
     def _delay(self, tags: Sequence[Any], seconds: int) -> None:
         for some in _in_parts(tags):
-            with self._speaking():
+            with self._translated_errors():
                 self._client.modify_ack_deadline(
                     subscription=self._subscription, ack_ids=some, ack_deadline_seconds=seconds, timeout=SECONDS
                 )
@@ -124,11 +128,11 @@ class PubSubReceiver:
         from google.api_core.exceptions import DeadlineExceeded
 
         while True:
-            room = self._room()
+            room = self._free_slots()
             if not room:
                 return
             try:
-                with self._speaking():
+                with self._translated_errors():
                     try:
                         answer = self._client.pull(
                             subscription=self._subscription, max_messages=room, timeout=_PULL_SECONDS, retry=None
@@ -140,13 +144,15 @@ class PubSubReceiver:
                     self._failure = error
                     self._changed.notify_all()
                 return
-            found = type(answer).pb(answer).received_messages  # without the wrappers, which cost more than the messages
+            received = (
+                type(answer).pb(answer).received_messages
+            )  # without the wrappers, which cost more than the messages
             with self._changed:
-                self._under_way += len(found)
-                self._inbox.extend(found)
+                self._under_way += len(received)
+                self._inbox.extend(received)
                 self._changed.notify_all()
 
-    def _room(self) -> int:
+    def _free_slots(self) -> int:
         """Return how many messages may be pulled, once it is at least one; 0 after `close`."""
         with self._changed:
             while not self._is_closed:
@@ -156,8 +162,8 @@ class PubSubReceiver:
                 self._changed.wait()
             return 0
 
-    def _speaking(self) -> Any:
-        return self._address.speaking(f"subscription {self._name!r}")
+    def _translated_errors(self) -> Any:
+        return self._address.translated_errors(f"subscription {self._name!r}")
 
 
 def _in_parts(tags: Sequence[Any]) -> list[list[Any]]:

@@ -8,14 +8,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.pubsub.client import Address, ask_topic
+from ematix_flow.backends.pubsub.client import PubSubAddress, get_topic
 from ematix_flow.backends.pubsub.errors import translate
 from ematix_flow.contract.stream import BrokerJob
-from ematix_flow.families.carry import staging
-from ematix_flow.families.message_ids import ATTRIBUTE, COLUMNS, messages
-from ematix_flow.families.small_arrow import row_batch
+from ematix_flow.dataplane.arrow_values import row_batch
+from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import PermissionDenied
+from ematix_flow.messages.message_ids import ATTRIBUTE, COLUMNS, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -39,24 +39,24 @@ class PubSubSink:
     def check(self, place: str) -> None:
         """Raise a FlowError when the service does not answer or the topic does not exist."""
         try:
-            ask_topic(Address.of(self._connection), place)
+            get_topic(PubSubAddress.of(self._connection), place)
         except PermissionDenied:  # a publish-only login cannot query; a missing topic fails at the first message
             return
 
-    def most_bytes(self, place: str, *, exactly_once: bool = False) -> int:
+    def max_message_bytes(self, place: str, *, exactly_once: bool = False) -> int:
         """Return the most bytes of a message, beside the id that we add and its frame."""
         return _LARGEST - _FRAME
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
         """Send every row from the tasks, wait for the service, and return the number sent."""
-        address = Address.of(self._connection)
+        address = PubSubAddress.of(self._connection)
         place = f"topic {job.place!r}"
-        work = staging(_sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, place=place))
+        work = staging_task(_sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, place=place))
         outcome = frame.selectExpr(*COLUMNS).mapInArrow(work, "rows BIGINT").collect()
         return sum(row["rows"] for row in outcome)
 
 
-def _sender(address: Address, job: BrokerJob, driver: int) -> Any:
+def _sender(address: PubSubAddress, job: BrokerJob, driver: int) -> Any:
     def send(batches: Iterator[Any]) -> Iterator[Any]:
         sent = publish(address, job.place, _outgoing(job, batches, driver))
         yield row_batch({"rows": sent})
@@ -71,16 +71,16 @@ def _outgoing(job: BrokerJob, batches: Iterator[Any], driver: int) -> Iterator[O
         fault.point("mid_stage", victim=driver)
 
 
-def publish(address: Address, topic: str, outgoing: Iterable[Outgoing]) -> int:
+def publish(address: PubSubAddress, topic: str, outgoing: Iterable[Outgoing]) -> int:
     """Send all messages in order for each key, wait until the service has each, and return their number."""
     sender: Any = None
     path, sent = address.topic(topic), 0
     waiting: deque[Any] = deque()
-    with address.speaking(f"topic {topic!r}"):
+    with address.translated_errors(f"topic {topic!r}"):
         try:
             for data, key, attributes in outgoing:
                 sender = sender or address.sender()
-                waiting.append(sender.publish(path, data, ordering_key=key, **_named(attributes)))
+                waiting.append(sender.publish(path, data, ordering_key=key, **_attribute_keywords(attributes)))
                 sent += 1
                 if len(waiting) >= _AT_ONCE:
                     waiting.popleft().result(timeout=_SECONDS)
@@ -93,7 +93,7 @@ def publish(address: Address, topic: str, outgoing: Iterable[Outgoing]) -> int:
     return sent
 
 
-def _named(attributes: dict[str, str]) -> dict[str, str]:
+def _attribute_keywords(attributes: dict[str, str]) -> dict[str, str]:
     """Return the attributes as keyword arguments; names of the client's own parameters get an underscore."""
     taken = {"topic", "data", "ordering_key", "retry", "timeout", "self"}
     return {f"{name}_" if name in taken else name: value for name, value in attributes.items()}

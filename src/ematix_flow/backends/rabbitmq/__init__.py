@@ -5,10 +5,10 @@ from __future__ import annotations
 from ematix_flow.backends.rabbitmq.receiver import listener
 from ematix_flow.backends.rabbitmq.sink import RabbitMQSink
 from ematix_flow.backends.rabbitmq.source import RabbitMQSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
 from ematix_flow.contract.stream import AT_LEAST_ONCE
 from ematix_flow.declare.connections import RabbitMQConnection
-from ematix_flow.families.spool.source import checkpoint_roots
+from ematix_flow.spool.source import checkpoint_roots
 
 backend = Backend(
     name="rabbitmq",
@@ -16,8 +16,8 @@ backend = Backend(
     connection_types=(RabbitMQConnection,),
     published_by="publisher confirms",
     extra="rabbitmq",
-    tasks_reading=TaskUse(folders=checkpoint_roots),
-    tasks_writing=TaskUse(("pika",)),
+    tasks_reading=TaskResources(folders=checkpoint_roots),
+    tasks_writing=TaskResources(("pika",)),
     stream_source=RabbitMQSource,
     broker_sink=RabbitMQSink,
     listener=listener,

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.rabbitmq.errors import translate
 from ematix_flow.declare.connections import urls
-from ematix_flow.families.message_ids import KEY
-from ematix_flow.families.spool.receiver import Headers, Message
-from ematix_flow.families.spool.source import plain_name
 from ematix_flow.foundation.errors import ConfigError, MissingDriver
-from ematix_flow.foundation.redact import remember_url
+from ematix_flow.foundation.redact import remember_url_secrets
+from ematix_flow.messages.message_ids import KEY
+from ematix_flow.spool.receiver import Delivery, Headers
+from ematix_flow.spool.source import plain_name
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import RabbitMQConnection
@@ -27,7 +27,7 @@ _BLOCKED_SECONDS = 300.0
 _NO_SECONDS = 100_000_000_000
 
 
-def load() -> Any:
+def load_pika() -> Any:
     """Return pika, an optional dependency; raise MissingDriver without it."""
     try:
         import pika
@@ -40,7 +40,7 @@ def load() -> Any:
 
 
 @dataclass(frozen=True)
-class Address:
+class RabbitMQAddress:
     """A server, and the client's name there."""
 
     url: str
@@ -53,7 +53,7 @@ class Address:
         return f"Address({self.at})"
 
     @classmethod
-    def of(cls, connection: RabbitMQConnection, name: str, *, heartbeat: int = _HEARTBEAT_SECONDS) -> Address:
+    def of(cls, connection: RabbitMQConnection, name: str, *, heartbeat: int = _HEARTBEAT_SECONDS) -> RabbitMQAddress:
         """Return the address of a connection, with its references resolved."""
         url = connection.resolved().amqp_url
         parts = urls.split(url)
@@ -62,8 +62,8 @@ class Address:
 
     def parameters(self) -> Any:
         """Return pika's parameters; a heartbeat in the url is kept, timeouts and connection attempts are overridden."""
-        pika = load()
-        remember_url(self.url)
+        pika = load_pika()
+        remember_url_secrets(self.url)
         try:
             wanted = pika.URLParameters(self.url)
         except (ValueError, TypeError, KeyError) as exc:
@@ -80,15 +80,15 @@ class Address:
 
     def connect(self) -> Any:
         """Return a connection for one thread."""
-        pika = load()
+        pika = load_pika()
         wanted = self.parameters()
-        with self.speaking():
+        with self.translated_errors():
             return pika.BlockingConnection(wanted)
 
     @contextmanager
-    def speaking(self, queue: str | None = None) -> Iterator[None]:
+    def translated_errors(self, queue: str | None = None) -> Iterator[None]:
         """Raise errors of pika inside the block as FlowErrors."""
-        pika = load()
+        pika = load_pika()
         try:
             yield
         except (pika.exceptions.AMQPError, OSError) as exc:
@@ -99,13 +99,13 @@ class Address:
         """Yield a channel on a connection that is closed after the block."""
         link = self.connect()
         try:
-            with self.speaking(queue):
+            with self.translated_errors(queue):
                 yield link.channel()
         finally:
             close(link)
 
 
-def depth(address: Address, queue: str) -> int:
+def queue_depth(address: RabbitMQAddress, queue: str) -> int:
     """Return how many messages wait in a queue; raise MissingTable where it does not exist."""
     with address.channel(queue) as channel:
         return int(channel.queue_declare(queue, passive=True).method.message_count)
@@ -113,40 +113,40 @@ def depth(address: Address, queue: str) -> int:
 
 def close(link: Any) -> None:
     """Close a connection, whatever state it is in."""
-    pika = load()
+    pika = load_pika()
     with suppress(pika.exceptions.AMQPError, OSError):
         if link.is_open:
             link.close()
 
 
-def message_of(method: Any, properties: Any, body: bytes) -> Message:
+def message_of(method: Any, properties: Any, body: bytes) -> Delivery:
     """Return a delivery in the form that all brokers share; its key is our sender's header, else the routing key."""
-    given = dict(properties.headers or {})
-    key = given.pop(KEY, None)
+    headers = dict(properties.headers or {})
+    key = headers.pop(KEY, None)
     if key is None:
         key = method.routing_key or None
-    return Message(
+    return Delivery(
         value=body,
         tag=method.delivery_tag,
         key=as_bytes(key),
-        headers=_headers(given),
+        headers=_headers(headers),
         message_id=properties.message_id or None,
         timestamp=_moment(properties.timestamp),
     )
 
 
-def _moment(said: Any) -> datetime | None:
+def _moment(value: Any) -> datetime | None:
     """Return the publisher's timestamp; the protocol has seconds, some publishers write milliseconds or nonsense."""
-    if not isinstance(said, (int, float)):
+    if not isinstance(value, (int, float)):
         return None
     try:
-        return datetime.fromtimestamp(said / 1000 if said > _NO_SECONDS else said, timezone.utc)
+        return datetime.fromtimestamp(value / 1000 if value > _NO_SECONDS else value, timezone.utc)
     except (OverflowError, ValueError, OSError):
         return None
 
 
-def _headers(given: dict[str, Any]) -> Headers | None:
-    return tuple((str(name), as_bytes(value)) for name, value in given.items()) or None
+def _headers(headers: dict[str, Any]) -> Headers | None:
+    return tuple((str(name), as_bytes(value)) for name, value in headers.items()) or None
 
 
 def as_bytes(value: Any) -> bytes | None:

@@ -43,41 +43,41 @@ def translate(exc: BaseException, *, at: str = "RabbitMQ", queue: str | None = N
     import pika.exceptions as broken
 
     chain = list(_chain(exc))
-    said = mask(_said(chain[-1]))
+    message = mask(_message_of(chain[-1]))
     logins = (broken.AuthenticationError, broken.ProbableAuthenticationError)
-    if any(isinstance(one, logins) for one in chain) or _is_login(chain[-1], said):
-        return ConnectionFailed(f"{at} refuses the login: {said}", hint=_LOGIN)
+    if any(isinstance(one, logins) for one in chain) or _is_login(chain[-1], message):
+        return ConnectionFailed(f"{at} refuses the login: {message}", hint=_LOGIN)
     if any(isinstance(one, broken.ProbableAccessDeniedError) for one in chain):
-        return _by_code(530, said, at, queue)
+        return _by_code(530, message, at, queue)
     code = next((one.reply_code for one in chain if isinstance(getattr(one, "reply_code", None), int)), None)
     if isinstance(code, int) and code in _BY_CODE:
-        return _by_code(code, said, at, queue)
+        return _by_code(code, message, at, queue)
     if any(isinstance(one, broken.IncompatibleProtocolError) for one in chain):
-        return _by_code(501, said, at, queue)
+        return _by_code(501, message, at, queue)
     if isinstance(exc, (broken.AMQPError, OSError)):
-        return Unreachable(f"nobody answers at {at}: {said}", hint=_UP)
-    return RunFailed(f"{at}: {said}", hint="see the log of RabbitMQ")
+        return Unreachable(f"nobody answers at {at}: {message}", hint=_UP)
+    return RunFailed(f"{at}: {message}", hint="see the log of RabbitMQ")
 
 
-def _is_login(exc: Any, said: str) -> bool:
-    return getattr(exc, "reply_code", None) == 403 and "login" in said.lower()
+def _is_login(exc: Any, message: str) -> bool:
+    return getattr(exc, "reply_code", None) == 403 and "login" in message.lower()
 
 
-def _by_code(code: int, said: str, at: str, queue: str | None) -> FlowError:
+def _by_code(code: int, message: str, at: str, queue: str | None) -> FlowError:
     kind, what, hint = _BY_CODE[code]
     place = f"queue {queue!r}" if queue else "the queue"
-    return kind(f"{what.format(at=at, queue=place)}: {said}", hint=hint)
+    return kind(f"{what.format(at=at, queue=place)}: {message}", hint=hint)
 
 
 def _chain(exc: BaseException) -> Iterator[Any]:
     """Yield the error and those inside it, the outermost first: a failed connection has several."""
-    found: Any = exc
-    while isinstance(found, BaseException):
-        yield found
-        inner: Any = getattr(found, "exceptions", None) or getattr(found, "exception", None) or found.args[:1]
-        found = (inner[-1] if inner else None) if isinstance(inner, (list, tuple)) else inner
+    current: Any = exc
+    while isinstance(current, BaseException):
+        yield current
+        inner: Any = getattr(current, "exceptions", None) or getattr(current, "exception", None) or current.args[:1]
+        current = (inner[-1] if inner else None) if isinstance(inner, (list, tuple)) else inner
 
 
-def _said(exc: Any) -> str:
+def _message_of(exc: Any) -> str:
     text = getattr(exc, "reply_text", None) or getattr(exc, "strerror", None) or str(exc).strip()
     return str(text) or type(exc).__name__

@@ -6,15 +6,14 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ematix_flow.backends.rabbitmq.client import Address, load
+from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, load_pika
 from ematix_flow.backends.rabbitmq.publisher import Publisher
 from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
 from ematix_flow.backends.rabbitmq.sink import properties
 from ematix_flow.declare.connections import RabbitMQConnection
-from ematix_flow.families.batch_iterator import one_by_one
-from ematix_flow.families.message_batches import to_json
-from ematix_flow.families.spool.by_hand import Gathering, Pace
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.messages.arrow_batches import as_batch_iterator, batch_to_json
+from ematix_flow.spool.manual_reading import BatchLimits, MessageBatches
 
 _WITHOUT_LIMIT = 0
 _NO_HEARTBEAT = 0
@@ -23,10 +22,10 @@ _NO_HEARTBEAT = 0
 class RabbitMQBackend:
     """A connection to one RabbitMQ server; `RabbitMQBackend.open("amqp://guest:guest@localhost:5672/%2f")`."""
 
-    def __init__(self, connection: RabbitMQConnection, pace: Pace) -> None:
+    def __init__(self, connection: RabbitMQConnection, pace: BatchLimits) -> None:
         self._connection, self._pace = connection, pace
         # A user may take long between two batches, and the client answers no heartbeats meanwhile.
-        self._address = Address.of(connection, "notebook", heartbeat=_NO_HEARTBEAT)
+        self._address = RabbitMQAddress.of(connection, "notebook", heartbeat=_NO_HEARTBEAT)
         self._receiver: RabbitMQReceiver | None = None
         self._queue: str | None = None
         self._pending: list[Any] = []
@@ -43,23 +42,23 @@ class RabbitMQBackend:
         idle_timeout_ms: int | None = None,
     ) -> RabbitMQBackend:
         """Return the server at a url, without connecting; `ping()` does that."""
-        load()
+        load_pika()
         connection = RabbitMQConnection("notebook", amqp_url=amqp_url, consumer_tag=consumer_tag)
-        return cls(connection, Pace.of(batch_size, batch_bytes, idle_timeout_ms))
+        return cls(connection, BatchLimits.of(batch_size, batch_bytes, idle_timeout_ms))
 
     def ping(self) -> bool:
         """Return True when the server answers and accepts this login; raise a FlowError otherwise."""
         with self._address.channel():
             return True
 
-    @one_by_one
+    @as_batch_iterator
     def iter_arrow_stream(self, query: str) -> Iterator[Any]:
         """Yield batches of JSON messages of a queue; end when nothing has come for `idle_timeout_ms`.
 
         Messages of returned batches wait for `commit_offsets()` or `nack_pending()`. Messages that cannot be decoded
         wait for the latter alone, so that no unseen message is acknowledged.
         """
-        gathering = Gathering(self._consumer(query), self._pace, query)
+        gathering = MessageBatches(self._consumer(query), self._pace, query)
         for messages in gathering:
             tags = [message.tag for message in messages]
             self._undecoded += tags
@@ -76,7 +75,9 @@ class RabbitMQBackend:
         """Send every row as a JSON message, wait until the broker confirms each, and return their number."""
         run, number = secrets.token_hex(8), iter(range(1 << 62))
         outgoing = (
-            (value, properties(f"{run}/{next(number)}", None, [])) for batch in batches for value in to_json(batch)
+            (value, properties(f"{run}/{next(number)}", None, []))
+            for batch in batches
+            for value in batch_to_json(batch)
         )
         with Publisher(self._address, queue) as publisher:
             return publisher.send(outgoing)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ematix_flow.backends.rabbitmq.client import Address, load
+from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, load_pika
 from ematix_flow.backends.rabbitmq.errors import translate
 from ematix_flow.foundation.errors import FlowError, MissingTable, RunFailed, Unreachable
 
@@ -20,7 +20,7 @@ Outgoing = tuple[bytes, Any]
 class Publisher:
     """A connection whose event loop runs only while a call waits for its result."""
 
-    def __init__(self, address: Address, queue: str) -> None:
+    def __init__(self, address: RabbitMQAddress, queue: str) -> None:
         self._address, self._queue = address, queue
         self._link: Any = None
         self._channel: Any = None
@@ -30,7 +30,7 @@ class Publisher:
         self._open: set[int] = set()
 
     def __enter__(self) -> Publisher:
-        pika = load()
+        pika = load_pika()
         self._link = pika.SelectConnection(
             self._address.parameters(),
             on_open_callback=self._opened,
@@ -87,7 +87,7 @@ class Publisher:
         self._is_late = True
         self._link.ioloop.stop()
 
-    def _look(self) -> None:
+    def _check_progress(self) -> None:
         if self._is_over():
             self._link.ioloop.stop()
 
@@ -106,7 +106,7 @@ class Publisher:
 
     def _ready(self, _frame: Any) -> None:
         self._is_ready = True
-        self._look()
+        self._check_progress()
 
     def _not_opened(self, _link: Any, exc: Any) -> None:
         self._fail(self._translated(exc))
@@ -132,7 +132,7 @@ class Publisher:
         )
 
     def _confirmed(self, frame: Any) -> None:
-        method, pika = frame.method, load()
+        method, pika = frame.method, load_pika()
         if isinstance(method, pika.spec.Basic.Nack):
             self._fail(
                 RunFailed(
@@ -144,4 +144,4 @@ class Publisher:
             self._open = {tag for tag in self._open if tag > method.delivery_tag}
         else:
             self._open.discard(method.delivery_tag)
-        self._look()
+        self._check_progress()

@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.rabbitmq.client import Address, close, message_of
-from ematix_flow.families.spool.listening import QueueListener
-from ematix_flow.families.spool.receiver import Message
+from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, close, message_of
 from ematix_flow.foundation.errors import Unreachable
+from ematix_flow.spool.queue_listener import QueueListener
+from ematix_flow.spool.receiver import Delivery
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import RabbitMQConnection
@@ -19,7 +19,7 @@ _MOST_PREFETCHED = 65_535
 
 def listener(connection: RabbitMQConnection, queue: str, name: str) -> QueueListener:
     """Return the listener on a queue for the workflow of that name."""
-    return QueueListener(RabbitMQReceiver(Address.of(connection, name), queue), queue)
+    return QueueListener(RabbitMQReceiver(RabbitMQAddress.of(connection, name), queue), queue)
 
 
 class RabbitMQReceiver:
@@ -28,7 +28,7 @@ class RabbitMQReceiver:
     renew_seconds: float | None = None
     rejects_at_once = True
 
-    def __init__(self, address: Address, queue: str, consumer_tag: str | None = None) -> None:
+    def __init__(self, address: RabbitMQAddress, queue: str, consumer_tag: str | None = None) -> None:
         self._address, self._queue, self._consumer_tag = address, queue, consumer_tag
         self._link: Any = None
         self._channel: Any = None
@@ -40,10 +40,10 @@ class RabbitMQReceiver:
 
     def connect(self, window: int) -> None:
         self._link = self._address.connect()
-        with self._address.speaking(self._queue):
+        with self._address.translated_errors(self._queue):
             self._channel = self._link.channel()
-            found = self._channel.queue_declare(self._queue, passive=True)
-            self._waiting = int(found.method.message_count)
+            declared = self._channel.queue_declare(self._queue, passive=True)
+            self._waiting = int(declared.method.message_count)
             self._channel.basic_qos(prefetch_count=min(window, _MOST_PREFETCHED))
             self._channel.add_on_cancel_callback(self._cancelled)
             named = {"consumer_tag": self._consumer_tag} if self._consumer_tag else {}
@@ -53,8 +53,8 @@ class RabbitMQReceiver:
         """Return how many messages waited when the consumer connected."""
         return self._waiting
 
-    def receive(self, limit: int, timeout: float) -> Sequence[Message]:
-        with self._address.speaking(self._queue):
+    def receive(self, limit: int, timeout: float) -> Sequence[Delivery]:
+        with self._address.translated_errors(self._queue):
             self._link.process_data_events(time_limit=0 if self._inbox and limit else timeout)
         if self._is_cancelled:
             raise Unreachable(
@@ -66,7 +66,7 @@ class RabbitMQReceiver:
     def ack(self, tags: Sequence[Any]) -> None:
         done = set(tags)
         oldest = self._oldest_of(done)
-        with self._address.speaking(self._queue):
+        with self._address.translated_errors(self._queue):
             if oldest is not None:
                 self._channel.basic_ack(oldest, multiple=True)
             for tag in sorted(done):
@@ -85,7 +85,7 @@ class RabbitMQReceiver:
         return last
 
     def nack(self, tags: Sequence[Any], *, requeue: bool) -> None:
-        with self._address.speaking(self._queue):
+        with self._address.translated_errors(self._queue):
             for tag in tags:
                 self._channel.basic_nack(tag, requeue=requeue)
         for tag in tags:

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.rabbitmq.client import Address, depth, load
+from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, load_pika, queue_depth
 from ematix_flow.backends.rabbitmq.errors import translate
 from ematix_flow.backends.rabbitmq.publisher import Outgoing, Publisher
 from ematix_flow.contract.stream import BrokerJob
-from ematix_flow.families.carry import staging
-from ematix_flow.families.message_ids import COLUMNS, KEY, messages
-from ematix_flow.families.small_arrow import row_batch
+from ematix_flow.dataplane.arrow_values import row_batch
+from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.foundation import fault
+from ematix_flow.messages.message_ids import COLUMNS, KEY, messages
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,17 +32,19 @@ class RabbitMQSink:
 
     def check(self, place: str) -> None:
         """Raise a FlowError when the server does not answer or the queue does not exist."""
-        depth(Address.of(self._connection, "check"), place)
+        queue_depth(RabbitMQAddress.of(self._connection, "check"), place)
 
     def send(self, job: BrokerJob, frame: DataFrame) -> int:
         """Send every row from the tasks, wait for the broker's confirms, and return the number sent."""
-        address = Address.of(self._connection, job.stream)
-        work = staging(_sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, queue=job.place))
+        address = RabbitMQAddress.of(self._connection, job.stream)
+        work = staging_task(
+            _sender(address, job, os.getpid()), lambda exc: translate(exc, at=address.at, queue=job.place)
+        )
         outcome = frame.selectExpr(*COLUMNS).mapInArrow(work, "rows BIGINT").collect()
         return sum(row["rows"] for row in outcome)
 
 
-def _sender(address: Address, job: BrokerJob, driver: int) -> Any:
+def _sender(address: RabbitMQAddress, job: BrokerJob, driver: int) -> Any:
     def send(batches: Iterator[Any]) -> Iterator[Any]:
         outgoing = _outgoing(job, batches)
         first = next(outgoing, None)
@@ -65,16 +67,16 @@ def _outgoing(job: BrokerJob, batches: Iterator[Any]) -> Iterator[Outgoing]:
 
 def properties(message_id: str, key: bytes | None, headers: list[tuple[str, bytes]]) -> Any:
     """Return the properties of a message that survives a restart of the broker."""
-    pika = load()
-    told = {name: _readable(value) for name, value in headers}
+    pika = load_pika()
+    text_headers = {name: _text_or_bytes(value) for name, value in headers}
     if key is not None:
-        told[KEY] = _readable(key)
+        text_headers[KEY] = _text_or_bytes(key)
     return pika.BasicProperties(
-        delivery_mode=_PERSISTENT, message_id=message_id, headers=told or None, app_id="ematix-flow"
+        delivery_mode=_PERSISTENT, message_id=message_id, headers=text_headers or None, app_id="ematix-flow"
     )
 
 
-def _readable(value: bytes) -> str | bytes:
+def _text_or_bytes(value: bytes) -> str | bytes:
     """Return text where the bytes are UTF-8, because other consumers expect it; the bytes otherwise."""
     try:
         return value.decode()

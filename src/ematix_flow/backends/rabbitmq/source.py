@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ematix_flow.backends.rabbitmq.client import Address, depth
-from ematix_flow.backends.rabbitmq.dead_letters import check_rejected_are_kept
+from ematix_flow.backends.rabbitmq.client import RabbitMQAddress, queue_depth
+from ematix_flow.backends.rabbitmq.dead_letters import check_dead_lettering
 from ematix_flow.backends.rabbitmq.receiver import RabbitMQReceiver
 from ematix_flow.contract.stream import StreamRead
-from ematix_flow.families.spool.receiver import MakeReceiver
-from ematix_flow.families.spool.source import SpoolSource
+from ematix_flow.spool.receiver import MakeReceiver
+from ematix_flow.spool.source import SpoolSource
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import RabbitMQConnection
@@ -25,14 +25,14 @@ class RabbitMQSource(SpoolSource):
         return partial(RabbitMQReceiver, self._address(read), read.query, self.connection.resolved().consumer_tag)
 
     def check(self, read: StreamRead) -> None:
-        self.refuse_odd(read)
-        depth(self._address(read), read.query)
+        self.refuse_unsupported(read)
+        queue_depth(self._address(read), read.query)
 
-    def check_refused_are_kept(self, read: StreamRead) -> None:
-        check_rejected_are_kept(self._address(read), read.query)
+    def check_dead_lettering(self, read: StreamRead) -> None:
+        check_dead_lettering(self._address(read), read.query)
 
     def waiting(self, read: StreamRead) -> int | None:
-        return depth(self._address(read), read.query)
+        return queue_depth(self._address(read), read.query)
 
-    def _address(self, read: StreamRead) -> Address:
-        return Address.of(self.connection, read.stream)
+    def _address(self, read: StreamRead) -> RabbitMQAddress:
+        return RabbitMQAddress.of(self.connection, read.stream)

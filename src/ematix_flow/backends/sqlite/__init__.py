@@ -6,9 +6,9 @@ from ematix_flow.backends.sqlite.ddl import SqliteDdl
 from ematix_flow.backends.sqlite.session import connect, database_path, identity
 from ematix_flow.backends.sqlite.sink import SqliteSink
 from ematix_flow.backends.sqlite.source import SqliteSource
-from ematix_flow.contract.backend import Backend, TaskUse
+from ematix_flow.contract.backend import Backend, TaskResources
+from ematix_flow.dataplane import parquet_stage
 from ematix_flow.declare.connections import SQLiteConnection
-from ematix_flow.families import parquet_stage
 
 backend = Backend(
     name="sqlite",
@@ -23,8 +23,8 @@ backend = Backend(
     ddl=SqliteDdl,
     client=connect,
     identity=identity,
-    tasks_reading=TaskUse(("adbc_driver_sqlite",), lambda connection: (database_path(connection).parent,)),
-    tasks_writing=TaskUse(folders=lambda _: (parquet_stage.root(),)),
+    tasks_reading=TaskResources(("adbc_driver_sqlite",), lambda connection: (database_path(connection).parent,)),
+    tasks_writing=TaskResources(folders=lambda _: (parquet_stage.stage_root(),)),
     one_writer=True,
     notes=(
         "a schema is a prefix: analytics.events is the table analytics_events",

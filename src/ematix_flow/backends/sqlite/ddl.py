@@ -11,8 +11,8 @@ from ematix_flow.backends.sqlite.session import connect_target, database_path
 from ematix_flow.contract.ddl import ChangeType, ColumnState, DropNotNull, TableState
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.types import Column
-from ematix_flow.families.sql.rebuild import Layout, RebuildingDdl
 from ematix_flow.families.sql.session import SqlSession
+from ematix_flow.families.sql.table_rebuild import RebuildingDdl, TableLayout
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import SQLiteConnection
@@ -46,7 +46,7 @@ class SqliteDdl(RebuildingDdl):
             rows = session.scalar(f"SELECT COUNT(*) FROM {self.dialect.relation(shape.table.schema, shape.table.name)}")
         return TableState(columns, key, int(rows))
 
-    def layout(self, session: SqlSession, shape: TargetShape) -> Layout:
+    def layout(self, session: SqlSession, shape: TargetShape) -> TableLayout:
         columns, key = self._columns(session, shape)
         table = self._literal(shape)
         unique = []
@@ -63,10 +63,12 @@ class SqliteDdl(RebuildingDdl):
         written = str(
             session.scalar(f"SELECT sql FROM main.sqlite_master WHERE name = {table} AND type = 'table'") or ""
         )
-        lost = sorted({" ".join(found.upper().split()) for found in _UNKEPT.findall(_QUOTED.sub("''", written))})
-        return Layout(columns, key, tuple(unique), tuple(str(row[0]) for row in attached), tuple(lost))
+        lost = sorted(
+            {" ".join(lost_part.upper().split()) for lost_part in _UNKEPT.findall(_QUOTED.sub("''", written))}
+        )
+        return TableLayout(columns, key, tuple(unique), tuple(str(row[0]) for row in attached), tuple(lost))
 
-    def can_alter(self, step: ChangeType | DropNotNull, layout: Layout) -> bool:
+    def can_alter(self, step: ChangeType | DropNotNull, layout: TableLayout) -> bool:
         return False
 
     def converted(self, name: str, column: Column, before: ColumnState) -> str:
@@ -90,12 +92,12 @@ class SqliteDdl(RebuildingDdl):
         return self.dialect.text_literal(self.dialect.table_name(shape.table.schema, shape.table.name))
 
     def _columns(self, session: SqlSession, shape: TargetShape) -> tuple[tuple[ColumnState, ...], tuple[str, ...]]:
-        found = session.rows(
+        rows = session.rows(
             f'SELECT name, type, "notnull", pk FROM pragma_table_info({self._literal(shape)}) ORDER BY cid'
         )
         columns = tuple(
             ColumnState(str(name), str(native), self.dialect.parse_type(str(native)), not required)
-            for name, native, required, _ in found
+            for name, native, required, _ in rows
         )
-        key = sorted((int(place), str(name)) for name, _, _, place in found if place)
+        key = sorted((int(place), str(name)) for name, _, _, place in rows if place)
         return columns, tuple(name for _, name in key)

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ematix_flow.backends.sqlite.errors import translate
-from ematix_flow.expressions.sqlite_functions import register
-from ematix_flow.families.sql.in_memory import file_of, is_in_memory
+from ematix_flow.families.sql.in_memory import file_of_memory_database, is_in_memory
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, Unsupported
+from ematix_flow.sql.expressions.sqlite_functions import register
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import SQLiteConnection
@@ -62,7 +62,7 @@ def database_path(connection: SQLiteConnection) -> Path:
     """Return the file of a connection; for a database in memory, a file that is deleted with this process."""
     path = connection.resolved().path
     if is_in_memory(path):
-        return file_of("sqlite", connection.name)
+        return file_of_memory_database("sqlite", connection.name)
     if path.startswith("file:"):
         raise Unsupported(
             f"connection {connection.name!r} is {path}, and a pipeline opens its database more than once: "

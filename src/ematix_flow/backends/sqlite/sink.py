@@ -13,14 +13,14 @@ from ematix_flow.backends.sqlite.ddl import SqliteDdl
 from ematix_flow.backends.sqlite.dialect import EXACT_DIGITS, SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import DECIMAL_ORDER, connect_file, connect_target, database_path, require_adbc
-from ematix_flow.backends.sqlite.storage import storage_schema, to_storage
-from ematix_flow.contract.lane import Tasks
+from ematix_flow.backends.sqlite.storage_classes import storage_schema, to_storage
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
+from ematix_flow.dataplane import parquet_stage
+from ematix_flow.dataplane.type_mapping import pairs
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column, Numeric
-from ematix_flow.families import parquet_stage
-from ematix_flow.families.frames import pairs
 from ematix_flow.families.sql.scd2_events import observations_of
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
@@ -63,7 +63,7 @@ class SqliteSink(SqlSink):
         """Stage the rows of a Spark frame."""
         return self.stage_arrow(job, frame)
 
-    def stage_arrow(self, job: WriteJob, tasks: Tasks) -> Stage:
+    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Let tasks write Parquet in parallel, then stream it into the stage's own database file in this process."""
         require_adbc()
         written = parquet_stage.write_stage(tasks, job, owner=self._owner)
@@ -82,8 +82,8 @@ class SqliteSink(SqlSink):
             self._attach(session, file)
             session.execute(f"CREATE TEMP TABLE flow_given AS SELECT {names} FROM (\n{query}\n) AS q")
             self._check_values(session, columns)
-            made = ", ".join(values.stored(self.dialect.quote(column.name), column.type) for column in columns)
-            rows = session.execute(f"INSERT INTO {_ATTACHED}.rows ({names}) SELECT {made} FROM temp.flow_given")
+            selected = ", ".join(values.stored(self.dialect.quote(column.name), column.type) for column in columns)
+            rows = session.execute(f"INSERT INTO {_ATTACHED}.rows ({names}) SELECT {selected} FROM temp.flow_given")
         self._index(job, file)
         return Stage(f"{_ATTACHED}.rows", rows, str(file))
 
@@ -121,7 +121,7 @@ class SqliteSink(SqlSink):
             session.execute("PRAGMA journal_mode = OFF")
             session.execute("PRAGMA synchronous = OFF")
             session.execute(f"CREATE INDEX keys ON rows ({self.dialect.names(keys)})")
-        if not job.rehearsal:
+        if not job.dry_run:
             with self.connect() as session:
                 self._index_keys(session, job.shape.table, keys)
 
@@ -139,13 +139,13 @@ class SqliteSink(SqlSink):
             str(row[0])
             for row in session.rows(f"SELECT name FROM pragma_table_info({literal}) WHERE pk > 0 ORDER BY pk")
         ]
-        found = [primary]
+        indexes = [primary]
         for (index,) in session.rows(f"SELECT name FROM pragma_index_list({literal}) WHERE NOT partial"):
             about = self.dialect.text_literal(str(index))
-            found.append(
+            indexes.append(
                 [str(row[0]) for row in session.rows(f"SELECT name FROM pragma_index_info({about}) ORDER BY seqno")]
             )
-        if not any(set(columns[: len(keys)]) == set(keys) for columns in found):
+        if not any(set(columns[: len(keys)]) == set(keys) for columns in indexes):
             index = self.dialect.quote(f"{name}__flow_keys")
             session.execute(
                 f"CREATE INDEX IF NOT EXISTS {index} ON {self.dialect.quote(name)} ({self.dialect.names(keys)})"
@@ -155,10 +155,10 @@ class SqliteSink(SqlSink):
         for column in columns:
             name = self.dialect.quote(column.name)
             wrong = f"{name} IS NOT NULL AND NOT {values.is_valid(name, column.type)}"
-            found = session.rows(f"SELECT {name}, COUNT(*) FROM temp.flow_given WHERE {wrong}")[0]
-            if found[1]:
+            rows = session.rows(f"SELECT {name}, COUNT(*) FROM temp.flow_given WHERE {wrong}")[0]
+            if rows[1]:
                 raise BadValue(
-                    f"column {column.name!r}: {found[0]!r} is not a {column.type} ({found[1]} row(s)); nothing was loaded",
+                    f"column {column.name!r}: {rows[0]!r} is not a {column.type} ({rows[1]} row(s)); nothing was loaded",
                     hint="correct the source, or parse it with a normalizer (parse_int, parse_timestamp, …)",
                     column=column.name,
                 )

@@ -12,15 +12,15 @@ from ematix_flow.backends.sqlite import values
 from ematix_flow.backends.sqlite.dialect import SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import connect_source, database_path, require_adbc, source_uri
-from ematix_flow.backends.sqlite.storage import BLOB, INTEGER, REAL, TEXT, from_storage, storage_class
+from ematix_flow.backends.sqlite.storage_classes import BLOB, INTEGER, REAL, TEXT, from_storage, storage_class
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
+from ematix_flow.dataplane.arrow_lane import frame_of
+from ematix_flow.dataplane.type_mapping import arrow_schema
 from ematix_flow.declare.types import BigInt, Bytes, ColumnType, Double, Text
-from ematix_flow.families.arrow_lane import frame_of
-from ematix_flow.families.frames import arrow_schema
-from ematix_flow.families.sql.linear import clean
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import BadValue, FlowError, PlanError, RunFailed
+from ematix_flow.sql.linear_query import without_semicolon
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +42,7 @@ _FIRST_ROW: dict[str, tuple[str, object]] = {
 
 
 @dataclass(frozen=True)
-class _Found:
+class _ColumnContents:
     """The kinds of values that a column contains."""
 
     integers: bool
@@ -69,7 +69,7 @@ class SqliteSource:
 
     def plan(self, query: str, *, parallelism: int) -> ReadPlan:
         """Return columns and row count of the result, from the declared types and one pass over the stored values."""
-        query = clean(query)
+        query = without_semicolon(query)
         with connect_source(self._connection) as session:
             declared = _describe(session, query)
             rows, types = _examine(session, declared)
@@ -89,7 +89,7 @@ class SqliteSource:
             stored, literal = f"CAST({stored} AS REAL)", f"CAST({_DIALECT.text_literal(value)} AS REAL)"
         else:
             literal = _DIALECT.watermark_literal(value, column.type)
-        return f"SELECT * FROM (\n{clean(query)}\n) AS q WHERE {stored} >= {literal} OR {name} IS NULL"
+        return f"SELECT * FROM (\n{without_semicolon(query)}\n) AS q WHERE {stored} >= {literal} OR {name} IS NULL"
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """Return the result as a frame; one task reads it by one statement, hence from one snapshot."""
@@ -113,7 +113,7 @@ def _describe(session: SqlSession, query: str) -> list[tuple[str, str]]:
     session.execute("PRAGMA query_only = ON")
     described = [(str(row[1]), str(row[2] or "")) for row in session.rows(f"PRAGMA temp.table_info({_VIEW})")]
     names = {name for name, _ in described}
-    twice = sorted({found[1] for name in names if (found := re.match(r"(.+):\d+$", name)) and found[1] in names})
+    twice = sorted({match[1] for name in names if (match := re.match(r"(.+):\d+$", name)) and match[1] in names})
     if twice:
         raise PlanError(
             f"the query gives more than one column called {', '.join(twice)}", hint="name them apart with AS"
@@ -128,28 +128,28 @@ def _examine(session: SqlSession, declared: list[tuple[str, str]]) -> tuple[int,
     """
     types = [_DIALECT.parse_type(native) for _, native in declared]
     names = [_DIALECT.quote(name) for name, _ in declared]
-    suspects = [_misfit(name, kind) if kind else "1" for name, kind in zip(names, types, strict=True)]
+    suspects = [_mismatched_type(name, kind) if kind else "1" for name, kind in zip(names, types, strict=True)]
     total, *suspected = session.rows(f"SELECT COUNT(*), {', '.join(suspects)} FROM temp.{_VIEW}")[0]
-    unclear = [index for index, found in enumerate(suspected) if found or types[index] is None]
-    found = dict(zip(unclear, _classified(session, [names[index] for index in unclear]), strict=True))
+    unclear = [index for index, contents in enumerate(suspected) if contents or types[index] is None]
+    contents = dict(zip(unclear, _storage_classes(session, [names[index] for index in unclear]), strict=True))
     return int(total), [
-        _type_of(name, types[index], found[index]) if index in found else types[index] or Text()
+        _type_of(name, types[index], contents[index]) if index in contents else types[index] or Text()
         for index, (name, _) in enumerate(declared)
     ]
 
 
-def _misfit(name: str, declared: ColumnType) -> str:
+def _mismatched_type(name: str, declared: ColumnType) -> str:
     return f"MAX({name} IS NOT NULL AND NOT {values.fits(name, declared)})"
 
 
-def _classified(session: SqlSession, names: list[str]) -> list[_Found]:
+def _storage_classes(session: SqlSession, names: list[str]) -> list[_ColumnContents]:
     """Return the storage classes that each of these columns contains."""
     if not names:
         return []
     tests = [test for name in names for test in _tests(name)]
     answers = session.rows(f"SELECT {', '.join(tests)} FROM temp.{_VIEW}")[0]
     width = len(tests) // len(names)
-    return [_Found(*(bool(item) for item in answers[at : at + width])) for at in range(0, len(answers), width)]
+    return [_ColumnContents(*(bool(item) for item in answers[at : at + width])) for at in range(0, len(answers), width)]
 
 
 def _tests(name: str) -> list[str]:
@@ -157,20 +157,20 @@ def _tests(name: str) -> list[str]:
     return [*classes, f"MAX(typeof({name}) = 'integer' AND abs({name} / 2) > {_EXACT_IN_DOUBLE // 2})"]
 
 
-def _type_of(name: str, declared: ColumnType | None, found: _Found) -> ColumnType:
+def _type_of(name: str, declared: ColumnType | None, contents: _ColumnContents) -> ColumnType:
     """Return the narrowest lossless type, for a column without a declared type or with values of other types."""
-    if found.is_empty:
+    if contents.is_empty:
         return Text()
-    if found.only_blobs:
+    if contents.only_blobs:
         return Bytes()
-    if found.blobs:
+    if contents.blobs:
         raise BadValue(
             f"column {name!r} holds binary values beside others",
             hint=f"say which is meant: CAST({name} AS BLOB) or AS TEXT",
         )
-    if not found.reals and not found.texts and (declared is None or declared.kind in _INTEGERS):
+    if not contents.reals and not contents.texts and (declared is None or declared.kind in _INTEGERS):
         return BigInt()
-    if declared is None and not found.texts and not found.wide_integers:
+    if declared is None and not contents.texts and not contents.wide_integers:
         return Double()
     return Text()
 
@@ -216,8 +216,8 @@ def _reader(uri: str, query: str, carried: Carried) -> Any:
             cursor.adbc_statement.set_options(**{"adbc.sqlite.query.batch_rows": str(_ROWS_PER_BATCH)})
             cursor.execute(query)
             is_first = True
-            for found in cursor.fetch_record_batch():
-                rows = _without_first_row(found, carried) if is_first else found
+            for batch in cursor.fetch_record_batch():
+                rows = _without_first_row(batch, carried) if is_first else batch
                 is_first = False
                 arrays = [from_storage(rows.column(index), kind) for index, (_, kind) in enumerate(carried)]
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)

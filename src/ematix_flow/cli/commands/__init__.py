@@ -1,1 +1,1 @@
-"""The commands, one per file, each imported when it is called."""
+"""The commands of `flow`, one module each, imported when they are called."""

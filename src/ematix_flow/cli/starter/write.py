@@ -32,10 +32,11 @@ class AlreadyThere(FlowError, FileExistsError):
 def scaffold_project(target_dir: Path, *, force: bool = False, deploy: bool = False) -> list[Path]:
     """Write the project into the folder and return its files; raise AlreadyThere if one exists, unless `force`."""
     templates = {**TEMPLATES, **(DEPLOYMENT if deploy else {})}
-    found = [name for name in (*templates, DATA) if (target_dir / name).exists()]
-    if found and not force:
+    existing = [name for name in (*templates, DATA) if (target_dir / name).exists()]
+    if existing and not force:
         raise AlreadyThere(
-            f"{target_dir} already has {', '.join(found)}", hint="choose another folder, or pass --force to overwrite"
+            f"{target_dir} already has {', '.join(existing)}",
+            hint="choose another folder, or pass --force to overwrite",
         )
     try:
         target_dir.mkdir(parents=True, exist_ok=True)

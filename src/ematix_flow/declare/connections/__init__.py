@@ -8,11 +8,11 @@ from ematix_flow.declare.connections.brokers import (
     RabbitMQConnection,
 )
 from ematix_flow.declare.connections.databases import (
-    Address,
     DuckDBConnection,
     FileDatabaseConnection,
     MySQLConnection,
     PostgresConnection,
+    ServerAddress,
     ServerConnection,
     SQLiteConnection,
 )
@@ -43,7 +43,6 @@ __all__ = [
     "FORMATS",
     "KINDS",
     "SCHEMES",
-    "Address",
     "BigQueryConnection",
     "BucketConnection",
     "Connection",
@@ -63,6 +62,7 @@ __all__ = [
     "RedshiftConnection",
     "SQLiteConnection",
     "SchemaRegistryConnection",
+    "ServerAddress",
     "ServerConnection",
     "SnowflakeConnection",
     "clear_registry",

@@ -13,13 +13,13 @@ from ematix_flow.declare.connections import urls
 from ematix_flow.foundation import redact, secrets
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingSecret, UnknownKeyword
 from ematix_flow.foundation.location import Location, caller
-from ematix_flow.foundation.names import did_you_mean, nearest
+from ematix_flow.foundation.names import did_you_mean, nearest_name
 
 _C = TypeVar("_C", bound="Connection")
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
-class Place(Location):
+class UnquotedLocation(Location):
     """A location whose line is never quoted, because a connection's line may contain a password."""
 
     @property
@@ -27,13 +27,13 @@ class Place(Location):
         return ""
 
     @classmethod
-    def of(cls, where: Location | None) -> Place | None:
+    def of(cls, where: Location | None) -> UnquotedLocation | None:
         """Return the same line as a location that is not quoted."""
         return cls(where.file, where.line) if where else None
 
 
 @dataclass(frozen=True)
-class Rules:
+class FieldRules:
     """The validation rules for the fields of a connection kind."""
 
     required: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ class Connection:
     name: str
 
     kind: ClassVar[str] = ""
-    rules: ClassVar[Rules] = Rules()
+    rules: ClassVar[FieldRules] = FieldRules()
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -68,15 +68,15 @@ class Connection:
         if "__repr__" not in cls.__dict__:
             cls.__repr__ = Connection.__repr__  # type: ignore[method-assign]
 
-    def __new__(cls: type[_C], *_args: object, **given: object) -> _C:
+    def __new__(cls: type[_C], *_args: object, **value: object) -> _C:
         known = {"name", *cls.field_names()}
-        for unknown in sorted(set(given) - known):
+        for unknown in sorted(set(value) - known):
             raise UnknownKeyword(
                 f"{cls.__name__} has no keyword {unknown!r}", where=caller(), hint=did_you_mean(unknown, known)
             )
         self = object.__new__(cls)
         # Taken here and not in __post_init__: the generated __init__ between would count as the user's frame.
-        object.__setattr__(self, "_declared_at", Place.of(caller()))
+        object.__setattr__(self, "_declared_at", UnquotedLocation.of(caller()))
         object.__setattr__(self, "_is_resolved", False)
         return self
 
@@ -172,7 +172,7 @@ class Connection:
     def placed(self: _C, where: Location | None) -> _C:
         """Return the same connection with another location: the line of a configuration file."""
         twin = copy.copy(self)
-        object.__setattr__(twin, "_declared_at", Place.of(where))
+        object.__setattr__(twin, "_declared_at", UnquotedLocation.of(where))
         return twin
 
     def _check(self) -> None:
@@ -180,9 +180,9 @@ class Connection:
 
     def _check_choice(self, field: str, valid: tuple[str, ...]) -> None:
         value = getattr(self, field)
-        if value in (None, "") or value in valid or secrets.references(value):
+        if value in (None, "") or value in valid or secrets.references_in(value):
             return
-        near = nearest(str(value), valid)
+        near = nearest_name(str(value), valid)
         hint = f"did you mean {near!r}? " if near else ""
         self._wrong(field, "is not one that exists", hint=f"{hint}valid: {', '.join(valid)}")
 
@@ -202,8 +202,8 @@ class Connection:
         """Return whether all of these fields are set; raise a DeclarationError if only some are."""
         missing = [field for field in fields if not getattr(self, field)]
         if missing and len(missing) < len(fields):
-            given = next(field for field in fields if field not in missing)
-            self._wrong(missing[0], f"is required together with {given}")
+            present = next(field for field in fields if field not in missing)
+            self._wrong(missing[0], f"is required together with {present}")
         return not missing
 
     def _wrong(self, field: str, what: str, *, hint: str | None = None) -> NoReturn:
@@ -217,7 +217,7 @@ class Connection:
         )
 
     def _typed(self, field: str, value: Any) -> Any:
-        if value is None or secrets.references(value):
+        if value is None or secrets.references_in(value):
             return value
         if field in self.rules.integers:
             return self._integer(field, value)
@@ -263,14 +263,14 @@ class Connection:
 
     def _references(self) -> Iterator[str]:
         for field in self.field_names():
-            yield from secrets.references(getattr(self, field))
+            yield from secrets.references_in(getattr(self, field))
 
     def _remember_secrets(self) -> None:
         for field in self.field_names():
             value = getattr(self, field)
-            if not isinstance(value, str) or (secrets.references(value) and not self.is_resolved):
+            if not isinstance(value, str) or (secrets.references_in(value) and not self.is_resolved):
                 continue
             if redact.is_secret_name(field):
-                redact.remember(value)
+                redact.remember_secret(value)
             else:
-                redact.remember_url(value)
+                redact.remember_url_secrets(value)

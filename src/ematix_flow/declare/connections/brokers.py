@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ematix_flow.declare.connections.base import Connection, Rules
+from ematix_flow.declare.connections.base import Connection, FieldRules
 from ematix_flow.declare.connections.registries import GlueSchemaRegistryConnection, SchemaRegistryConnection
 from ematix_flow.foundation.redact import redact
 
@@ -65,7 +65,7 @@ class KafkaConnection(BrokerConnection):
     tls_key_path: str | None = None
 
     kind: ClassVar[str] = "kafka"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("bootstrap_servers",),
         examples={"bootstrap_servers": "localhost:9092", "sasl_scram_mechanism": "sha-512"},
         choices={
@@ -100,7 +100,7 @@ class RabbitMQConnection(BrokerConnection):
     schema_registry: _Registry | None = None
 
     kind: ClassVar[str] = "rabbitmq"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("amqp_url",),
         examples={"amqp_url": "amqp://user:${RABBITMQ_PASSWORD}@localhost:5672/%2f"},
         choices={"payload_format": _PAYLOADS},
@@ -128,7 +128,7 @@ class PubSubConnection(BrokerConnection):
     schema_registry: _Registry | None = None
 
     kind: ClassVar[str] = "pubsub"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("project_id",),
         examples={"project_id": "my-project"},
         choices={"payload_format": _PAYLOADS},
@@ -150,7 +150,7 @@ class KinesisConnection(BrokerConnection):
     schema_registry: _Registry | None = None
 
     kind: ClassVar[str] = "kinesis"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("stream_name",),
         examples={"stream_name": "orders"},
         choices={"payload_format": _PAYLOADS},

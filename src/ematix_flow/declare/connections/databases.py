@@ -8,14 +8,14 @@ from typing import ClassVar
 from urllib.parse import quote
 
 from ematix_flow.declare.connections import urls
-from ematix_flow.declare.connections.base import Connection, Rules
+from ematix_flow.declare.connections.base import Connection, FieldRules
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.redact import MASK, redact
-from ematix_flow.foundation.secrets import references
+from ematix_flow.foundation.secrets import references_in
 
 
 @dataclass(frozen=True)
-class Address:
+class ServerAddress:
     """The address and login of a server as separate values, as drivers take them."""
 
     host: str
@@ -57,13 +57,13 @@ class ServerConnection(Connection):
         return urls.join(self._parts(), password=MASK if self.password else "", literal=self.is_resolved)
 
     @property
-    def address(self) -> Address:
+    def address(self) -> ServerAddress:
         """Return the parts of a resolved connection; the first server if the URL lists several."""
         if self._hides_its_url():
             raise ConfigError(f"the address of {self.name!r} is known only after resolved()", where=self.declared_at)
         parts = self._parts()
         host, _, port = parts.host.split(",")[0].partition(":") if "," in parts.host else (parts.host, "", parts.port)
-        return Address(
+        return ServerAddress(
             host=host.strip("[]") or "localhost",
             port=int(port or self.default_port),
             database=parts.path,
@@ -89,16 +89,16 @@ class ServerConnection(Connection):
     def _parts(self) -> urls.Url:
         extra = {name: str(value) for name in self.parameters if (value := getattr(self, name)) is not None}
         if self.url:
-            given = urls.split(self.url)
+            parts = urls.split(self.url)
             return replace(
-                given,
-                user=self.user or given.user,
-                password=self.password or given.password,
-                params={**given.params, **extra},
+                parts,
+                user=self.user or parts.user,
+                password=self.password or parts.password,
+                params={**parts.params, **extra},
             )
         return urls.Url(
             scheme=self.scheme,
-            host=f"[{self.host}]" if ":" in (self.host or "") and not references(self.host) else self.host or "",
+            host=f"[{self.host}]" if ":" in (self.host or "") and not references_in(self.host) else self.host or "",
             port=str(self.port or ""),
             user=self.user or "",
             password=self.password or "",
@@ -123,7 +123,7 @@ class PostgresConnection(ServerConnection):
     scheme: ClassVar[str] = "postgresql"
     default_port: ClassVar[int] = 5432
     parameters: ClassVar[tuple[str, ...]] = ("connect_timeout", "sslmode", "sslrootcert", "application_name")
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         examples={"url": "postgres://user:${PGPASSWORD}@host:5432/database"},
         integers=("port", "connect_timeout"),
         paths=("sslrootcert",),
@@ -146,7 +146,7 @@ class MySQLConnection(ServerConnection):
     scheme: ClassVar[str] = "mysql"
     default_port: ClassVar[int] = 3306
     parameters: ClassVar[tuple[str, ...]] = ("connect_timeout", "ssl_ca")
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         examples={"url": "mysql://user:${MYSQL_PASSWORD}@host:3306/database"},
         integers=("port", "connect_timeout"),
         paths=("ssl_ca",),
@@ -160,12 +160,12 @@ class FileDatabaseConnection(Connection):
 
     path: str = ""
 
-    rules: ClassVar[Rules] = Rules(required=("path",), examples={"path": "data/shop.db"}, paths=("path",))
+    rules: ClassVar[FieldRules] = FieldRules(required=("path",), examples={"path": "data/shop.db"}, paths=("path",))
 
     @property
     def dsn(self) -> str:
         """Return the URL: three slashes before a relative path, four before an absolute one."""
-        path = self.path if references(self.path) else quote(self.path, safe="/:")
+        path = self.path if references_in(self.path) else quote(self.path, safe="/:")
         return f"{self.kind}:///{path}"
 
 
@@ -181,4 +181,4 @@ class DuckDBConnection(FileDatabaseConnection):
     """A DuckDB database; `path=":memory:"` exists as long as the process."""
 
     kind: ClassVar[str] = "duckdb"
-    rules: ClassVar[Rules] = Rules(required=("path",), examples={"path": "data/shop.duckdb"}, paths=("path",))
+    rules: ClassVar[FieldRules] = FieldRules(required=("path",), examples={"path": "data/shop.duckdb"}, paths=("path",))

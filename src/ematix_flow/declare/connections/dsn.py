@@ -23,18 +23,18 @@ from ematix_flow.declare.connections.lakes import (
 )
 from ematix_flow.declare.connections.warehouses import BigQueryConnection, RedshiftConnection, SnowflakeConnection
 from ematix_flow.foundation.errors import ConfigError
-from ematix_flow.foundation.names import did_you_mean, nearest
+from ematix_flow.foundation.names import did_you_mean, nearest_name
 
 
 @dataclass(frozen=True, repr=False)
-class Reading:
+class ParsedUrl:
     """A parsed URL: a kind and values for its fields."""
 
     kind: type[Connection]
     fields: Mapping[str, object]
 
 
-def read(url: str) -> Reading:
+def parse_url(url: str) -> ParsedUrl:
     """Return the kind of connection of the URL, and its fields."""
     scheme = urls.scheme_of(url)
     plain = scheme if scheme in _READERS else scheme.partition("+")[0]
@@ -46,12 +46,12 @@ def read(url: str) -> Reading:
         raise ConfigError(f"the {scheme} URL {error}", hint="check the URL; " + _SHAPE) from None
 
 
-def _server(kind: type[Connection]) -> Callable[[str], Reading]:
-    return lambda url: Reading(kind, {"url": url})
+def _server(kind: type[Connection]) -> Callable[[str], ParsedUrl]:
+    return lambda url: ParsedUrl(kind, {"url": url})
 
 
-def _file_database(kind: type[Connection]) -> Callable[[str], Reading]:
-    def reader(url: str) -> Reading:
+def _file_database(kind: type[Connection]) -> Callable[[str], ParsedUrl]:
+    def reader(url: str) -> ParsedUrl:
         rest, params = urls.rest_of(url)
         path = rest[1:] if rest.startswith("/") else rest
         return _with_params(kind, {"path": path or ":memory:"}, params)
@@ -59,19 +59,19 @@ def _file_database(kind: type[Connection]) -> Callable[[str], Reading]:
     return reader
 
 
-def _delta(url: str) -> Reading:
+def _delta(url: str) -> ParsedUrl:
     rest, params = urls.rest_of(url)
     return _with_params(DeltaLocalConnection, {"path": _local(rest)}, params)
 
 
-def _files(url: str) -> Reading:
+def _files(url: str) -> ParsedUrl:
     rest, params = urls.rest_of(url)
     if params.get("format") == "delta":
-        return _with_params(DeltaLocalConnection, {"path": _local(rest)}, _without(params, "format"))
+        return _with_params(DeltaLocalConnection, {"path": _local(rest)}, _without_parameter(params, "format"))
     return _with_params(ObjectStoreLocalConnection, {"path": _local(rest), "format": _format(rest, params)}, params)
 
 
-def _bucket(url: str) -> Reading:
+def _bucket(url: str) -> ParsedUrl:
     parts = urls.split(url)
     fields = {
         "bucket": parts.host,
@@ -82,12 +82,12 @@ def _bucket(url: str) -> Reading:
         "secret_access_key": parts.password or "${AWS_SECRET_ACCESS_KEY}",
     }
     if parts.scheme == "delta+s3" or parts.params.get("format") == "delta":
-        return _with_params(DeltaS3Connection, fields, _without(parts.params, "format"))
+        return _with_params(DeltaS3Connection, fields, _without_parameter(parts.params, "format"))
     fields["format"] = _format(parts.path, parts.params)
     return _with_params(ObjectStoreS3Connection, fields, parts.params)
 
 
-def _redshift(url: str) -> Reading:
+def _redshift(url: str) -> ParsedUrl:
     parts = urls.split(url)
     fields = {"host": parts.host, "database": parts.path, "user": parts.user, "password": parts.password}
     if parts.port:
@@ -95,7 +95,7 @@ def _redshift(url: str) -> Reading:
     return _with_params(RedshiftConnection, fields, parts.params)
 
 
-def _snowflake(url: str) -> Reading:
+def _snowflake(url: str) -> ParsedUrl:
     parts = urls.split(url)
     database, _, schema = parts.path.partition("/")
     fields = {
@@ -108,12 +108,12 @@ def _snowflake(url: str) -> Reading:
     return _with_params(SnowflakeConnection, fields, parts.params)
 
 
-def _bigquery(url: str) -> Reading:
+def _bigquery(url: str) -> ParsedUrl:
     parts = urls.split(url)
     return _with_params(BigQueryConnection, {"project": parts.host, "dataset": parts.path}, parts.params)
 
 
-def _kafka(url: str) -> Reading:
+def _kafka(url: str) -> ParsedUrl:
     parts = urls.split(url)
     fields: dict[str, object] = {"bootstrap_servers": f"{parts.host}:{parts.port}" if parts.port else parts.host}
     if parts.user:
@@ -121,11 +121,11 @@ def _kafka(url: str) -> Reading:
     return _with_params(KafkaConnection, fields, parts.params)
 
 
-def _rabbitmq(url: str) -> Reading:
-    return Reading(RabbitMQConnection, {"amqp_url": url})
+def _rabbitmq(url: str) -> ParsedUrl:
+    return ParsedUrl(RabbitMQConnection, {"amqp_url": url})
 
 
-_READERS: dict[str, Callable[[str], Reading]] = {
+_READERS: dict[str, Callable[[str], ParsedUrl]] = {
     "postgres": _server(PostgresConnection),
     "postgresql": _server(PostgresConnection),
     "mysql": _server(MySQLConnection),
@@ -149,27 +149,27 @@ SCHEMES = tuple(_READERS)
 _SHAPE = "the shape is scheme://user:password@host:port/name?option=value"
 
 
-def _with_params(kind: type[Connection], fields: Mapping[str, object], params: Mapping[str, str]) -> Reading:
+def _with_params(kind: type[Connection], fields: Mapping[str, object], params: Mapping[str, str]) -> ParsedUrl:
     for name in params:
         if name not in kind.field_names():
             raise ConfigError(
                 f"a {kind.kind} URL has no parameter {name!r}", hint=did_you_mean(name, kind.field_names())
             )
-    return Reading(kind, {**fields, **params})
+    return ParsedUrl(kind, {**fields, **params})
 
 
-def _without(params: Mapping[str, str], name: str) -> dict[str, str]:
+def _without_parameter(params: Mapping[str, str], name: str) -> dict[str, str]:
     return {key: value for key, value in params.items() if key != name}
 
 
 def _format(path: str, params: Mapping[str, str]) -> str:
-    found = params.get("format") or format_from_path(path)
-    if not found:
+    file_format = params.get("format") or format_from_path(path)
+    if not file_format:
         raise ConfigError(
             "the URL of a folder of files does not say their format",
             hint="add ?format=parquet (or csv, orc, json_lines, delta)",
         )
-    return found
+    return file_format
 
 
 def _local(rest: str) -> str:
@@ -180,7 +180,7 @@ def _unknown_scheme(scheme: str) -> ConfigError:
     known = f"known schemes: {', '.join(SCHEMES)}"
     if not scheme:
         return ConfigError("the text is not a URL: it has no scheme://", hint=f"{_SHAPE}; {known}")
-    near = nearest(scheme, SCHEMES)
+    near = nearest_name(scheme, SCHEMES)
     return ConfigError(
         f"unknown URL scheme {scheme!r}: no connection kind has it",
         hint=(f"did you mean {near!r}? " if near else "") + known,

@@ -7,8 +7,8 @@ from pathlib import PurePosixPath
 from typing import ClassVar
 from urllib.parse import quote
 
-from ematix_flow.declare.connections.base import Connection, Rules
-from ematix_flow.foundation.secrets import references
+from ematix_flow.declare.connections.base import Connection, FieldRules
+from ematix_flow.foundation.secrets import references_in
 
 FORMATS = ("parquet", "csv", "orc", "json_lines")
 
@@ -53,7 +53,7 @@ class DeltaLocalConnection(Connection):
     path: str = ""
 
     kind: ClassVar[str] = "delta_local"
-    rules: ClassVar[Rules] = Rules(required=("path",), examples={"path": "data/lake"}, paths=("path",))
+    rules: ClassVar[FieldRules] = FieldRules(required=("path",), examples={"path": "data/lake"}, paths=("path",))
 
     @property
     def dsn(self) -> str:
@@ -72,7 +72,7 @@ class ObjectStoreLocalConnection(Connection):
     format: str = ""
 
     kind: ClassVar[str] = "object_store_local"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("path", "format"),
         examples={"path": "data/incoming", "format": "parquet"},
         choices={"format": FORMATS},
@@ -116,7 +116,9 @@ class DeltaS3Connection(BucketConnection):
     prefix: str = ""
 
     kind: ClassVar[str] = "delta_s3"
-    rules: ClassVar[Rules] = Rules(required=_S3_FIELDS, examples=_S3_EXAMPLES, urls={"endpoint": ("http", "https")})
+    rules: ClassVar[FieldRules] = FieldRules(
+        required=_S3_FIELDS, examples=_S3_EXAMPLES, urls={"endpoint": ("http", "https")}
+    )
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ class ObjectStoreS3Connection(BucketConnection):
     prefix: str = ""
 
     kind: ClassVar[str] = "object_store_s3"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=(*_S3_FIELDS, "format"),
         examples=_S3_EXAMPLES,
         choices={"format": FORMATS},
@@ -136,4 +138,4 @@ class ObjectStoreS3Connection(BucketConnection):
 
 
 def _quoted(path: str) -> str:
-    return path if references(path) else quote(path, safe="/:")
+    return path if references_in(path) else quote(path, safe="/:")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ematix_flow.declare.connections.base import Connection, Rules
+from ematix_flow.declare.connections.base import Connection, FieldRules
 from ematix_flow.foundation.redact import redact
 
 
@@ -21,7 +21,7 @@ class SchemaRegistryConnection(Connection):
     tls_key_path: str | None = None
 
     kind: ClassVar[str] = "schema_registry"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("url",),
         examples={"url": "http://localhost:8081"},
         urls={"url": ("http", "https")},
@@ -52,7 +52,7 @@ class GlueSchemaRegistryConnection(Connection):
     aws_secret_access_key: str | None = None
 
     kind: ClassVar[str] = "glue_schema_registry"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("registry_name", "region"), examples={"registry_name": "events", "region": "us-east-1"}
     )
 

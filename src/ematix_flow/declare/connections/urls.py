@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from urllib.parse import quote, unquote
 
 from ematix_flow.foundation.redact import MASK
-from ematix_flow.foundation.secrets import lookup, references, substitute
+from ematix_flow.foundation.secrets import look_up_secret, references_in, substitute
 
 _REFERENCE = re.compile(r"\$\{[^{}]*\}")
 _STAND_IN = re.compile("\x00([0-9]+)\x00")
@@ -39,25 +39,25 @@ class Url:
 
 def scheme_of(url: str) -> str:
     """Return the scheme in lower case; empty if the text has none, for example if it begins with a reference."""
-    found = _SCHEME.match(url)
-    return found[1].lower() if found else ""
+    match = _SCHEME.match(url)
+    return match[1].lower() if match else ""
 
 
 def rest_of(url: str) -> tuple[str, dict[str, str]]:
     """Return the decoded text after `scheme://` and the parameters, for URLs that are paths, not servers."""
-    found = _SCHEME.match(url)
-    hidden, hide = _hide(url[found.end() :] if found else url)
+    match = _SCHEME.match(url)
+    hidden, hide = _hide_references(url[match.end() :] if match else url)
     path, _, query = hidden.partition("?")
-    return _show(unquote(path), hide), _params(query, hide)
+    return _restore_references(unquote(path), hide), _params(query, hide)
 
 
 def split(url: str) -> Url:
     """Parse `scheme://user:password@host:port/path?name=value`; raise a UrlError if it is malformed."""
-    found = _SCHEME.match(url)
-    if found is None or not found[0].endswith("://"):
+    match = _SCHEME.match(url)
+    if match is None or not match[0].endswith("://"):
         raise UrlError("is not a URL: it has no scheme://")
-    hidden, hide = _hide(url[found.end() :])
-    authority, slash, tail = _cut(hidden)
+    hidden, hide = _hide_references(url[match.end() :])
+    authority, slash, tail = _split_authority(hidden)
     userinfo, _, address = authority.rpartition("@")
     user, _, password = userinfo.partition(":")
     host, port = _host_and_port(address)
@@ -65,12 +65,12 @@ def split(url: str) -> Url:
         raise UrlError("has no port number where one belongs; a password with / ? # or @ in it must be percent-encoded")
     path, _, query = tail.partition("?")
     return Url(
-        scheme=found[1].lower(),
-        host=_show(unquote(host), hide),
-        port=_show(port, hide),
-        user=_show(unquote(user), hide),
-        password=_show(unquote(password), hide),
-        path=_show(unquote(path if slash == "/" else ""), hide),
+        scheme=match[1].lower(),
+        host=_restore_references(unquote(host), hide),
+        port=_restore_references(port, hide),
+        user=_restore_references(unquote(user), hide),
+        password=_restore_references(unquote(password), hide),
+        path=_restore_references(unquote(path if slash == "/" else ""), hide),
         params=_params(query if slash == "/" else tail, hide),
     )
 
@@ -79,7 +79,7 @@ def join(url: Url, *, scheme: str | None = None, password: str | None = None, li
     """Return a URL from its parts, percent-encoded; references stay as they are unless the text is `literal`."""
 
     def encoded(text: str, safe: str = "") -> str:
-        return text if not literal and references(text) else quote(text, safe=safe)
+        return text if not literal and references_in(text) else quote(text, safe=safe)
 
     shown = url.password if password is None else password
     userinfo = encoded(url.user) + (f":{encoded(shown, safe='*')}" if shown else "")
@@ -103,7 +103,7 @@ def expand_url(template: str) -> str:
     has_password = ":" in _REFERENCE.sub("", template[start:end])
 
     def fill(reference: str, position: int) -> str:
-        value = lookup(reference, secret=False)
+        value = look_up_secret(reference, secret=False)
         if not start <= position < end:
             return value
         if not has_password and ":" in value:  # one variable holds `user:password`
@@ -123,15 +123,15 @@ def _userinfo_span(template: str) -> tuple[int, int]:
     start = template.find("://") + 3
     if start < 3:
         return 0, 0
-    masked = _REFERENCE.sub(lambda found: "x" * len(found[0]), template)
+    masked = _REFERENCE.sub(lambda match: "x" * len(match[0]), template)
     authority = re.split(r"[/?#]", masked[start:], maxsplit=1)[0]
     return start, start + max(authority.rfind("@"), 0)
 
 
-def _cut(text: str) -> tuple[str, str, str]:
+def _split_authority(text: str) -> tuple[str, str, str]:
     """Return the authority, the character after it, and the rest."""
-    found = re.search(r"[/?]", text)
-    return (text[: found.start()], found[0], text[found.end() :]) if found else (text, "", "")
+    match = re.search(r"[/?]", text)
+    return (text[: match.start()], match[0], text[match.end() :]) if match else (text, "", "")
 
 
 def _host_and_port(address: str) -> tuple[str, str]:
@@ -150,15 +150,15 @@ def _port_is_plausible(port: str) -> bool:
 
 def _params(query: str, hide: list[str]) -> dict[str, str]:
     pairs = (part.partition("=") for part in query.split("&") if part)
-    return {unquote(name): _show(unquote(value), hide) for name, _, value in pairs}
+    return {unquote(name): _restore_references(unquote(value), hide) for name, _, value in pairs}
 
 
-def _hide(text: str) -> tuple[str, list[str]]:
+def _hide_references(text: str) -> tuple[str, list[str]]:
     """Replace references by placeholders, because they may contain characters with a meaning in URLs."""
     hide = _REFERENCE.findall(text)
     numbers = iter(range(len(hide)))
     return _REFERENCE.sub(lambda _found: f"\x00{next(numbers)}\x00", text), hide
 
 
-def _show(text: str, hide: list[str]) -> str:
-    return _STAND_IN.sub(lambda found: hide[int(found[1])], text)
+def _restore_references(text: str, hide: list[str]) -> str:
+    return _STAND_IN.sub(lambda match: hide[int(match[1])], text)

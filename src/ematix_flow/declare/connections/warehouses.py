@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ematix_flow.declare.connections import urls
-from ematix_flow.declare.connections.base import Connection, Rules
+from ematix_flow.declare.connections.base import Connection, FieldRules
 
 
 @dataclass(frozen=True)
@@ -23,7 +23,7 @@ class SnowflakeConnection(Connection):
     role: str = ""
 
     kind: ClassVar[str] = "snowflake"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("account", "user"),
         examples={"account": "xy12345.eu-central-1", "user": "LOADER", "password": "${SNOWFLAKE_PASSWORD}"},
     )
@@ -59,7 +59,7 @@ class BigQueryConnection(Connection):
     location: str = ""
 
     kind: ClassVar[str] = "bigquery"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("project", "dataset"),
         examples={"project": "my-project", "dataset": "analytics"},
         paths=("credentials_path",),
@@ -95,7 +95,7 @@ class RedshiftConnection(Connection):
     iam_role: str = ""
 
     kind: ClassVar[str] = "redshift"
-    rules: ClassVar[Rules] = Rules(
+    rules: ClassVar[FieldRules] = FieldRules(
         required=("host", "database", "user", "password"),
         examples={
             "host": "cluster.abc.eu-central-1.redshift.amazonaws.com",

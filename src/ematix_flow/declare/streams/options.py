@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ematix_flow.declare.endpoints import Source
-from ematix_flow.declare.engine import EngineWish, wish
-from ematix_flow.declare.pipeline import DRIFT_POLICIES, several
+from ematix_flow.declare.engine import EngineOptions, engine_options
+from ematix_flow.declare.pipeline import DRIFT_POLICIES, as_tuple
 from ematix_flow.declare.streams import rules
 from ematix_flow.declare.streams.parts import CDC, Join, Lookup, StateStore, Watermark, Window
 from ematix_flow.declare.streams.placement import READ_FORMATS, check_read_options, check_source
@@ -25,10 +25,10 @@ from ematix_flow.declare.streams.spec import (
     Restarts,
     StreamSpec,
 )
-from ematix_flow.declare.streams.targets import numbered, said_targets, stream_targets
+from ematix_flow.declare.streams.targets import declared_targets, in_list_position, stream_targets
 from ematix_flow.foundation.errors import DeclarationError, FlowError, UnknownKeyword, WrongType
 from ematix_flow.foundation.location import Location
-from ematix_flow.foundation.names import nearest
+from ematix_flow.foundation.names import nearest_name
 
 ALIASES = {"continue_on_failure": "continue_on_target_failure", "payload_format": "payload", "pipeline_name": "name"}
 _IN_PROCESS = "datafusion"  # the value that other products use for an in-process engine
@@ -97,14 +97,14 @@ class StreamOptions:
     peers: Sequence[str] | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, Any], where: Location | None, *, door: str = "a stream") -> StreamOptions:
+    def parse(cls, keywords: Mapping[str, Any], where: Location | None, *, door: str = "a stream") -> StreamOptions:
         """Return the options of these keywords; raise an UnknownKeyword with the nearest valid name."""
         known = {field.name for field in dataclasses.fields(cls)}
         values: dict[str, Any] = {}
-        for key, value in given.items():
+        for key, value in keywords.items():
             name = ALIASES.get(key, key)
             if name not in known:
-                near = nearest(key, [*known, *ALIASES])
+                near = nearest_name(key, [*known, *ALIASES])
                 hint = f"did you mean {near}=?" if near else "see docs/streaming.md for all of them"
                 raise UnknownKeyword(f"{door} has no keyword {key!r}", where=where, hint=hint)
             if values.get(name) is not None and value is not None:
@@ -112,10 +112,10 @@ class StreamOptions:
             values[name] = value
         return cls(**values)
 
-    def given(self) -> dict[str, Any]:
+    def set_options(self) -> dict[str, Any]:
         """Return the keywords that are set."""
-        said = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        return {name: value for name, value in said.items() if value is not None}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 def stream_from(options: StreamOptions, where: Location | None) -> StreamSpec:
@@ -127,7 +127,7 @@ def stream_from(options: StreamOptions, where: Location | None) -> StreamSpec:
         raise
 
 
-def said_sources(options: StreamOptions) -> tuple[Source, ...]:
+def declared_sources(options: StreamOptions) -> tuple[Source, ...]:
     """Return the declared sources, from whichever keywords were used."""
     if (options.source is None) == (options.sources is None):
         both = options.source is not None
@@ -136,17 +136,17 @@ def said_sources(options: StreamOptions) -> tuple[Source, ...]:
         return (_single_source(options),)
     if options.source_query is not None:
         raise DeclarationError("source_query= goes with source=, not with sources=", keyword="source_query")
-    listed = several(options.sources)
+    listed = as_tuple(options.sources)
     if not listed:
         raise DeclarationError("sources= is empty", hint="name at least one Source", keyword="sources")
-    found: list[Source] = []
+    sources: list[Source] = []
     for number, item in enumerate(listed):
-        with numbered(number):
+        with in_list_position(number):
             source = _checked_source(item, "sources")
-            if source in found:
+            if source in sources:
                 raise DeclarationError(f"sources= names {source.query!r} twice", keyword="sources")
-            found.append(source)
-    return tuple(found)
+            sources.append(source)
+    return tuple(sources)
 
 
 def _single_source(options: StreamOptions) -> Source:
@@ -179,14 +179,14 @@ def _checked_source(source: Any, keyword: str) -> Source:
             keyword="source_query" if keyword == "source" else keyword,
         )
     check_read_options(source, keyword=keyword)
-    options = {name: dict(said) for name in READ_FORMATS if (said := getattr(source, name))}
+    options = {name: dict(value) for name in READ_FORMATS if (value := getattr(source, name))}
     return replace(source, query=query.strip(), **{name: options.get(name) for name in READ_FORMATS})
 
 
 def _build(options: StreamOptions, where: Location | None) -> StreamSpec:
-    sources, said = said_sources(options), said_targets(options)
+    sources, declared = declared_sources(options), declared_targets(options)
     _check_kinds(options)
-    targets = stream_targets(said, options, where)
+    targets = stream_targets(declared, options, where)
     rules.check_delivery(options)
     rules.check_transform(options)
     bad = _bad_rows(options, sources)
@@ -196,23 +196,23 @@ def _build(options: StreamOptions, where: Location | None) -> StreamSpec:
         sources=sources,
         targets=targets,
         transform_sql=options.transform_sql,
-        dialect=rules.choice(options, "dialect", DIALECTS) or "spark",
+        dialect=rules.choice_option(options, "dialect", DIALECTS) or "spark",
         lookups=dict(options.lookups or {}),
-        udfs=several(options.udfs),
-        aggregate_udfs=several(options.aggregate_udfs),
+        udfs=as_tuple(options.udfs),
+        aggregate_udfs=as_tuple(options.aggregate_udfs),
         bad_rows=bad,
-        delivery=rules.choice(options, "delivery", DELIVERIES) or "auto",
-        payload=rules.choice(options, "payload", PAYLOADS),
+        delivery=rules.choice_option(options, "delivery", DELIVERIES) or "auto",
+        payload=rules.choice_option(options, "payload", PAYLOADS),
         fields=rules.message_fields(options.fields),
         start=rules.start_of(options.start, sources),
-        max_rows_per_batch=rules.whole(options, "max_rows_per_batch", least=1),
-        idle_pause_ms=rules.whole(options, "idle_pause_ms", least=0, default=StreamSpec.idle_pause_ms),
+        max_rows_per_batch=rules.integer_option(options, "max_rows_per_batch", least=1),
+        idle_pause_ms=rules.integer_option(options, "idle_pause_ms", least=0, default=StreamSpec.idle_pause_ms),
         trigger=rules.trigger_of(options.trigger),
         checkpoint=rules.folder_of(options.checkpoint),
-        continue_on_target_failure=rules.truth(options, "continue_on_target_failure"),
-        on_drift=rules.choice(options, "on_drift", DRIFT_POLICIES) or "evolve",
+        continue_on_target_failure=rules.boolean_option(options, "continue_on_target_failure"),
+        on_drift=rules.choice_option(options, "on_drift", DRIFT_POLICIES) or "evolve",
         restarts=_restarts(options),
-        metrics_port=rules.whole(options, "metrics_port", least=0, most=65_535),
+        metrics_port=rules.integer_option(options, "metrics_port", least=0, most=65_535),
         window=options.window,
         join=options.join,
         cdc=options.cdc,
@@ -220,7 +220,7 @@ def _build(options: StreamOptions, where: Location | None) -> StreamSpec:
         watermark=options.watermark,
         engine=_engine(options),
         where=where,
-        captured=options.given(),
+        captured=options.set_options(),
     )
 
 
@@ -233,9 +233,9 @@ def _check_kinds(options: StreamOptions) -> None:
 
 
 def _bad_rows(options: StreamOptions, sources: tuple[Source, ...]) -> BadRows:
-    store, topic = rules.choice(options, "dlq_store", DLQ_STORES), options.dead_letter_topic
+    store, topic = rules.choice_option(options, "dlq_store", DLQ_STORES), options.dead_letter_topic
     rules.check_dead_letters(store, topic, sources)
-    policy = rules.choice(options, "transform_on_error", ERROR_POLICIES)
+    policy = rules.choice_option(options, "transform_on_error", ERROR_POLICIES)
     # Naming a dead-letter store implies the policy dlq.
     policy = policy or (DLQ if store is not None or topic is not None else FAIL)
     fraction = options.max_bad_fraction
@@ -247,28 +247,28 @@ def _bad_rows(options: StreamOptions, sources: tuple[Source, ...]) -> BadRows:
         policy=policy,
         store=store or "auto",
         topic=topic,
-        most_attempts=rules.whole(options, "dlq_max_attempts", least=1, default=BadRows.most_attempts),
+        max_attempts=rules.integer_option(options, "dlq_max_attempts", least=1, default=BadRows.max_attempts),
         max_fraction=fraction,
     )
 
 
 def _restarts(options: StreamOptions) -> Restarts:
-    first = rules.whole(options, "initial_backoff_ms", least=1, default=Restarts.initial_backoff_ms)
-    longest = rules.whole(options, "max_backoff_ms", least=1, default=max(first, Restarts.max_backoff_ms))
+    first = rules.integer_option(options, "initial_backoff_ms", least=1, default=Restarts.initial_backoff_ms)
+    longest = rules.integer_option(options, "max_backoff_ms", least=1, default=max(first, Restarts.max_backoff_ms))
     if longest < first:
         raise DeclarationError("max_backoff_ms is shorter than initial_backoff_ms", keyword="max_backoff_ms")
     return Restarts(
-        on_error=rules.truth(options, "restart_on_error"),
+        on_error=rules.boolean_option(options, "restart_on_error"),
         initial_backoff_ms=first,
         max_backoff_ms=longest,
-        most=rules.whole(options, "max_restarts", least=0),
+        max_restarts=rules.integer_option(options, "max_restarts", least=0),
     )
 
 
-def _engine(options: StreamOptions) -> EngineWish:
+def _engine(options: StreamOptions) -> EngineOptions:
     engine = "local" if options.engine == _IN_PROCESS else options.engine
     try:
-        return wish(engine, options.peers)
+        return engine_options(engine, options.peers)
     except DeclarationError as error:
         error.facts.setdefault("keyword", "engine" if options.engine is not None else "peers")
         raise

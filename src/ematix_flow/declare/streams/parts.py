@@ -12,8 +12,8 @@ from ematix_flow.declare.streams.placement import NOT_TABLES, kind_of
 from ematix_flow.foundation import redact
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.location import caller
-from ematix_flow.foundation.names import nearest
-from ematix_flow.foundation.secrets import references
+from ematix_flow.foundation.names import nearest_name
+from ematix_flow.foundation.secrets import references_in
 
 AGGREGATIONS = ("count", "count_col", "sum", "min", "max", "avg", "first", "last", "count_distinct")
 COUNTING = ("approximate", "exact")
@@ -26,7 +26,7 @@ DROP, REOPEN, DLQ = "drop", "reopen", "dlq"
 _OLD_INNER = "stream_stream_join"
 
 
-class Part:
+class StreamPart:
     """The base of all parts: each checks its fields when it is created, and its errors have the user's line."""
 
     def __post_init__(self) -> None:
@@ -42,14 +42,14 @@ class Part:
     def _wrong(self, field: str, what: str, *, hint: str | None = None) -> NoReturn:
         raise DeclarationError(f"{type(self).__name__}: {field} {what}", hint=hint, field=field)
 
-    def _choice(self, field: str, valid: Sequence[str]) -> None:
+    def _check_choice(self, field: str, valid: Sequence[str]) -> None:
         value = getattr(self, field)
         if value not in valid:
-            near = nearest(value, valid) if isinstance(value, str) else None
+            near = nearest_name(value, valid) if isinstance(value, str) else None
             hint = f"did you mean {near!r}? " if near else ""
             self._wrong(field, f"does not take {value!r}", hint=f"{hint}valid: {', '.join(valid)}")
 
-    def _whole(self, *fields: str, least: int | None = None) -> None:
+    def _check_integers(self, *fields: str, least: int | None = None) -> None:
         """Check that the fields that are set are integers of at least `least`."""
         for field in fields:
             value = getattr(self, field)
@@ -60,24 +60,24 @@ class Part:
             if least is not None and value < least:
                 self._wrong(field, "must be positive" if least == 1 else f"must be at least {least}")
 
-    def _text(self, *fields: str) -> None:
+    def _check_text(self, *fields: str) -> None:
         for field in fields:
             value = getattr(self, field)
             if not isinstance(value, str) or not value.strip():
                 self._wrong(field, "is a text that is not empty")
 
-    def _names(self, *fields: str) -> None:
+    def _check_names(self, *fields: str) -> None:
         """Check lists of column names, and store them as tuples; a single name counts as a list of one."""
         for field in fields:
-            given = getattr(self, field)
-            names = (given,) if isinstance(given, str) else given
+            value = getattr(self, field)
+            names = (value,) if isinstance(value, str) else value
             if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
-                self._wrong(field, f"is a list of column names, not {given!r}")
+                self._wrong(field, f"is a list of column names, not {value!r}")
             object.__setattr__(self, field, tuple(names))
 
-    def _lateness(self, late_data: str, allowed_ms: int | None, *, valid: Sequence[str]) -> None:
-        self._choice("late_data", valid)
-        self._whole("allowed_lateness_ms", least=0)
+    def _check_lateness(self, late_data: str, allowed_ms: int | None, *, valid: Sequence[str]) -> None:
+        self._check_choice("late_data", valid)
+        self._check_integers("allowed_lateness_ms", least=0)
         if late_data == REOPEN and allowed_ms is None:
             self._wrong("allowed_lateness_ms", 'is required with late_data="reopen"')
         if late_data != REOPEN and allowed_ms is not None:
@@ -85,7 +85,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Aggregation(Part):
+class Aggregation(StreamPart):
     """One column of a window's result.
 
     >>> Aggregation(agg="sum", column="amount", as_="total").as_
@@ -100,23 +100,23 @@ class Aggregation(Part):
     max_distinct_values_per_group: int | None = None
 
     def _check(self) -> None:
-        self._choice("agg", AGGREGATIONS)
-        self._text("as_")
+        self._check_choice("agg", AGGREGATIONS)
+        self._check_text("as_")
         if self.agg == "count" and self.column is not None:
             self._wrong("column", "does not go with count, which counts rows", hint='agg="count_col" skips NULL')
         if self.agg != "count" and not self.column:
             self._wrong("column", f"is required with {self.agg}")
         if self.mode is not None:
-            self._choice("mode", COUNTING)
+            self._check_choice("mode", COUNTING)
             if self.agg != "count_distinct":
                 self._wrong("mode", f"is for count_distinct, not for {self.agg}")
-        self._whole("max_distinct_values_per_group", least=1)
+        self._check_integers("max_distinct_values_per_group", least=1)
         if self.max_distinct_values_per_group is not None and self.mode != "exact":
             self._wrong("max_distinct_values_per_group", 'goes with mode="exact" only')
 
 
 @dataclass(frozen=True)
-class Window(Part):
+class Window(StreamPart):
     """A grouping of a stream's rows by event time: tumbling or hopping windows, or sessions of a key."""
 
     kind: str
@@ -135,16 +135,16 @@ class Window(Part):
     session_id_column: str = "session_id"
 
     def _check(self) -> None:
-        self._choice("kind", WINDOW_KINDS)
-        self._names("group_by")
-        self._text("event_time_column", "window_start_column", "window_end_column", "session_id_column")
-        self._whole("duration_ms", least=0)
-        self._whole("hop_ms", "gap_ms", "max_session_duration_ms", "max_groups_per_window", least=1)
+        self._check_choice("kind", WINDOW_KINDS)
+        self._check_names("group_by")
+        self._check_text("event_time_column", "window_start_column", "window_end_column", "session_id_column")
+        self._check_integers("duration_ms", least=0)
+        self._check_integers("hop_ms", "gap_ms", "max_session_duration_ms", "max_groups_per_window", least=1)
         if self.kind == "session":
             self._check_session()
         else:
             self._check_fixed()
-        self._lateness(self.late_data, self.allowed_lateness_ms, valid=(DROP, REOPEN, DLQ))
+        self._check_lateness(self.late_data, self.allowed_lateness_ms, valid=(DROP, REOPEN, DLQ))
         self._check_output()
 
     def _check_fixed(self) -> None:
@@ -173,12 +173,12 @@ class Window(Part):
             self._wrong("group_by", 'is required with kind="session"', hint='for example group_by=("user_id",)')
 
     def _check_output(self) -> None:
-        given = self.aggregations
-        if isinstance(given, Aggregation):
-            given = (given,)
-        if not isinstance(given, Sequence) or not all(isinstance(item, Aggregation) for item in given):
+        aggregations = self.aggregations
+        if isinstance(aggregations, Aggregation):
+            aggregations = (aggregations,)
+        if not isinstance(aggregations, Sequence) or not all(isinstance(item, Aggregation) for item in aggregations):
             self._wrong("aggregations", "is a list of Aggregation(…)")
-        object.__setattr__(self, "aggregations", tuple(given))
+        object.__setattr__(self, "aggregations", tuple(aggregations))
         if not self.aggregations:
             self._wrong("aggregations", "is empty", hint='for example [Aggregation(agg="count", as_="n")]')
         own = (self.session_id_column,) if self.kind == "session" else ()
@@ -190,7 +190,7 @@ class Window(Part):
 
 
 @dataclass(frozen=True)
-class Join(Part):
+class Join(StreamPart):
     """A join of two sources: rows with equal keys whose event times are close to each other."""
 
     left_source: str
@@ -210,15 +210,15 @@ class Join(Part):
     def _check(self) -> None:
         if self.kind == _OLD_INNER:
             object.__setattr__(self, "kind", "inner")
-        self._choice("kind", JOIN_KINDS)
-        self._text("left_source", "right_source", "event_time_column")
+        self._check_choice("kind", JOIN_KINDS)
+        self._check_text("left_source", "right_source", "event_time_column")
         if self.left_source == self.right_source:
             self._wrong("right_source", "must be another source than left_source")
-        self._names("left_keys", "right_keys")
+        self._check_names("left_keys", "right_keys")
         if not self.left_keys or len(self.left_keys) != len(self.right_keys):
             self._wrong("right_keys", "must name as many columns as left_keys, at least one")
         self._check_time()
-        self._lateness(self.late_data, self.allowed_lateness_ms, valid=(DROP, REOPEN))
+        self._check_lateness(self.late_data, self.allowed_lateness_ms, valid=(DROP, REOPEN))
         for field in ("left_column_prefix", "right_column_prefix"):
             if not isinstance(getattr(self, field), str):
                 self._wrong(field, "is a text")
@@ -226,8 +226,8 @@ class Join(Part):
             self._wrong("right_column_prefix", "must differ from left_column_prefix")
 
     def _check_time(self) -> None:
-        self._whole("time_window_ms", least=0)
-        self._whole("min_delta_ms", "max_delta_ms")
+        self._check_integers("time_window_ms", least=0)
+        self._check_integers("min_delta_ms", "max_delta_ms")
         low, high = self.min_delta_ms, self.max_delta_ms
         if low is None and high is None:
             if not self.time_window_ms:
@@ -252,7 +252,7 @@ def _short(operation: object) -> object:
 
 
 @dataclass(frozen=True)
-class CDC(Part):
+class CDC(StreamPart):
     """Messages as row changes to apply to the target, in the envelope of Debezium, Maxwell or a custom one."""
 
     envelope: str = "debezium"
@@ -270,12 +270,12 @@ class CDC(Part):
     """The source tables whose rows go into the one target; None for one table of any name."""
 
     def _check(self) -> None:
-        self._choice("envelope", ENVELOPES)
+        self._check_choice("envelope", ENVELOPES)
         if self.source_tables is not None:
-            self._names("source_tables")
-        self._choice("delete_mode", ("hard", "soft"))
-        self._choice("schema_evolution", ("skip", "fail"))
-        self._whole("out_of_order_tolerance_ms", least=0)
+            self._check_names("source_tables")
+        self._check_choice("delete_mode", ("hard", "soft"))
+        self._check_choice("schema_evolution", ("skip", "fail"))
+        self._check_integers("out_of_order_tolerance_ms", least=0)
         if self.delete_mode == "soft" and not self.soft_delete_column:
             self._wrong("soft_delete_column", 'is required with delete_mode="soft"')
         if self.delete_mode == "hard" and self.soft_delete_column:
@@ -288,18 +288,18 @@ class CDC(Part):
                 verb = "is" if len(missing) == 1 else "are"
                 self._wrong(", ".join(missing), f'{verb} required with envelope="custom"')
 
-    def _check_operations(self, said: Mapping[str, str]) -> None:
-        if not isinstance(said, Mapping):
+    def _check_operations(self, operations: Mapping[str, str]) -> None:
+        if not isinstance(operations, Mapping):
             self._wrong("op_map", 'is a mapping, for example {"INSERT": "c"}')
-        for word, operation in said.items():
+        for word, operation in operations.items():
             if not isinstance(word, str) or _short(operation) not in OPERATIONS:
                 known = ", ".join(f"{short} ({long})" for long, short in _LONG_OPERATIONS.items())
                 self._wrong("op_map", f"maps {word!r} to {operation!r}", hint=f"an operation is one of {known}")
-        object.__setattr__(self, "op_map", {word: _short(operation) for word, operation in said.items()})
+        object.__setattr__(self, "op_map", {word: _short(operation) for word, operation in operations.items()})
 
 
 @dataclass(frozen=True, repr=False)
-class StateStore(Part):
+class StateStore(StreamPart):
     """The store of the state of sessions and joins between batches.
 
     >>> StateStore(kind="postgres", url="postgres://ana:hunter22@db/state")
@@ -312,18 +312,18 @@ class StateStore(Part):
     checkpoint_interval_ms: int = 60_000
 
     def _check(self) -> None:
-        self._choice("kind", STATE_STORES)
-        self._text("schema")
-        self._whole("checkpoint_interval_ms", least=1)
+        self._check_choice("kind", STATE_STORES)
+        self._check_text("schema")
+        self._check_integers("checkpoint_interval_ms", least=1)
         if self.kind == "in_memory":
             if self.url is not None:
                 self._wrong("url", 'does not go with kind="in_memory", which keeps nothing')
             return
         if not isinstance(self.url, str) or not self.url.strip():
             self._wrong("url", 'is required with kind="postgres"', hint='for example "postgres://db/state"')
-        if not self.url.startswith(("postgres://", "postgresql://")) and not references(self.url):
+        if not self.url.startswith(("postgres://", "postgresql://")) and not references_in(self.url):
             self._wrong("url", "does not begin with postgres://")
-        redact.remember_url(self.url)
+        redact.remember_url_secrets(self.url)
 
     def __repr__(self) -> str:
         shown = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
@@ -332,18 +332,18 @@ class StateStore(Part):
 
 
 @dataclass(frozen=True)
-class Watermark(Part):
+class Watermark(StreamPart):
     """The maximum lateness of a row, and the idle time after which a source no longer delays the watermark."""
 
     lateness_ms: int | None = None
     source_idleness_ms: int | None = None
 
     def _check(self) -> None:
-        self._whole("lateness_ms", "source_idleness_ms", least=0)
+        self._check_integers("lateness_ms", "source_idleness_ms", least=0)
 
 
 @dataclass(frozen=True)
-class Lookup(Part):
+class Lookup(StreamPart):
     """A table or query that a stream is joined with, refreshed between batches."""
 
     connection: Any
@@ -355,12 +355,12 @@ class Lookup(Part):
     def _check(self) -> None:
         if (self.table is None) == (self.query is None):
             self._wrong("table", "or query: give exactly one of the two")
-        self._text("table" if self.table is not None else "query")
+        self._check_text("table" if self.table is not None else "query")
         if not isinstance(self.schema, str):
             self._wrong("schema", "is a text")
         if self.schema and self.query is not None:
             self._wrong("schema", "goes with table, not with query")
-        self._whole("refresh_interval_ms", least=1)
+        self._check_integers("refresh_interval_ms", least=1)
         if not isinstance(self.connection, (str, Connection)) or not self.connection:
             self._wrong("connection", "is a connection or the name of one")
         if kind_of(self.connection) in NOT_TABLES:

@@ -7,7 +7,7 @@ from typing import Any
 from ematix_flow.declare.connections import Connection
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.foundation.errors import DeclarationError, WrongType
-from ematix_flow.foundation.secrets import references
+from ematix_flow.foundation.secrets import references_in
 
 TABLE, PREFIX = "table", "prefix"
 TOPIC, QUEUE, KEY_PREFIX = "topic", "queue", "partition_key_prefix"
@@ -76,7 +76,7 @@ def check_read_options(source: Source, *, keyword: str) -> None:
     connection = source.connection
     holds = getattr(connection, "format", None) if kind_of(connection) in FILES else kind_of(connection)
     for option, wanted in READ_FORMATS.items():
-        if getattr(source, option) and holds and holds != wanted and not references(holds):
+        if getattr(source, option) and holds and holds != wanted and not references_in(holds):
             raise DeclarationError(
                 f"{option} is for {wanted} files, and {source.query!r} holds {holds}"
                 if kind_of(connection) in FILES
@@ -86,11 +86,11 @@ def check_read_options(source: Source, *, keyword: str) -> None:
             )
 
 
-def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> None:
+def check_place(kind: str | None, places: tuple[str, ...], *, declared: bool) -> None:
     """Raise unless a target names one place of the right sort; `declared` if its table is a class."""
     wanted = PLACE_OF.get(kind or "")
-    if len(given) > 1:
-        raise DeclarationError(f"a target has one place, not {' and '.join(given)}", keyword=_keyword(given[1]))
+    if len(places) > 1:
+        raise DeclarationError(f"a target has one place, not {' and '.join(places)}", keyword=_keyword(places[1]))
     if kind in REGISTRIES:
         raise DeclarationError(f"a {kind} connection is no target", keyword="target")
     if kind in WAREHOUSES:
@@ -99,7 +99,7 @@ def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> 
             hint=f"it writes to {', '.join(sorted(set(PLACE_OF) - set(WAREHOUSES)))}",
             keyword="target",
         )
-    if not given:
+    if not places:
         if wanted == KEY_PREFIX:  # the connection names the stream, and any partition key works
             return
         raise DeclarationError(
@@ -107,10 +107,10 @@ def check_place(kind: str | None, given: tuple[str, ...], *, declared: bool) -> 
             hint=f"for example {_EXAMPLES[wanted or TABLE]}",
             keyword="target",
         )
-    if wanted is None or given[0] == wanted or (declared and wanted == PREFIX):
+    if wanted is None or places[0] == wanted or (declared and wanted == PREFIX):
         return
     raise DeclarationError(
-        f"a {kind} target has no {given[0]}", hint=f"for example {_EXAMPLES[wanted]}", keyword=_keyword(given[0])
+        f"a {kind} target has no {places[0]}", hint=f"for example {_EXAMPLES[wanted]}", keyword=_keyword(places[0])
     )
 
 

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.errors import DeclarationError, UnknownName
-from ematix_flow.foundation.location import Places
+from ematix_flow.foundation.location import DeclaredPlaces
 from ematix_flow.foundation.names import did_you_mean
 
 
@@ -19,13 +19,13 @@ class DeclaredStream(Protocol):
 
 
 _streams: dict[str, DeclaredStream] = {}
-_places = Places()
+_places = DeclaredPlaces()
 
 
 def register(stream: DeclaredStream) -> None:
     """Register a stream; raise for a name declared at another line, unless its file was edited in between."""
     spec = stream.spec
-    other = _places.take(spec.name, spec.where)
+    other = _places.declare(spec.name, spec.where)
     if other is not None:
         raise DeclarationError(
             f"a stream {spec.name!r} is already declared at {other}",
@@ -42,16 +42,16 @@ def streams() -> dict[str, DeclaredStream]:
 
 def find(name: str) -> StreamSpec | None:
     """Return the stream of that name, or None."""
-    found = _streams.get(name)
-    return found.spec if found is not None else None
+    stream = _streams.get(name)
+    return stream.spec if stream is not None else None
 
 
 def get(name: str) -> StreamSpec:
     """Return the stream of that name; raise an UnknownName (a KeyError) with the nearest name if there is none."""
-    found = find(name)
-    if found is None:
+    stream = find(name)
+    if stream is None:
         raise UnknownName(f"no stream is called {name!r}", hint=did_you_mean(name, _streams))
-    return found
+    return stream
 
 
 def clear() -> None:

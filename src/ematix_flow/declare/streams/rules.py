@@ -17,7 +17,7 @@ from ematix_flow.declare.udfs import functions_of
 from ematix_flow.foundation.errors import DeclarationError, WrongType
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.names import did_you_mean
-from ematix_flow.foundation.secrets import references
+from ematix_flow.foundation.secrets import references_in
 
 if TYPE_CHECKING:
     from ematix_flow.declare.streams.options import StreamOptions
@@ -50,7 +50,7 @@ def stream_name(name: Any) -> str:
     return name
 
 
-def choice(options: StreamOptions, keyword: str, valid: Sequence[str]) -> str | None:
+def choice_option(options: StreamOptions, keyword: str, valid: Sequence[str]) -> str | None:
     """Return one of the valid texts, or None if the keyword is not set."""
     value = getattr(options, keyword)
     if value is not None and value not in valid:
@@ -61,10 +61,12 @@ def choice(options: StreamOptions, keyword: str, valid: Sequence[str]) -> str | 
 
 
 @overload
-def whole(options: StreamOptions, keyword: str, *, least: int, most: int | None = None) -> int | None: ...
+def integer_option(options: StreamOptions, keyword: str, *, least: int, most: int | None = None) -> int | None: ...
 @overload
-def whole(options: StreamOptions, keyword: str, *, least: int, most: int | None = None, default: int) -> int: ...
-def whole(
+def integer_option(
+    options: StreamOptions, keyword: str, *, least: int, most: int | None = None, default: int
+) -> int: ...
+def integer_option(
     options: StreamOptions, keyword: str, *, least: int, most: int | None = None, default: int | None = None
 ) -> int | None:
     """Return an integer within its bounds, or the default."""
@@ -77,7 +79,7 @@ def whole(
     return value
 
 
-def truth(options: StreamOptions, keyword: str) -> bool:
+def boolean_option(options: StreamOptions, keyword: str) -> bool:
     """Return a boolean; False if the keyword is not set."""
     value = getattr(options, keyword)
     if value is not None and not isinstance(value, bool):
@@ -89,45 +91,45 @@ def folder_of(checkpoint: Any) -> str | None:
     """Return the checkpoint folder as text."""
     if checkpoint is None:
         return None
-    said = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
-    if not isinstance(said, str) or not said.strip():
+    text = os.fspath(checkpoint) if isinstance(checkpoint, os.PathLike) else checkpoint
+    if not isinstance(text, str) or not text.strip():
         raise DeclarationError(f"checkpoint is the name of a folder, not {checkpoint!r}", keyword="checkpoint")
-    return said
+    return text
 
 
-def trigger_of(said: Any) -> str | None:
+def trigger_of(value: Any) -> str | None:
     """Return `once`, or an interval in Spark's notation.
 
     >>> trigger_of("5s"), trigger_of("available_now"), trigger_of("10 minutes")
     ('5 seconds', 'once', '10 minutes')
     """
-    if said is None:
+    if value is None:
         return None
-    if said in (ONCE, "available_now"):
+    if value in (ONCE, "available_now"):
         return ONCE
-    found = _INTERVAL.fullmatch(said.strip()) if isinstance(said, str) else None
-    if found is None or int(found[1]) == 0:
+    match = _INTERVAL.fullmatch(value.strip()) if isinstance(value, str) else None
+    if match is None or int(match[1]) == 0:
         raise DeclarationError(
-            f"trigger={said!r} is no interval", hint='write "5 seconds", "500 ms" or "once"', keyword="trigger"
+            f"trigger={value!r} is no interval", hint='write "5 seconds", "500 ms" or "once"', keyword="trigger"
         )
-    return f"{int(found[1])} {_UNITS[found[2]]}"
+    return f"{int(match[1])} {_UNITS[match[2]]}"
 
 
-def start_of(said: Any, sources: Sequence[Source]) -> str:
+def start_of(value: Any, sources: Sequence[Source]) -> str:
     """Return `earliest`, `latest` or offsets as JSON; by default the setting of the connections."""
-    if said is None:
+    if value is None:
         return _start_of_connections(sources)
-    if isinstance(said, Mapping):
-        return json.dumps(said, sort_keys=True)
-    if said in (EARLIEST, LATEST):
-        return str(said)
+    if isinstance(value, Mapping):
+        return json.dumps(value, sort_keys=True)
+    if value in (EARLIEST, LATEST):
+        return str(value)
     try:
-        offsets = json.loads(said) if isinstance(said, str) else None
+        offsets = json.loads(value) if isinstance(value, str) else None
     except ValueError:
         offsets = None
     if not isinstance(offsets, dict):
         raise DeclarationError(
-            f"start={said!r} is no place to begin at",
+            f"start={value!r} is no place to begin at",
             hint='"earliest", "latest", or offsets: {"events": {"0": 1200}}',
             keyword="start",
         )
@@ -135,26 +137,26 @@ def start_of(said: Any, sources: Sequence[Source]) -> str:
 
 
 def _start_of_connections(sources: Sequence[Source]) -> str:
-    asked = (getattr(source.connection, "auto_offset_reset", None) for source in sources)
-    said = {place for place in asked if place and not references(place)}
-    if len(said) > 1:
+    resets = (getattr(source.connection, "auto_offset_reset", None) for source in sources)
+    starts = {place for place in resets if place and not references_in(place)}
+    if len(starts) > 1:
         raise DeclarationError(
             "the connections of the sources begin at different places", hint='say start="earliest"', keyword="start"
         )
-    return str(said.pop()) if said else EARLIEST
+    return str(starts.pop()) if starts else EARLIEST
 
 
-def message_fields(said: Any) -> dict[str, str]:
+def message_fields(value: Any) -> dict[str, str]:
     """Return the columns of the messages with their types."""
-    if said is None:
+    if value is None:
         return {}
-    if not isinstance(said, Mapping) or not all(
-        isinstance(name, str) and name and isinstance(kind, str) and kind.strip() for name, kind in said.items()
+    if not isinstance(value, Mapping) or not all(
+        isinstance(name, str) and name and isinstance(kind, str) and kind.strip() for name, kind in value.items()
     ):
         raise DeclarationError(
             "fields maps columns of the messages to types", hint='for example {"id": "BIGINT"}', keyword="fields"
         )
-    return dict(said)
+    return dict(value)
 
 
 def check_dead_letters(store: str | None, topic: Any, sources: Sequence[Source]) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ematix_flow.declare.endpoints import Source
-from ematix_flow.declare.engine import EngineWish
+from ematix_flow.declare.engine import EngineOptions
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.streams.parts import CDC, Join, StateStore, Watermark, Window
 from ematix_flow.declare.streams.parts import Lookup as Lookup
@@ -62,7 +62,7 @@ class Restarts:
     on_error: bool = False
     initial_backoff_ms: int = 1_000
     max_backoff_ms: int = 60_000
-    most: int | None = None
+    max_restarts: int | None = None
     """The maximum number of consecutive restarts; None for any number."""
     reset_after_secs: float = 300.0
     """The running time after which a stream counts its restarts from zero again."""
@@ -75,7 +75,7 @@ class BadRows:
     policy: str = FAIL
     store: str = "auto"
     topic: str | None = None
-    most_attempts: int = 3
+    max_attempts: int = 3
     max_fraction: float | None = None
     """The share of bad rows in a batch above which the stream stops."""
 
@@ -115,7 +115,7 @@ class StreamSpec:
     cdc: CDC | None = None
     state_store: StateStore | None = None
     watermark: Watermark | None = None
-    engine: EngineWish = field(default_factory=EngineWish)
+    engine: EngineOptions = field(default_factory=EngineOptions)
     where: Location | None = field(default=None, compare=False)
     captured: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
     """The keywords as given, from which the same stream is rendered as TOML."""

@@ -1,19 +1,19 @@
 """The warm engine: one Spark process per user that stays running and is shared by many short commands."""
 
-from ematix_flow.engine.warm.client import is_joined, is_usable, join, leave, start, stop
+from ematix_flow.engine.warm.client import is_joined, is_usable, join_engine, leave_engine, start_engine, stop_engine
 from ematix_flow.engine.warm.policy import KeepWarm, keep_warm
-from ematix_flow.engine.warm.records import Engine, engines, retired
+from ematix_flow.engine.warm.records import WarmEngine, engines, retired_engines
 
 __all__ = [
-    "Engine",
     "KeepWarm",
+    "WarmEngine",
     "engines",
     "is_joined",
     "is_usable",
-    "join",
+    "join_engine",
     "keep_warm",
-    "leave",
-    "retired",
-    "start",
-    "stop",
+    "leave_engine",
+    "retired_engines",
+    "start_engine",
+    "stop_engine",
 ]

@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from ematix_flow.engine import jars as jar_sets
-from ematix_flow.engine.processes import descendants, is_running, is_stopped
-from ematix_flow.engine.shipping import send_own_modules
+from ematix_flow.engine.cluster.shipping import send_own_modules
+from ematix_flow.engine.session import jars as jar_sets
 from ematix_flow.engine.warm import records
 from ematix_flow.engine.warm.policy import KeepWarm
-from ematix_flow.engine.warm.records import READY_MODULE, Engine, engines
+from ematix_flow.engine.warm.records import READY_MODULE, WarmEngine, engines
 from ematix_flow.foundation.errors import RunFailed
-from ematix_flow.runlog.worker import is_dead, worker_of
+from ematix_flow.foundation.processes import descendants, is_running, is_stopped
+from ematix_flow.run_log.worker import is_dead, worker_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -40,19 +40,19 @@ _CONNECT_MODE = "SPARK_CONNECT_MODE_ENABLED"
 
 
 @dataclass
-class _Used:
+class _ClientState:
     """The engine and session that this process has joined or started."""
 
-    engine: Engine | None = None
+    engine: WarmEngine | None = None
     session: SparkSession | None = None
     lock: IO[bytes] | None = None
-    started: Engine | None = None
+    started: WarmEngine | None = None
 
 
-_used = _Used()
+_used = _ClientState()
 
 
-def started_here() -> Engine | None:
+def engine_started_here() -> WarmEngine | None:
     """Return the engine that this process started and that keeps running, None when there is none."""
     return _used.started
 
@@ -72,7 +72,7 @@ def is_joined(session: SparkSession | None) -> bool:
     return session is not None and session is _used.session
 
 
-def leave() -> None:
+def leave_engine() -> None:
     """Release the session on the joined engine, which would otherwise keep it until the engine ends."""
     session, engine, lock = _used.session, _used.engine, _used.lock
     _used.session = _used.engine = _used.lock = None
@@ -85,12 +85,12 @@ def leave() -> None:
         lock.close()
 
 
-def join(
+def join_engine(
     wanted: Iterable[str],
     settings: Mapping[str, str],
     *,
     keep: KeepWarm,
-    tell: Callable[[str], None] = lambda _: None,
+    report: Callable[[str], None] = lambda _: None,
 ) -> tuple[SparkSession, set[str]] | None:
     """Return a session on an engine with these jars and settings, and its jar sets; None when there is none.
 
@@ -98,21 +98,21 @@ def join(
     is skipped and taken out of the list.
     """
     needed, identity = set(wanted), records.identity(settings)
-    found = _join_one_of(_fitting(needed, identity))
-    if found is None and keep.is_kept:
-        tell("starting an engine that stays for the next commands")
+    joined = _join_one_of(_fitting_engines(needed, identity))
+    if joined is None and keep.is_kept:
+        report("starting an engine that stays for the next commands")
         try:
-            engine, is_new = start(needed, settings, keep=keep)
+            engine, is_new = start_engine(needed, settings, keep=keep)
         except (OSError, RunFailed) as error:  # an optimisation does not stop a run
-            tell(f"no engine can be kept: {error}")
+            report(f"no engine can be kept: {error}")
             return None
-        found = _join_one_of([engine])
+        joined = _join_one_of([engine])
         _used.started = engine if is_new else None
-    return found
+    return joined
 
 
-def start(jars: Iterable[str], settings: Mapping[str, str], *, keep: KeepWarm,
-          exercise: bool = False) -> tuple[Engine, bool]:  # fmt: skip
+def start_engine(jars: Iterable[str], settings: Mapping[str, str], *, keep: KeepWarm,
+          exercise: bool = False) -> tuple[WarmEngine, bool]:  # fmt: skip
     """Return an engine with these jars, and whether this call started it; raise RunFailed or OSError.
 
     If two processes start the same engine at once, one of them starts it and the other waits.
@@ -120,20 +120,20 @@ def start(jars: Iterable[str], settings: Mapping[str, str], *, keep: KeepWarm,
     needed, identity = set(jars), records.identity(settings)
     folder = records.make_folder()
     with contextlib.suppress(OSError):
-        records.forget_dead()
+        records.remove_dead_engines()
     _end_retired()
-    name = records.name_of(identity, jar_sets.with_those_at_hand(needed))
+    name = records.name_of(identity, jar_sets.with_cached_sets(needed))
     lock_file, until = folder / f"{name}.start", time.monotonic() + _PATIENCE
     while time.monotonic() < until:
-        for engine in _fitting(needed, identity):
+        for engine in _fitting_engines(needed, identity):
             if engine.is_alive:
                 return engine, False
-        with records.locked(lock_file) as held:
+        with records.lock_for_block(lock_file) as held:
             if held is None:  # another process is starting it
                 _end_stopped_start(lock_file)
                 time.sleep(_LOOK)
                 continue
-            if not any(engine.is_alive for engine in _fitting(needed, identity)):
+            if not any(engine.is_alive for engine in _fitting_engines(needed, identity)):
                 file = folder / f"{name}-{secrets.token_hex(3)}.json"
                 started = _launch(file, identity, needed, keep=keep, exercise=exercise, held=held)
                 if started is not None:
@@ -141,7 +141,7 @@ def start(jars: Iterable[str], settings: Mapping[str, str], *, keep: KeepWarm,
     raise RunFailed(f"the engine did not start within {_PATIENCE:.0f} s", hint="flow engine stop, and try again")
 
 
-def stop(engine: Engine) -> bool:
+def stop_engine(engine: WarmEngine) -> bool:
     """End an engine and remove its files; return False when its process had already ended."""
     alive = not is_dead(engine.worker)
     if alive:
@@ -152,39 +152,39 @@ def stop(engine: Engine) -> bool:
         while time.monotonic() < until and not is_dead(engine.worker):
             time.sleep(0.05)
         if not is_dead(engine.worker):
-            _kill(engine.pid)
-    records.remove(engine, keep_log=False)
+            _kill_engine(engine.pid)
+    records.remove_engine(engine, keep_log=False)
     return alive
 
 
-def _fitting(needed: set[str], identity: str) -> list[Engine]:
+def _fitting_engines(needed: set[str], identity: str) -> list[WarmEngine]:
     return [engine for engine in engines() if engine.identity == identity and needed <= set(engine.jars)]
 
 
-def _join_one_of(candidates: Iterable[Engine]) -> tuple[SparkSession, set[str]] | None:
+def _join_one_of(candidates: Iterable[WarmEngine]) -> tuple[SparkSession, set[str]] | None:
     for engine in candidates:
-        lock = records.use(engine)
+        lock = records.register_user(engine)
         if lock is None:
             continue
         session = _connect(engine) if engine.is_alive else None
         if session is not None:
             _used.engine, _used.session, _used.lock = engine, session, lock
-            atexit.unregister(leave)
-            atexit.register(leave)
+            atexit.unregister(leave_engine)
+            atexit.register(leave_engine)
             send_own_modules()
             return session, set(engine.jars)
         lock.close()
         if is_dead(engine.worker):
-            records.remove(engine)
+            records.remove_engine(engine)
         else:
-            records.retire(engine)
+            records.retire_engine(engine)
             _end_retired()
     return None
 
 
 def _launch(
     file: Path, identity: str, jars: set[str], *, keep: KeepWarm, exercise: bool, held: IO[bytes]
-) -> Engine | None:
+) -> WarmEngine | None:
     """Start the process and wait until it answers; return None if it was suspended meanwhile and had to be killed.
 
     The new process also holds the start lock, in case this one is killed before the engine answers.
@@ -219,11 +219,11 @@ def _launch(
                 process.wait()
                 return None
         time.sleep(_LOOK)
-    _kill(process.pid)
+    _kill_engine(process.pid)
     raise RunFailed(f"the engine did not start within {_PATIENCE:.0f} s", hint=f"its log: {log}")
 
 
-def _connect(engine: Engine) -> SparkSession | None:
+def _connect(engine: WarmEngine) -> SparkSession | None:
     try:
         from pyspark.sql import SparkSession
 
@@ -247,18 +247,18 @@ def _limit_retries(session: Any) -> None:
 
 def _end_retired() -> None:
     """Kill engines that were taken out of the list because they hung, still do not answer and have no clients."""
-    for engine in records.retired():
-        with records.locked(engine.users_file) as held:
+    for engine in records.retired_engines():
+        with records.lock_for_block(engine.users_file) as held:
             if held is None:
                 continue
             if not is_dead(engine.worker) and not engine.is_alive:
-                _kill(engine.pid)
+                _kill_engine(engine.pid)
                 _await_end(engine)  # once killed, it cannot remove its own files
         if is_dead(engine.worker):
-            records.remove(engine)
+            records.remove_engine(engine)
 
 
-def _await_end(engine: Engine) -> None:
+def _await_end(engine: WarmEngine) -> None:
     """Wait for a killed process, which the kernel ends within milliseconds unless it waits for a disk."""
     until = time.monotonic() + _END_SECONDS
     while time.monotonic() < until and not is_dead(engine.worker):
@@ -275,11 +275,11 @@ def _end_stopped_start(lock_file: Path) -> None:
 def _end_if_stopped(pid: int) -> bool:
     if not any(map(is_stopped, (pid, *descendants([pid])))):
         return False
-    _kill(pid)
+    _kill_engine(pid)
     return True
 
 
-def _kill(root: int) -> None:
+def _kill_engine(root: int) -> None:
     """Kill an engine, its JVM and the JVM's workers, but not the fork server's commands, of which this may be one."""
     everything = (root, *descendants([root]))
     ready = [pid for pid in everything[1:] if is_running(pid, READY_MODULE) and not is_stopped(pid)]

@@ -7,9 +7,9 @@ import os
 from dataclasses import dataclass
 
 from ematix_flow.config.engine import IDLE_SECONDS, KEEP_WARM_VARIABLE, engine_config
-from ematix_flow.foundation.interactive import is_interactive
 from ematix_flow.foundation.memory import usable_memory
-from ematix_flow.runlog.worker import this_worker
+from ematix_flow.foundation.warm_engine import is_interactive
+from ematix_flow.run_log.worker import this_worker
 
 OWNER_VARIABLE = "EMATIX_FLOW_ENGINE_OWNER"
 _LEAST_MEMORY = 3 * 1024**3
@@ -48,6 +48,6 @@ def keep_warm() -> KeepWarm:
     return KeepWarm(True, "at a terminal", idle)
 
 
-def own_engine() -> None:
+def share_engine_with_children() -> None:
     """Let child processes share an engine that ends together with this process."""
     os.environ.setdefault(OWNER_VARIABLE, this_worker())

@@ -13,18 +13,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO
 
-from ematix_flow.engine.java import find_java
-from ematix_flow.engine.processes import is_stopped, memory_bytes
-from ematix_flow.foundation.build import build
-from ematix_flow.foundation.engine_folder import engine_folder
-from ematix_flow.runlog.worker import is_dead, this_worker
+from ematix_flow.engine.session.java import find_java
+from ematix_flow.foundation.processes import is_stopped, memory_bytes
+from ematix_flow.foundation.warm_engine import build_identity, engine_folder
+from ematix_flow.run_log.worker import is_dead, this_worker
 
 if os.name == "posix":
     import fcntl
 
 PATIENCE_SECONDS = 0.8
 _MOST_PATIENT = 10
-READY_MODULE = "ematix_flow.cli.ready"
+READY_MODULE = "ematix_flow.cli.running.fork_server"
 """The module of the fork server, which an engine runs as a separate process and which executes commands."""
 START_LOCK_VARIABLE = "EMATIX_FLOW_ENGINE_START_LOCK"
 _SETTINGS = b"\x04"  # the type of the first frame that either side of HTTP/2 sends
@@ -40,7 +39,7 @@ _LEFTOVER_SECONDS = 86400.0
 
 
 @dataclass(frozen=True)
-class Engine:
+class WarmEngine:
     """One engine: its process, its port and token, the jar sets on its class path, and the identity of its clients."""
 
     worker: str
@@ -92,39 +91,39 @@ class Engine:
         }
 
 
-def engines() -> list[Engine]:
+def engines() -> list[WarmEngine]:
     """Return every engine of this user on this machine that has a record, running or not."""
     return _read_all("*.json")
 
 
-def retired() -> list[Engine]:
+def retired_engines() -> list[WarmEngine]:
     """Return the engines that were taken out of the list because they did not answer."""
     return _read_all("*.retired")
 
 
-def _read_all(pattern: str) -> list[Engine]:
-    here, found = _host_of(this_worker()), []
+def _read_all(pattern: str) -> list[WarmEngine]:
+    here, read_engines = _host_of(this_worker()), []
     for file in sorted(engine_folder().glob(pattern)):
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
             if hasattr(os, "getuid") and file.stat().st_uid != os.getuid():
                 continue  # another user's engine: this user may use neither its token nor its process
-            engine = read(file)
+            engine = read_engine(file)
             if _host_of(engine.worker) == here:  # several machines or containers may share one home
-                found.append(engine)
-    return found
+                read_engines.append(engine)
+    return read_engines
 
 
 def _host_of(worker: str) -> str:
     return worker.split(":")[0]
 
 
-def read(file: Path) -> Engine:
+def read_engine(file: Path) -> WarmEngine:
     """Read the record of one engine; raise OSError, ValueError, TypeError or KeyError for an incomplete one."""
     kept = json.loads(file.read_text(encoding="utf-8"))
-    return Engine(**{**kept, "jars": tuple(kept["jars"]), "file": str(file)})
+    return WarmEngine(**{**kept, "jars": tuple(kept["jars"]), "file": str(file)})
 
 
-def write(engine: Engine) -> None:
+def write_engine(engine: WarmEngine) -> None:
     """Write the record of an engine, readable by this user only."""
     file = Path(engine.file)
     part = file.with_suffix(".part")
@@ -146,7 +145,13 @@ def identity(settings: Mapping[str, str]) -> str:
     inherited = {
         name: value for name, value in os.environ.items() if name.startswith(_VARIABLES) and name not in _INCIDENTAL
     }
-    parts = [build(), version("pyspark"), str(find_java()), sorted(settings.items()), sorted(inherited.items())]
+    parts = [
+        build_identity(),
+        version("pyspark"),
+        str(find_java()),
+        sorted(settings.items()),
+        sorted(inherited.items()),
+    ]
     return hashlib.sha256(json.dumps(parts, default=str).encode()).hexdigest()[:16]
 
 
@@ -165,7 +170,7 @@ def make_folder() -> Path:
 
 
 @contextlib.contextmanager
-def locked(file: Path, *, shared: bool = False) -> Iterator[IO[bytes] | None]:
+def lock_for_block(file: Path, *, shared: bool = False) -> Iterator[IO[bytes] | None]:
     """Yield the file locked for the block, None if the lock is taken; it ends with the last process that holds it."""
     held = take_lock(file, shared=shared)
     try:
@@ -212,7 +217,7 @@ def read_starting(file: Path) -> str | None:
     return None
 
 
-def use(engine: Engine) -> IO[bytes] | None:
+def register_user(engine: WarmEngine) -> IO[bytes] | None:
     """Return a lock that registers this process as a client until closed; None when the engine is about to end."""
     if not Path(engine.file).exists():
         return None
@@ -229,25 +234,25 @@ def use(engine: Engine) -> IO[bytes] | None:
     return None
 
 
-def is_unused(engine: Engine) -> bool:
+def is_unused(engine: WarmEngine) -> bool:
     """Return whether no process holds the clients' lock."""
     if not engine.users_file.exists():
         return True
-    with locked(engine.users_file) as held:
+    with lock_for_block(engine.users_file) as held:
         return held is not None
 
 
-def retire(engine: Engine) -> None:
+def retire_engine(engine: WarmEngine) -> None:
     """Take an unresponsive engine out of the list; it ends itself as soon as it can and has no clients."""
     with contextlib.suppress(OSError):
         Path(engine.file).replace(Path(engine.file).with_suffix(".retired"))
 
 
-def forget_dead() -> None:
+def remove_dead_engines() -> None:
     """Remove the files of engines that have ended, and files that an interrupted start left over a day ago."""
-    for engine in (*engines(), *retired()):
+    for engine in (*engines(), *retired_engines()):
         if is_dead(engine.worker):
-            remove(engine)
+            remove_engine(engine)
     for file in engine_folder().glob("*"):
         with contextlib.suppress(OSError):
             if file.suffix in (".json", ".retired") or not _is_left_over(file):
@@ -259,7 +264,7 @@ def forget_dead() -> None:
                 held.close()
 
 
-def remove(engine: Engine, *, keep_log: bool = True) -> None:
+def remove_engine(engine: WarmEngine, *, keep_log: bool = True) -> None:
     """Remove the files of one engine; its log stays for a day unless `keep_log` is False."""
     for ending in (".json", ".retired", ".users", ".sock", *(() if keep_log else (".log",))):
         with contextlib.suppress(OSError):
@@ -272,7 +277,7 @@ def _is_left_over(file: Path) -> bool:
     return not is_of_an_engine and time.time() - file.stat().st_mtime > _LEFTOVER_SECONDS
 
 
-def patience() -> float:
+def answer_timeout() -> float:
     """Return the timeout in seconds for an answer, longer where more processes are runnable than there are cores."""
     try:
         waiting = os.getloadavg()[0] / (os.cpu_count() or 1)
@@ -282,11 +287,11 @@ def patience() -> float:
 
 
 def _answers(port: int) -> bool:
-    seconds = patience()
+    seconds = answer_timeout()
     try:
-        with socket.create_connection(("127.0.0.1", port), timeout=seconds) as asked:
-            asked.settimeout(seconds)
-            asked.sendall(_GREETING)
-            return asked.recv(9)[3:4] == _SETTINGS
+        with socket.create_connection(("127.0.0.1", port), timeout=seconds) as connection:
+            connection.settimeout(seconds)
+            connection.sendall(_GREETING)
+            return connection.recv(9)[3:4] == _SETTINGS
     except OSError:
         return False

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 
-from ematix_flow.engine import archive, jars, profile, session
-from ematix_flow.engine.choice import Choice, choose
+from ematix_flow.engine.session import class_archive, jars, session, spark_settings
+from ematix_flow.engine.session.engine_choice import EngineChoice, choose_engine
 from ematix_flow.engine.warm import records
-from ematix_flow.foundation.build import is_installed
-from ematix_flow.runlog.worker import is_dead, this_worker
+from ematix_flow.foundation.warm_engine import is_installed
+from ematix_flow.run_log.worker import is_dead, this_worker
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,24 +52,26 @@ def main(words: list[str]) -> int:
     file, identity, idle, owner, exercise = Path(words[0]), words[1], float(words[2]), words[3].strip("-"), words[4]
     wanted = set(words[5:])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, _end)
+        signal.signal(number, _end_server)
     token = secrets.token_urlsafe(24)
     os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = token
-    chosen = choose()
-    here = chosen if chosen.is_local else Choice()  # an engine runs on this machine, even if a project names a cluster
-    brought = jars.with_those_at_hand(wanted)
-    configuration = _serving(profile.configuration(brought, choice=here))
+    chosen = choose_engine()
+    here = (
+        chosen if chosen.is_local else EngineChoice()
+    )  # an engine runs on this machine, even if a project names a cluster
+    brought = jars.with_cached_sets(wanted)
+    configuration = _server_settings(spark_settings.configuration(brought, choice=here))
     os.chdir(file.parent)  # the start command's folder may be removed or unmounted
     spark = session.start_jvm(configuration)
     heap = configuration["spark.driver.memory"]
-    engine = records.Engine(
+    engine = records.WarmEngine(
         this_worker(), _port(spark), token, tuple(brought), identity, time.time(), idle, heap, owner, str(file)
     )
     preparation, keep_log = _Preparation(engine, spark, at_once=exercise == "exercise"), False
     try:
-        records.write(engine)
+        records.write_engine(engine)
         _release_start_lock()
-        _serve(engine, spark, preparation)
+        _serve_until_unused(engine, spark, preparation)
     except Py4JError as error:  # the JVM has ended, for example because its heap was full
         _write_log(f"the JVM of this engine ended: {error}")
         keep_log = True
@@ -78,7 +80,7 @@ def main(words: list[str]) -> int:
         preparation.end()
         with contextlib.suppress(Exception):  # a JVM that has ended cannot be stopped
             spark.stop()
-        records.remove(engine, keep_log=keep_log)
+        records.remove_engine(engine, keep_log=keep_log)
     return 0
 
 
@@ -104,11 +106,11 @@ def _ready_process(file: Path) -> subprocess.Popen[bytes] | None:
     return subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  the interpreter of this process
 
 
-def _serving(made: Mapping[str, str]) -> dict[str, str]:
+def _server_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """Return a session's settings together with those of a server that many short commands share."""
-    options = f"{made['spark.driver.extraJavaOptions']} {_END_WHEN_FULL}"
+    options = f"{settings['spark.driver.extraJavaOptions']} {_END_WHEN_FULL}"
     return {
-        **made,
+        **settings,
         **_BOUNDED,
         "spark.driver.extraJavaOptions": options,
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
@@ -125,7 +127,7 @@ def _port(spark: SparkSession) -> int:
     return int(getattr(service, "MODULE$").localPort())
 
 
-def _end(*_: object) -> None:
+def _end_server(*_: object) -> None:
     """End with cleanup on a signal, also during the exercise."""
     raise SystemExit(0)
 
@@ -137,7 +139,7 @@ class _Preparation:
     run for 20 s, so that the two do not compete.
     """
 
-    def __init__(self, engine: records.Engine, spark: SparkSession, *, at_once: bool) -> None:
+    def __init__(self, engine: records.WarmEngine, spark: SparkSession, *, at_once: bool) -> None:
         self._engine = engine
         self._spark = spark
         self._due = time.monotonic() + (0 if at_once else _LONG)
@@ -151,7 +153,7 @@ class _Preparation:
         self._is_done = True
         with contextlib.suppress(Exception):  # a full disk only makes later commands slower
             self._ready = _ready_process(Path(self._engine.file))
-            archive.exercise(self._spark, delta="delta" in self._engine.jars)
+            class_archive.exercise_session(self._spark, delta="delta" in self._engine.jars)
 
     def end(self) -> None:
         """End the fork server."""
@@ -159,7 +161,7 @@ class _Preparation:
             self._ready.terminate()
 
 
-def _serve(engine: records.Engine, spark: SparkSession, preparation: _Preparation) -> None:
+def _serve_until_unused(engine: records.WarmEngine, spark: SparkSession, preparation: _Preparation) -> None:
     """Wait until the engine is no longer needed."""
     last_used = time.monotonic()
     was_used = False
@@ -170,25 +172,25 @@ def _serve(engine: records.Engine, spark: SparkSession, preparation: _Preparatio
             with contextlib.suppress(OSError):
                 os.utime(engine.users_file)
         preparation.go_on(is_used=is_used or not was_used)
-        is_over = time.monotonic() - last_used > engine.idle_seconds or not _is_wanted(engine)
-        if is_over and _leave(engine):
+        is_over = time.monotonic() - last_used > engine.idle_seconds or not _is_needed(engine)
+        if is_over and _withdraw_record(engine):
             return
         time.sleep(_LOOK)
 
 
-def _is_wanted(engine: records.Engine) -> bool:
+def _is_needed(engine: records.WarmEngine) -> bool:
     """Return whether record, owner and installation still exist; without one of them no new client can join."""
     return Path(engine.file).exists() and is_installed() and not (engine.owner and is_dead(engine.owner))
 
 
-def _is_used(engine: records.Engine, spark: SparkSession) -> bool:
+def _is_used(engine: records.WarmEngine, spark: SparkSession) -> bool:
     tracker: Any = spark.sparkContext.statusTracker()
     return bool(tracker.getActiveJobsIds()) or not records.is_unused(engine)
 
 
-def _leave(engine: records.Engine) -> bool:
+def _withdraw_record(engine: records.WarmEngine) -> bool:
     """Remove the record unless a client holds the lock; return whether it was removed. Later clients start another."""
-    with records.locked(engine.users_file) as held:
+    with records.lock_for_block(engine.users_file) as held:
         if held is None:
             return False
         Path(engine.file).unlink(missing_ok=True)

@@ -23,12 +23,12 @@ def main() -> None:
     described, *words = sys.argv[1:]
     here = str(Path(__file__).resolve().parent)
     sys.path[:] = [entry for entry in sys.path if entry != here]
-    from ematix_flow.engine import session, submitted
+    from ematix_flow.engine.session import session, submitted_application
 
-    told = json.loads(described)
-    submitted.enter(told)
-    if told.get("session_first"):  # YARN fails a driver that never requests a session
-        session.spark_session(told["jars"])
+    description = json.loads(described)
+    submitted_application.enter_application(description)
+    if description.get("session_first"):  # YARN fails a driver that never requests a session
+        session.spark_session(description["jars"])
     sys.argv = ["flow", *words]
     runpy.run_module("ematix_flow.cli", run_name="__main__", alter_sys=True)
 

@@ -1,1 +1,1 @@
-"""Lakes and folders: a load is published by one table commit or one rename."""
+"""Lakes and folders: sources, DDL helpers, and strategies that publish by one commit or one rename."""

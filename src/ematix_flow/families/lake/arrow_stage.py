@@ -12,27 +12,26 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from ematix_flow.contract.lane import Carried, Tasks
+from ematix_flow.contract.lane import Carried, TaskInput
 from ematix_flow.contract.shape import BATCH_ID, LOADED_AT
 from ematix_flow.contract.write import WriteJob
+from ematix_flow.dataplane import parquet_stage
+from ematix_flow.dataplane.arrow_values import repeated_value, row_batch
+from ematix_flow.dataplane.spark_tasks import attempt_number, in_tasks
+from ematix_flow.dataplane.task_errors import staging_task
+from ematix_flow.dataplane.type_mapping import arrow_schema, pairs
 from ematix_flow.declare.strategy import Scd2
 from ematix_flow.declare.types import String
-from ematix_flow.families import parquet_stage
-from ematix_flow.families.arrow_tasks import in_tasks
-from ematix_flow.families.attempt import attempt_number
-from ematix_flow.families.carry import staging
-from ematix_flow.families.frames import arrow_schema, pairs
-from ematix_flow.families.lake.checks import SAMPLES, Facts, keys_of
-from ematix_flow.families.lake.place import explained
-from ematix_flow.families.small_arrow import repeated, row_batch
-from ematix_flow.families.sql.sink import earlier, later
+from ematix_flow.families.lake.integrity import SAMPLES, StageFacts, row_keys
+from ematix_flow.families.sql.sink import earlier_watermark, later_watermark
 from ematix_flow.foundation import fault
+from ematix_flow.storage.paths import translated_os_errors
 
 _OUTCOME = "file STRING, rows BIGINT, facts STRING"
 
 
 @dataclass(frozen=True)
-class _Work:
+class _TaskPlan:
     """The parameters of a task; plain values only, because they are pickled."""
 
     folder: str
@@ -46,23 +45,25 @@ class _Work:
     driver: int
 
 
-def write_rows(tasks: Tasks, job: WriteJob, folder: Path, *, options: Mapping[str, Any] | None = None) -> Facts:
+def write_rows(
+    tasks: TaskInput, job: WriteJob, folder: Path, *, options: Mapping[str, Any] | None = None
+) -> StageFacts:
     """Write complete rows of the target, with its metadata columns, to files of one folder; return their facts."""
-    with explained(folder):
+    with translated_os_errors(folder):
         attempts, rows = folder.with_name(f"{folder.name}-attempts"), folder
         attempts.mkdir(parents=True, exist_ok=True)
         rows.mkdir(parents=True, exist_ok=True)
         work = _work(job, attempts, options or {})
-        outcome = in_tasks(tasks, staging(_writer(work), parquet_stage.translate), _OUTCOME).collect()
-        for told in outcome:
-            if told["rows"]:
-                (attempts / told["file"]).rename(rows / told["file"])
-        if not any(told["rows"] for told in outcome):
+        outcome = in_tasks(tasks, staging_task(_writer(work), parquet_stage.translate), _OUTCOME).collect()
+        for answer in outcome:
+            if answer["rows"]:
+                (attempts / answer["file"]).rename(rows / answer["file"])
+        if not any(answer["rows"] for answer in outcome):
             _write_empty(rows, work)
-    return _merged([json.loads(told["facts"]) for told in outcome], work)
+    return _merged([json.loads(answer["facts"]) for answer in outcome], work)
 
 
-def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
+def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _TaskPlan:
     declared, table = job.shape.declared, job.shape.table
     added = {column.name for column in job.shape.added}
     event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
@@ -70,7 +71,7 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
     mark = None
     if job.incremental is not None:
         mark = (job.incremental.column, declared.column(job.incremental.column).type.kind)
-    return _Work(
+    return _TaskPlan(
         folder=str(folder),
         columns=tuple(pairs(table.columns)),
         constants={name: value for name, value in own.items() if name in added},
@@ -80,55 +81,55 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _Work:
             if not column.nullable or column.primary_key or column.name == event
         ),
         lengths={column.name: column.type.length for column in declared.columns if isinstance(column.type, String)},
-        keys=keys_of(job),
+        keys=row_keys(job),
         mark=mark,
         options=options,
         driver=os.getpid(),
     )
 
 
-def _writer(work: _Work) -> Any:
+def _writer(work: _TaskPlan) -> Any:
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         import pyarrow.parquet as pq
 
         name = f"part-{attempt_number()}.parquet"
         schema = arrow_schema(list(work.columns))
-        found = _Found(work)
+        task_facts = _TaskFacts(work)
         with ExitStack() as open_until:
             writer: Any = None
-            for group in parquet_stage.groups(batches):
+            for group in parquet_stage.row_groups(batches):
                 if writer is None:
                     file = f"{work.folder}/{name}"
                     writer = open_until.enter_context(pq.ParquetWriter(file, schema, **work.options))
-                found.add(group)
-                writer.write_table(_whole(group, schema, work))
+                task_facts.add(group)
+                writer.write_table(_complete_rows(group, schema, work))
                 fault.point("mid_stage", victim=work.driver)
-        facts = json.dumps(found.to_dict())
-        yield row_batch({"file": name, "rows": found.rows, "facts": facts})
+        facts = json.dumps(task_facts.to_dict())
+        yield row_batch({"file": name, "rows": task_facts.rows, "facts": facts})
 
     return write
 
 
-def _whole(group: Any, schema: Any, work: _Work) -> Any:
+def _complete_rows(group: Any, schema: Any, work: _TaskPlan) -> Any:
     """Return the declared columns, the metadata columns, and NULL for columns that only later loads fill."""
     import pyarrow as pa
 
-    there = set(group.column_names)
+    present = set(group.column_names)
     columns = []
     for field in schema:
-        if field.name in there:
+        if field.name in present:
             columns.append(group.column(field.name))
         elif field.name in work.constants:
-            columns.append(repeated(work.constants[field.name], field.type, group.num_rows))
+            columns.append(repeated_value(work.constants[field.name], field.type, group.num_rows))
         else:
             columns.append(pa.nulls(group.num_rows, field.type))
     return pa.table(columns, schema=schema)
 
 
-class _Found:
+class _TaskFacts:
     """The facts that one task has collected."""
 
-    def __init__(self, work: _Work) -> None:
+    def __init__(self, work: _TaskPlan) -> None:
         self._work = work
         self.rows = 0
         self.broken: dict[str, int] = {}
@@ -151,15 +152,15 @@ class _Found:
         if self._work.mark is not None:
             name, kind = self._work.mark
             self.null_watermarks += group.column(name).null_count
-            self.watermark = later(_as_text(pc.max(group.column(name)).as_py()), self.watermark, kind)
-            self.earliest = earlier(_as_text(pc.min(group.column(name)).as_py()), self.earliest, kind)
+            self.watermark = later_watermark(_as_text(pc.max(group.column(name)).as_py()), self.watermark, kind)
+            self.earliest = earlier_watermark(_as_text(pc.min(group.column(name)).as_py()), self.earliest, kind)
 
     def _count(self, name: str, group: Any, broken: Any) -> None:
         rows = group.filter(broken)
         self.broken[name] = self.broken.get(name, 0) + rows.num_rows
         examples = self.samples.setdefault(name, [])
-        for found in rows.select(list(self._work.keys)).slice(0, SAMPLES - len(examples)).to_pylist():
-            examples.append([str(value) for value in found.values()])
+        for example in rows.select(list(self._work.keys)).slice(0, SAMPLES - len(examples)).to_pylist():
+            examples.append([str(value) for value in example.values()])
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -183,10 +184,10 @@ def _as_text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def _merged(found: list[dict[str, Any]], work: _Work) -> Facts:
-    total = Facts()
+def _merged(answers: list[dict[str, Any]], work: _TaskPlan) -> StageFacts:
+    total = StageFacts()
     kind = work.mark[1] if work.mark else ""
-    for item in found:
+    for item in answers:
         broken, samples = dict(total.broken), dict(total.samples)
         for name, count in item["broken"].items():
             broken[name] = broken.get(name, 0) + count
@@ -196,14 +197,14 @@ def _merged(found: list[dict[str, Any]], work: _Work) -> Facts:
             rows=total.rows + item["rows"],
             broken=broken,
             samples=samples,
-            watermark=later(item["watermark"], total.watermark, kind),
+            watermark=later_watermark(item["watermark"], total.watermark, kind),
             null_watermarks=total.null_watermarks + item["null_watermarks"],
-            earliest=earlier(item["earliest"], total.earliest, kind),
+            earliest=earlier_watermark(item["earliest"], total.earliest, kind),
         )
     return total
 
 
-def _write_empty(folder: Path, work: _Work) -> None:
+def _write_empty(folder: Path, work: _TaskPlan) -> None:
     import pyarrow.parquet as pq
 
     pq.write_table(arrow_schema(list(work.columns)).empty_table(), folder / "part-empty.parquet")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ematix_flow.families.lake.errors import translating
-from ematix_flow.families.lake.sql_source import LakeSource
+from ematix_flow.families.lake.errors import translated_errors
+from ematix_flow.families.lake.source import LakeSource
 from ematix_flow.foundation.errors import Unsupported
 
 
@@ -23,7 +23,7 @@ class LakeClient:
         """Return the column names and rows of a query."""
         with ExitStack() as open_until:
             frame = self._source.frame(sql, open_until)
-            with translating("the query"):
+            with translated_errors("the query"):
                 rows = (frame if limit is None else frame.limit(limit)).collect()
             return list(frame.columns), [tuple(row) for row in rows]
 

@@ -8,9 +8,10 @@ from datetime import datetime, timedelta, timezone
 
 from ematix_flow.contract.shape import BATCH_ID, LOADED_AT
 from ematix_flow.contract.write import WriteJob
+from ematix_flow.dataplane.spark_session import is_active_session_sail
+from ematix_flow.dataplane.type_mapping import spark_type
 from ematix_flow.declare.types import Column, ColumnType
-from ematix_flow.families.frames import spark_type
-from ematix_flow.families.lake.session import on_sail, quote, text
+from ematix_flow.sql.spark_text import quote, text_literal
 
 ROWS_SO_FAR = "ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW"  # explicit: some engines lack RANGE over bytes
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
@@ -19,7 +20,7 @@ _TEXTS = ("text", "string", "json", "jsonb")
 
 
 @dataclass(frozen=True)
-class Words:
+class LakeJobSql:
     """SQL of a job in Spark's dialect; `s` is the stage, `t` the target."""
 
     job: WriteJob
@@ -47,17 +48,17 @@ class Words:
     def differ(self, names: Sequence[str], *, left: str = "t", right: str = "s") -> str:
         """Return the NULL-safe condition that at least one of the columns differs."""
         tests = [
-            f"NOT ({self._meaning(f'{left}.{quote(name)}', name)} <=> {self._meaning(f'{right}.{quote(name)}', name)})"
+            f"NOT ({self._canonical(f'{left}.{quote(name)}', name)} <=> {self._canonical(f'{right}.{quote(name)}', name)})"
             for name in names
         ]
         return f"({' OR '.join(tests)})" if tests else "false"
 
-    def _meaning(self, expression: str, name: str) -> str:
-        return by_meaning(expression) if self.column(name).type.kind == "jsonb" else expression
+    def _canonical(self, expression: str, name: str) -> str:
+        return canonical_json(expression) if self.column(name).type.kind == "jsonb" else expression
 
     def metadata(self) -> dict[str, str]:
         """Return values of the metadata columns that the table has and the source does not provide."""
-        values = {LOADED_AT: instant(self.job.started_at), BATCH_ID: text(self.job.run_id)}
+        values = {LOADED_AT: instant(self.job.started_at), BATCH_ID: text_literal(self.job.run_id)}
         own = {column.name for column in self.job.shape.added}
         return {name: value for name, value in values.items() if name in own}
 
@@ -71,10 +72,12 @@ class Words:
         return f"unhex(sha2(concat({', '.join(parts)}), 256))"
 
 
-def by_meaning(expression: str) -> str:
+def canonical_json(expression: str) -> str:
     """Return SQL for a canonical form of a JSON document."""
     meaning = f"coalesce(to_json(try_parse_json({expression})), {expression})"
-    if on_sail():  # Sail reads JSON numbers as doubles: documents with more digits are compared as written
+    if (
+        is_active_session_sail()
+    ):  # Sail reads JSON numbers as doubles: documents with more digits are compared as written
         return f"CASE WHEN {expression} RLIKE '[0-9][0-9.]{{15}}' THEN {expression} ELSE {meaning} END"
     return meaning
 
@@ -83,7 +86,7 @@ def as_text(expression: str, column_type: ColumnType) -> str:
     """Return the value as text; equal values give equal texts."""
     kind = column_type.kind
     if kind == "jsonb":
-        expression = by_meaning(expression)
+        expression = canonical_json(expression)
     if kind in _TEXTS:
         return f"replace({expression}, '|', '||')"
     if kind == "bytes":
@@ -95,7 +98,7 @@ def as_text(expression: str, column_type: ColumnType) -> str:
     return f"CAST({expression} AS STRING)"
 
 
-def micros(moment: datetime) -> int:
+def epoch_micros(moment: datetime) -> int:
     """Return the microseconds since 1970; a datetime without a time zone is UTC."""
     aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
     return (aware - _EPOCH) // timedelta(microseconds=1)
@@ -103,7 +106,7 @@ def micros(moment: datetime) -> int:
 
 def instant(moment: datetime) -> str:
     """Return a TIMESTAMP literal that does not depend on the session's time zone."""
-    return f"timestamp_micros({micros(moment)}L)"
+    return f"timestamp_micros({epoch_micros(moment)}L)"
 
 
 def plus(expression: str, span: timedelta) -> str:
@@ -119,10 +122,10 @@ def to_instant(expression: str, column_type: ColumnType) -> str:
 def watermark_literal(value: str, column_type: ColumnType) -> str:
     """Return a stored watermark in its column's type."""
     if column_type.kind in _NUMBERS:
-        return f"CAST({text(value)} AS {spark_type(column_type)})"
+        return f"CAST({text_literal(value)} AS {spark_type(column_type)})"
     if column_type.kind in ("date", "timestamp", "timestamp_tz"):
-        return f"CAST({text(value)} AS {spark_type(column_type)})"
-    return text(value)
+        return f"CAST({text_literal(value)} AS {spark_type(column_type)})"
+    return text_literal(value)
 
 
 def watermark_text(expression: str, column_type: ColumnType) -> str:

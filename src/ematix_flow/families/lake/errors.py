@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ematix_flow.families.carry import unpack
-from ematix_flow.families.lake.sail_errors import recognised
-from ematix_flow.families.lake.session import on_sail
-from ematix_flow.families.lost_engine import lost_engine
+from ematix_flow.dataplane.lost_engine import lost_engine_error
+from ematix_flow.dataplane.sail_errors import recognise_sail_error
+from ematix_flow.dataplane.spark_session import is_active_session_sail
+from ematix_flow.dataplane.task_errors import carried_error_in
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
@@ -80,33 +80,33 @@ _KNOWN: tuple[tuple[str, type[FlowError], str], ...] = (
 
 def translate(exc: Exception) -> FlowError | None:
     """Return the FlowError for an exception, None for an unknown error."""
-    said = str(exc)
-    carried = unpack(said)
+    text = str(exc)
+    carried = carried_error_in(text)
     if carried is not None:
         return carried
-    lost = lost_engine(exc)
+    lost = lost_engine_error(exc)
     if lost is not None:
         return lost
-    if "No space left on device" in said:
+    if "No space left on device" in text:
         return StorageFull("no space left on the lake's disk", hint="free space on that disk and run again")
-    bucket = _of_a_bucket(said)
+    bucket = _bucket_error(text)
     if bucket is not None:
         return bucket
-    if "Permission denied" in said or "AccessControlException" in said:
-        found = re.search(r"(/\S+)[^\n]*Permission denied", said)
-        where = f" for {found.group(1).rstrip(':')}" if found else ""
+    if "Permission denied" in text or "AccessControlException" in text:
+        match = re.search(r"(/\S+)[^\n]*Permission denied", text)
+        where = f" for {match.group(1).rstrip(':')}" if match else ""
         return PermissionDenied(f"permission denied{where}", hint="give this user the right to read and write there")
-    for condition, message in _CONDITION.findall(said):
+    for condition, message in _CONDITION.findall(text):
         if condition.startswith("UNRESOLVED_COLUMN"):
             return _missing_column(message)
         for start, kind, hint in _KNOWN:
             if condition.startswith(start):
                 return kind(mask(" ".join(message.split())) or condition, hint=hint)
-    return recognised(said) if on_sail() else None
+    return recognise_sail_error(text) if is_active_session_sail() else None
 
 
 @contextmanager
-def translating(what: str) -> Iterator[None]:
+def translated_errors(what: str) -> Iterator[None]:
     """Translate every exception raised inside into a FlowError; an OSError is passed on unchanged."""
     try:
         yield
@@ -119,7 +119,7 @@ def translating(what: str) -> Iterator[None]:
 
 
 @contextmanager
-def recognising() -> Iterator[None]:
+def recognised_errors() -> Iterator[None]:
     """Translate known exceptions raised inside; pass others on unchanged, because they may belong to the source."""
     try:
         yield
@@ -132,31 +132,31 @@ def recognising() -> Iterator[None]:
         raise known from exc
 
 
-def _of_a_bucket(said: str) -> FlowError | None:
+def _bucket_error(message: str) -> FlowError | None:
     """Return the FlowError for a message of Hadoop's S3A, None for an unknown one."""
-    if "s3a" not in said.lower():
+    if "s3a" not in message.lower():
         return None
-    if "S3AFileSystem not found" in said:
+    if "S3AFileSystem not found" in message:
         return RunFailed(
             "this Spark session cannot read S3",
             hint="start it with ematix_flow.spark_session(), or with the hadoop-aws jar of its Hadoop",
         )
-    if any(word in said for word in _OVERTAKEN):
+    if any(word in message for word in _OVERTAKEN):
         return LeaseHeld("another writer committed to the table meanwhile; nothing was loaded", hint="run it again")
-    if "Status Code: 403" in said or "java.nio.file.AccessDeniedException" in said:
+    if "Status Code: 403" in message or "java.nio.file.AccessDeniedException" in message:
         return PermissionDenied(
             "the bucket refused this login", hint="check the login of the connection and its rights"
         )
-    if "NoSuchBucket" in said or "UnknownStoreException" in said:
+    if "NoSuchBucket" in message or "UnknownStoreException" in message:
         return ConnectionFailed("there is no such bucket", hint="check the connection's bucket and endpoint")
-    if "Unable to execute HTTP request" in said or "AWSClientIOException" in said:
+    if "Unable to execute HTTP request" in message or "AWSClientIOException" in message:
         return Unreachable("the bucket cannot be reached", hint="check the connection's endpoint and the network")
     return None
 
 
 def _missing_column(message: str) -> MissingColumn:
-    asked, _, near = message.partition("Did you mean")
-    name = ".".join(_NAME.findall(asked)) or "?"
+    wanted, _, near = message.partition("Did you mean")
+    name = ".".join(_NAME.findall(wanted)) or "?"
     offered = [quoted.split(".")[-1].strip("`") for quoted in re.findall(r"`[^,\]]+`", near)]
     hint = did_you_mean(name.split(".")[-1], offered) if offered else "check the column name"
     return MissingColumn(f"column {name} does not exist", hint=hint, column=name)
@@ -164,11 +164,11 @@ def _missing_column(message: str) -> MissingColumn:
 
 def _first_line(exc: Exception) -> str:
     lines = [line.strip() for line in str(exc).splitlines() if line.strip()]
-    said = (
+    first = (
         lines[1]
         if len(lines) > 1 and lines[0].startswith("An error occurred while calling")
         else lines[0]
         if lines
         else ""
     )
-    return mask(said.removeprefix(": ")[:300]) or type(exc).__name__
+    return mask(first.removeprefix(": ")[:300]) or type(exc).__name__

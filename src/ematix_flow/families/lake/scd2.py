@@ -7,23 +7,24 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO
 from ematix_flow.contract.write import Counts
+from ematix_flow.dataplane.spark_session import is_sail_session
 from ematix_flow.declare.strategy import Deletes, Scd2
-from ematix_flow.families.lake.change import (
+from ematix_flow.families.lake.columns import LakeJobSql, instant, plus
+from ematix_flow.families.lake.integrity import check_keys
+from ematix_flow.families.lake.table_change import (
     DELETE,
     WRITE,
-    Change,
-    Draft,
+    ActionCounts,
+    ChangeDraft,
     StageFolder,
-    Tally,
+    TableChange,
     action,
-    image,
     new_row,
-    row_of,
+    row_expressions,
+    row_values,
 )
-from ematix_flow.families.lake.checks import check_keys
-from ematix_flow.families.lake.columns import Words, instant, plus
-from ematix_flow.families.lake.session import is_sail, quote
-from ematix_flow.families.sql.checks import check_deletes, check_forgotten
+from ematix_flow.families.sql.integrity import check_deletes, check_forgotten
+from ematix_flow.sql.spark_text import quote
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -32,70 +33,72 @@ _STAGED = "__flow_staged"
 
 
 def scd2(
-    stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, folder: StageFolder, *, staged: int,
+    stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Scd2, folder: StageFolder, *, staged: int,
     is_empty: bool,
-) -> Change:  # fmt: skip
+) -> TableChange:  # fmt: skip
     """Close changed versions, insert new ones, update columns that are not compared; one action per touched version."""
-    check_keys(stage, words.job, strategy.keys)
+    check_keys(stage, job_sql.job, strategy.keys)
     if is_empty:
-        rows = stage.alias("s").selectExpr(*image(words, _opening(words, strategy)))
-        return Change(
+        rows = stage.alias("s").selectExpr(*row_expressions(job_sql, _opening(job_sql, strategy)))
+        return TableChange(
             "append", rows, Counts(read=staged, inserted=staged, closed=staged if _ends_at_once(strategy) else 0)
         )
-    return draft_scd2(stage, target, words, strategy, staged=staged).worked_out(target, folder)
+    return draft_scd2(stage, target, job_sql, strategy, staged=staged).to_change(target, folder)
 
 
-def draft_scd2(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2, *, staged: int) -> Draft:
+def draft_scd2(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Scd2, *, staged: int) -> ChangeDraft:
     """Return the actions as a query; the caller must reject two staged rows with the same key."""
-    actions = _versions(stage, target, words, strategy)
+    actions = _versions(stage, target, job_sql, strategy)
     if strategy.deletes is Deletes.HARD:
-        actions = actions.unionByName(forgotten(stage, target, words, strategy))
+        actions = actions.unionByName(deleted_keys(stage, target, job_sql, strategy))
 
-    def counts(tally: Tally, existing: Callable[[], int]) -> Counts:
+    def counts(tally: ActionCounts, existing: Callable[[], int]) -> Counts:
         if strategy.deletes is Deletes.HARD:
             check_forgotten(
-                words.job, staged=staged, current=existing, missing=tally.missing, versions=target.count,
+                job_sql.job, staged=staged, current=existing, missing=tally.missing, versions=target.count,
                 deleted=tally.deleted,
             )  # fmt: skip
         elif strategy.deletes is Deletes.SOFT:
-            check_deletes(words.job, staged=staged, existing=existing() if tally.missing else 0, missing=tally.missing)
+            check_deletes(
+                job_sql.job, staged=staged, existing=existing() if tally.missing else 0, missing=tally.missing
+            )
         unchanged = max(staged - tally.inserted - tally.updated, 0)
         return Counts(staged, tally.inserted, tally.updated, unchanged, tally.closed, tally.deleted)
 
-    return Draft(actions, words.table, (*strategy.keys, VALID_FROM), quote(IS_CURRENT), counts)
+    return ChangeDraft(actions, job_sql.table, (*strategy.keys, VALID_FROM), quote(IS_CURRENT), counts)
 
 
-def forgotten(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+def deleted_keys(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Scd2) -> DataFrame:
     """Return actions that delete every version of the keys that the stage lacks."""
     from pyspark.sql.functions import expr
 
     keys = stage.selectExpr(*(quote(key) for key in strategy.keys)).alias("s")
-    gone = target.alias("t").join(keys, expr(words.equal(strategy.keys)), "left_anti").alias("t")
+    gone = target.alias("t").join(keys, expr(job_sql.equal(strategy.keys)), "left_anti").alias("t")
     flags = {"deleted": "true", "missing": f"t.{quote(IS_CURRENT)}"}
-    return gone.selectExpr(*image(words, row_of("t", words)), *action(DELETE, flags))
+    return gone.selectExpr(*row_expressions(job_sql, row_values("t", job_sql)), *action(DELETE, flags))
 
 
-def expired(current: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+def expired_versions(current: DataFrame, job_sql: LakeJobSql, strategy: Scd2) -> DataFrame:
     """Return actions that close the versions older than their TTL, each at the moment its TTL ended."""
     assert strategy.ttl is not None  # noqa: S101  only called with a ttl
     ends = plus(f"t.{quote(VALID_FROM)}", strategy.ttl)
-    over = current.alias("t").where(f"{ends} <= {instant(words.job.started_at)}")
-    values = row_of("t", words) | {VALID_TO: ends, IS_CURRENT: "false"}
-    return over.alias("t").selectExpr(*image(words, values), *action(WRITE, {"closed": "true"}))
+    over = current.alias("t").where(f"{ends} <= {instant(job_sql.job.started_at)}")
+    values = row_values("t", job_sql) | {VALID_TO: ends, IS_CURRENT: "false"}
+    return over.alias("t").selectExpr(*row_expressions(job_sql, values), *action(WRITE, {"closed": "true"}))
 
 
-def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+def _versions(stage: DataFrame, target: DataFrame, job_sql: LakeJobSql, strategy: Scd2) -> DataFrame:
     """Join the stage with the versions of its keys; return an action for the old version, the new one, or both."""
     from pyspark.sql.functions import expr
 
     whole = strategy.ttl is not None or strategy.deletes is Deletes.SOFT
     joined = stage.selectExpr("*", f"true AS {_STAGED}").alias("s").join(
-        _met(target, words, strategy).alias("t"), expr(words.equal(strategy.keys)), "full" if whole else "left"
+        _matched_versions(target, job_sql, strategy).alias("t"), expr(job_sql.equal(strategy.keys)), "full" if whole else "left"
     )  # fmt: skip
-    cases = _Cases(words, strategy)
-    olds = [*image(words, cases.old_row()), *action(WRITE, cases.old_flags())]
-    news = [*image(words, _opening(words, strategy)), *action(WRITE, cases.new_flags())]
-    if is_sail(stage.sparkSession):  # Sail rejects structs in one array whose fields differ in nullability
+    cases = _Cases(job_sql, strategy)
+    olds = [*row_expressions(job_sql, cases.old_row()), *action(WRITE, cases.old_flags())]
+    news = [*row_expressions(job_sql, _opening(job_sql, strategy)), *action(WRITE, cases.new_flags())]
+    if is_sail_session(stage.sparkSession):  # Sail rejects structs in one array whose fields differ in nullability
         return joined.where(cases.touches).selectExpr(*olds).unionByName(joined.where(cases.opens).selectExpr(*news))
     old, new = ", ".join(olds), ", ".join(news)
     return joined.selectExpr(
@@ -103,7 +106,7 @@ def _versions(stage: DataFrame, target: DataFrame, words: Words, strategy: Scd2)
     )
 
 
-def _met(target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
+def _matched_versions(target: DataFrame, job_sql: LakeJobSql, strategy: Scd2) -> DataFrame:
     """Return the current versions; with a TTL the latest ones, to detect those that only their TTL closed."""
     if strategy.ttl is None:
         return target.where(quote(IS_CURRENT))
@@ -115,16 +118,16 @@ def _met(target: DataFrame, words: Words, strategy: Scd2) -> DataFrame:
 class _Cases:
     """Conditions on a joined row: which version changes, and how."""
 
-    def __init__(self, words: Words, strategy: Scd2) -> None:
-        self.w = words
+    def __init__(self, job_sql: LakeJobSql, strategy: Scd2) -> None:
+        self.w = job_sql
         self.strategy = strategy
-        others = [name for name in words.declared if name not in (*strategy.keys, *strategy.compare)]
+        others = [name for name in job_sql.declared if name not in (*strategy.keys, *strategy.compare)]
         self.others = others
-        self.now = instant(words.job.started_at)
-        staged, differs = f"s.{_STAGED} IS NOT NULL", words.differ(strategy.compare)
+        self.now = instant(job_sql.job.started_at)
+        staged, differs = f"s.{_STAGED} IS NOT NULL", job_sql.differ(strategy.compare)
         current = f"coalesce(t.{quote(IS_CURRENT)}, false)"
         self.changed = f"({staged} AND {current} AND {differs})"
-        self.refreshed = f"({staged} AND {current} AND NOT {differs} AND {words.differ(others)})"
+        self.refreshed = f"({staged} AND {current} AND NOT {differs} AND {job_sql.differ(others)})"
         self.missing = f"(NOT ({staged}) AND {current})" if strategy.deletes is Deletes.SOFT else "false"
         self.expires = self._expires(staged, current)
         self.closes = f"({self.changed} OR {self.missing} OR {self.expires})"
@@ -158,7 +161,7 @@ class _Cases:
             f"ELSE t.{quote(VALID_TO)} END",
             IS_CURRENT: f"NOT {self.closes}",
         }
-        return row_of("t", self.w) | refreshed | loaded | closed
+        return row_values("t", self.w) | refreshed | loaded | closed
 
     def old_flags(self) -> dict[str, str]:
         return {"updated": self.refreshed, "closed": self.closes, "missing": self.missing}
@@ -167,16 +170,16 @@ class _Cases:
         return {"inserted": "true", "closed": "true" if _ends_at_once(self.strategy) else "false"}
 
 
-def _opening(words: Words, strategy: Scd2) -> dict[str, str]:
-    now = instant(words.job.started_at)
+def _opening(job_sql: LakeJobSql, strategy: Scd2) -> dict[str, str]:
+    now = instant(job_sql.job.started_at)
     ended = _ends_at_once(strategy)
     return new_row(
-        words,
+        job_sql,
         **{
             VALID_FROM: now,
             VALID_TO: now if ended else "NULL",
             IS_CURRENT: "false" if ended else "true",
-            ROW_HASH: words.row_hash(strategy.compare),
+            ROW_HASH: job_sql.row_hash(strategy.compare),
         },
     )
 

@@ -12,17 +12,26 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO, TargetShape
 from ematix_flow.contract.write import Counts
+from ematix_flow.dataplane.type_mapping import pairs, spark_schema, spark_type
 from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import UUID, Column
-from ematix_flow.families.frames import pairs, spark_schema, spark_type
-from ematix_flow.families.lake.change import DELETE, WRITE, Change, Draft, StageFolder, Tally, action, image
-from ematix_flow.families.lake.columns import ROWS_SO_FAR, Words, instant, plus, to_instant
-from ematix_flow.families.lake.scd2 import expired, forgotten
-from ematix_flow.families.lake.session import quote, text
+from ematix_flow.families.lake.columns import ROWS_SO_FAR, LakeJobSql, instant, plus, to_instant
+from ematix_flow.families.lake.scd2 import deleted_keys, expired_versions
+from ematix_flow.families.lake.table_change import (
+    DELETE,
+    WRITE,
+    ActionCounts,
+    ChangeDraft,
+    StageFolder,
+    TableChange,
+    action,
+    row_expressions,
+)
 from ematix_flow.families.sql import scd2_events as sql_events
-from ematix_flow.families.sql.checks import check_deletes, check_forgotten
+from ematix_flow.families.sql.integrity import check_deletes, check_forgotten
 from ematix_flow.families.sql.scd2_events import GONE, HASH, OBSERVED
+from ematix_flow.sql.spark_text import quote, text_literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,9 +65,14 @@ class Events:
     """
 
     def __init__(
-        self, words: Words, strategy: Scd2, folder: StageFolder, *, side: Callable[[DataFrame], DataFrame] = _as_it_is
+        self,
+        job_sql: LakeJobSql,
+        strategy: Scd2,
+        folder: StageFolder,
+        *,
+        side: Callable[[DataFrame], DataFrame] = _as_it_is,
     ) -> None:
-        self.w = words
+        self.w = job_sql
         self.strategy = strategy
         self.folder = folder
         self._side = side
@@ -68,28 +82,30 @@ class Events:
         self, stage: DataFrame, target: DataFrame, known: DataFrame, *, staged: int
     ) -> NewObservations:
         """Return new observations of the stage and soft-deleted missing keys; write them to the stage folder."""
-        found = self._unknown(stage, known)
+        observations = self._unknown(stage, known)
         if self.strategy.deletes is not None:
             current = target.where(quote(IS_CURRENT))
             missing = self._missing(stage, current)
             if self.strategy.deletes is Deletes.SOFT:
                 check_deletes(self.w.job, staged=staged, existing=current.count(), missing=missing.count())
-                found = self._side(found.unionByName(self._gone(missing)))
+                observations = self._side(observations.unionByName(self._deleted_keys(missing)))
             else:
                 check_forgotten(
                     self.w.job, staged=staged, current=current.count, missing=missing.count(),
                     versions=target.count, deleted=self._missing(stage, target).count(),
                 )  # fmt: skip
-        return self._kept(found)
+        return self._stored(observations)
 
     def first_observations(self, stage: DataFrame) -> NewObservations:
         """Return the same for a table without rows or observations, where nothing is compared."""
-        return self._kept(self._told(stage))
+        return self._stored(self._observations_in(stage))
 
-    def _kept(self, found: DataFrame) -> NewObservations:
+    def _stored(self, observations: DataFrame) -> NewObservations:
         schema = spark_schema(pairs(observations_of(self.w.job.shape).columns))
-        kept, told = self.folder.keep_counted(OBSERVATIONS, found, [f"count_if(NOT {quote(GONE)}) AS `staged`"], schema)
-        return NewObservations(self._side(kept), int(told["staged"]))
+        kept, answers = self.folder.write_counted(
+            OBSERVATIONS, observations, [f"count_if(NOT {quote(GONE)}) AS `staged`"], schema
+        )
+        return NewObservations(self._side(kept), int(answers["staged"]))
 
     def change(
         self,
@@ -100,16 +116,18 @@ class Events:
         *,
         staged: int,
         is_empty: bool,
-    ) -> Change:
+    ) -> TableChange:
         """Return the computed actions of `draft`; only rows to append where the table `is_empty`."""
-        made = self.draft(stage, target, known, new, staged=staged).worked_out(target, self.folder)
+        table_change = self.draft(stage, target, known, new, staged=staged).to_change(target, self.folder)
         if is_empty:
-            return replace(made, how="append", frame=made.frame.selectExpr(*(quote(name) for name in self.w.table)))
-        return made
+            return replace(
+                table_change, how="append", frame=table_change.frame.selectExpr(*(quote(name) for name in self.w.table))
+            )
+        return table_change
 
     def draft(
         self, stage: DataFrame, target: DataFrame, known: DataFrame, new: NewObservations, *, staged: int
-    ) -> Draft:
+    ) -> ChangeDraft:
         """Return the actions that bring the versions of every touched key to the computed state."""
         from pyspark.sql.functions import expr
 
@@ -123,39 +141,42 @@ class Events:
             others = target.where(quote(IS_CURRENT)).alias("t").join(touched, same_key, "left_anti")
             if self.strategy.deletes is Deletes.HARD:
                 others = others.alias("t").join(stage.selectExpr(*self._keys).alias("s"), same_key, "left_semi")
-            actions = actions.unionByName(expired(others, self.w, self.strategy))
+            actions = actions.unionByName(expired_versions(others, self.w, self.strategy))
         if self.strategy.deletes is Deletes.HARD:
-            actions = actions.unionByName(forgotten(stage, target, self.w, self.strategy))
+            actions = actions.unionByName(deleted_keys(stage, target, self.w, self.strategy))
         return self._drafted(actions, new, staged=staged)
 
-    def first_draft(self, new: NewObservations, *, staged: int) -> Draft:
+    def first_draft(self, new: NewObservations, *, staged: int) -> ChangeDraft:
         """Return the actions of `draft` for a table without rows or observations: every version is new."""
         w = self.w
         computed = {
-            name: f"s.{quote(name)}" for name in (*w.job.shape.kept, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)
+            name: f"s.{quote(name)}"
+            for name in (*w.job.shape.stored_columns, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)
         }
         versions = self._versions(self._side(new.rows)).alias("s")
-        actions = versions.selectExpr(*image(w, computed | w.metadata()), *action(WRITE, {"inserted": "true"}))
+        actions = versions.selectExpr(
+            *row_expressions(w, computed | w.metadata()), *action(WRITE, {"inserted": "true"})
+        )
         return self._drafted(actions, new, staged=staged)
 
-    def _drafted(self, actions: DataFrame, new: NewObservations, *, staged: int) -> Draft:
-        def counts(tally: Tally, existing: Callable[[], int]) -> Counts:
+    def _drafted(self, actions: DataFrame, new: NewObservations, *, staged: int) -> ChangeDraft:
+        def counts(tally: ActionCounts, existing: Callable[[], int]) -> Counts:
             return Counts(staged, tally.inserted, tally.updated, staged - new.staged, tally.closed, tally.deleted)
 
-        return Draft(actions, self.w.table, (*self.strategy.keys, VALID_FROM), quote(IS_CURRENT), counts)
+        return ChangeDraft(actions, self.w.table, (*self.strategy.keys, VALID_FROM), quote(IS_CURRENT), counts)
 
     def seeded(self, target: DataFrame) -> DataFrame:
         """Return existing versions as observations at their valid_from, to continue a history by processing time."""
-        kept = self.w.job.shape.kept
-        given = [f"{quote(name if name in kept else VALID_FROM)} AS {quote(name)}" for name in self.w.declared]
-        rows = target.selectExpr(*given, f"{VALID_FROM} AS {OBSERVED}").alias("t")
+        kept = self.w.job.shape.stored_columns
+        selected = [f"{quote(name if name in kept else VALID_FROM)} AS {quote(name)}" for name in self.w.declared]
+        rows = target.selectExpr(*selected, f"{VALID_FROM} AS {OBSERVED}").alias("t")
         values = {name: f"t.{quote(name)}" for name in (*self.w.declared, OBSERVED)} | {
             GONE: "false",
             HASH: self.w.row_hash(self.w.declared, alias="t"),
         }
-        return self.folder.keep("seed", rows.selectExpr(*self._observation(values)))
+        return self.folder.write("seed", rows.selectExpr(*self._observation(values)))
 
-    def _told(self, stage: DataFrame) -> DataFrame:
+    def _observations_in(self, stage: DataFrame) -> DataFrame:
         """Return each observation of the stage once."""
         event = self.strategy.event_time or ""
         moment = to_instant(f"s.{quote(event)}", self.w.column(event).type)
@@ -171,7 +192,7 @@ class Events:
         from pyspark.sql.functions import expr
 
         same = f"{self.w.equal(self.strategy.keys)} AND t.{HASH} = s.{HASH}"
-        return self._told(stage).alias("s").join(known.alias("t"), expr(same), "left_anti")
+        return self._observations_in(stage).alias("s").join(known.alias("t"), expr(same), "left_anti")
 
     def _missing(self, stage: DataFrame, versions: DataFrame) -> DataFrame:
         from pyspark.sql.functions import expr
@@ -179,17 +200,17 @@ class Events:
         keys = stage.selectExpr(*self._keys).alias("s")
         return versions.alias("t").join(keys, expr(self.w.equal(self.strategy.keys)), "left_anti")
 
-    def _gone(self, missing: DataFrame) -> DataFrame:
+    def _deleted_keys(self, missing: DataFrame) -> DataFrame:
         """Return a deletion observation, at the time of the load, for each key missing from the snapshot."""
         values = {key: f"t.{quote(key)}" for key in self.strategy.keys} | {
             OBSERVED: instant(self.w.job.started_at),
             GONE: "true",
-            HASH: f"unhex(sha2({text(self.w.job.run_id)}, 256))",
+            HASH: f"unhex(sha2({text_literal(self.w.job.run_id)}, 256))",
         }
         return missing.alias("t").selectExpr(*self._observation(values))
 
     def _observation(self, values: dict[str, str]) -> list[str]:
-        values = values | {RUN: text(self.w.job.run_id)}
+        values = values | {RUN: text_literal(self.w.job.run_id)}
         return [
             f"CAST({values.get(column.name, 'NULL')} AS {spark_type(column.type)}) AS {quote(column.name)}"
             for column in observations_of(self.w.job.shape).columns
@@ -198,7 +219,7 @@ class Events:
     def _versions(self, observed: DataFrame) -> DataFrame:
         """Compute the versions: one observation per instant (the largest hash wins a tie), equal neighbours merged."""
         w, keys = self.w, ", ".join(self._keys)
-        names = ", ".join(quote(name) for name in w.job.shape.kept)
+        names = ", ".join(quote(name) for name in w.job.shape.stored_columns)
         query = f"""
             WITH o AS (SELECT o.*, {w.row_hash(self.strategy.compare, alias="o")} AS __flow_h FROM {{observed}} AS o),
             d AS (SELECT o.*, row_number() OVER (PARTITION BY {keys}, {OBSERVED} ORDER BY {GONE}, {HASH} DESC {ROWS_SO_FAR}) AS __flow_rn FROM o),
@@ -226,7 +247,7 @@ class Events:
         same = f"{w.equal(keys)} AND t.{VALID_FROM} = s.{VALID_FROM}"
         joined = versions.alias("s").join(present.alias("t"), expr(same), "full")
         absent, vanished = f"t.{VALID_FROM} IS NULL", f"s.{VALID_FROM} IS NULL"
-        kept = w.job.shape.kept
+        kept = w.job.shape.stored_columns
         written = [name for name in (*kept, VALID_TO, IS_CURRENT, ROW_HASH) if name not in keys]
         closes = f"({absent}) IS FALSE AND ({vanished}) IS FALSE AND t.{IS_CURRENT} AND NOT s.{IS_CURRENT}"
         computed = {name: f"s.{quote(name)}" for name in (*kept, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)}
@@ -237,4 +258,4 @@ class Events:
         flags = {"inserted": absent, "closed": closes, "updated": f"({absent}) IS FALSE AND NOT ({closes})"}
         kind = f"CASE WHEN {vanished} THEN {DELETE} ELSE {WRITE} END"
         changed = joined.where(f"{absent} OR {vanished} OR {w.differ(written)}")
-        return changed.selectExpr(*image(w, values), *action(kind, flags))
+        return changed.selectExpr(*row_expressions(w, values), *action(kind, flags))

@@ -9,8 +9,8 @@ from datetime import datetime
 from typing import Any
 
 from ematix_flow.contract.write import Commit, Counts, Fence, WriteJob, WriteResult
-from ematix_flow.families.lake.place import Place, append_line, lines_of, read_if_there, write_atomically
 from ematix_flow.foundation.clock import now
+from ematix_flow.storage.paths import LakeRoot, append_line, lines_of, read_text_if_exists, write_atomically
 
 HISTORY_COLUMNS = (
     "run_id", "pipeline_name", "target_schema", "target_table", "mode", "path", "started_at", "finished_at", "status",
@@ -19,7 +19,7 @@ HISTORY_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Load:
+class LakeLoad:
     """One load of a writer: pending, published, or the last settled one."""
 
     run_id: str
@@ -35,7 +35,7 @@ class Load:
     """The work that remains after the load is published."""
 
     @classmethod
-    def from_dict(cls, kept: Mapping[str, Any]) -> Load:
+    def from_dict(cls, kept: Mapping[str, Any]) -> LakeLoad:
         """Return a load from plain data; ignore fields of newer versions."""
         known = {item.name for item in fields(cls)}
         return cls(**{name: value for name, value in kept.items() if name in known})
@@ -50,8 +50,8 @@ class Load:
 class WriterState:
     """The last settled load of a writer and the pending one."""
 
-    last: Load | None = None
-    pending: Load | None = None
+    last: LakeLoad | None = None
+    pending: LakeLoad | None = None
 
     @property
     def sequence(self) -> int:
@@ -77,25 +77,27 @@ class WriterState:
 class LakeState:
     """The state files of one lake."""
 
-    place: Place
+    lake_root: LakeRoot
 
     def read(self, writer: str) -> WriterState | None:
         """Return the state of a writer, None when none is stored."""
-        found = read_if_there(self.place.state(f"{writer}.json"))
-        if found is None:
+        text = read_text_if_exists(self.lake_root.state(f"{writer}.json"))
+        if text is None:
             return None
-        kept = json.loads(found)
-        return WriterState(*(Load.from_dict(kept[name]) if kept.get(name) else None for name in ("last", "pending")))
+        kept = json.loads(text)
+        return WriterState(
+            *(LakeLoad.from_dict(kept[name]) if kept.get(name) else None for name in ("last", "pending"))
+        )
 
     def write(self, writer: str, state: WriterState) -> None:
         """Store the state atomically."""
-        kept = {"last": _plain(state.last), "pending": _plain(state.pending)}
-        write_atomically(self.place.state(f"{writer}.json"), json.dumps(kept, indent=1))
+        kept = {"last": _load_to_dict(state.last), "pending": _load_to_dict(state.pending)}
+        write_atomically(self.lake_root.state(f"{writer}.json"), json.dumps(kept, indent=1))
 
-    def hold(self, fence: Fence) -> None:
+    def check_fence(self, fence: Fence) -> None:
         """Record the fence; raise `LeaseLost` if a higher number is recorded. Call it with the table's lock held."""
-        file = self.place.state(f"fence of {fence.name}.json")
-        kept = int(read_if_there(file) or 0)
+        file = self.lake_root.state(f"fence of {fence.name}.json")
+        kept = int(read_text_if_exists(file) or 0)
         if kept > fence.number:
             raise fence.lost()
         if kept < fence.number:
@@ -140,12 +142,12 @@ class LakeState:
 
     def has_history(self) -> bool:
         """Return whether the run history has a line."""
-        return any(lines_of(self.place.state("run_history.jsonl")))
+        return any(lines_of(self.lake_root.state("run_history.jsonl")))
 
     def history(self) -> list[dict[str, Any]]:
         """Return every run as one row with the columns of the run_history table, oldest first."""
         runs: dict[str, dict[str, Any]] = {}
-        for line in lines_of(self.place.state("run_history.jsonl")):
+        for line in lines_of(self.lake_root.state("run_history.jsonl")):
             try:
                 event = json.loads(line)
             except ValueError:  # a line truncated by a power failure
@@ -154,8 +156,8 @@ class LakeState:
         return list(runs.values())
 
     def _line(self, **values: Any) -> None:
-        append_line(self.place.state("run_history.jsonl"), json.dumps(values))
+        append_line(self.lake_root.state("run_history.jsonl"), json.dumps(values))
 
 
-def _plain(load: Load | None) -> dict[str, Any] | None:
+def _load_to_dict(load: LakeLoad | None) -> dict[str, Any] | None:
     return asdict(load) if load is not None else None

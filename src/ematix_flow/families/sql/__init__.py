@@ -1,1 +1,1 @@
-"""Databases: rows, token and watermark in one transaction."""
+"""Databases: sessions, dialects, DDL, and strategies that publish rows, token and watermark in one transaction."""

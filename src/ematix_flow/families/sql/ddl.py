@@ -31,7 +31,7 @@ class SqlDdl(ABC):
         d, table = self.dialect, shape.table
         schema = d.text_literal(table.schema) if table.schema else d.current_schema
         with self.connect() as session:
-            found = session.rows(
+            rows = session.rows(
                 "SELECT c.constraint_name, k.column_name FROM information_schema.table_constraints c "
                 "JOIN information_schema.key_column_usage k ON k.constraint_schema = c.constraint_schema "
                 "AND k.constraint_name = c.constraint_name AND k.table_name = c.table_name "
@@ -39,7 +39,7 @@ class SqlDdl(ABC):
                 f"AND c.table_name = {d.text_literal(table.name)} ORDER BY c.constraint_name, k.ordinal_position"
             )
         groups: dict[str, list[str]] = {}
-        for name, column in found:
+        for name, column in rows:
             groups.setdefault(str(name), []).append(str(column))
         return [tuple(columns) for columns in groups.values()]
 
@@ -51,10 +51,10 @@ class SqlDdl(ABC):
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """Return the steps as SQL."""
         relation = self.dialect.relation(shape.table.schema, shape.table.name)
-        made: list[str] = []
+        statements: list[str] = []
         for step in steps:
-            made += self._statements(relation, step)
-        return made
+            statements += self._statements(relation, step)
+        return statements
 
     def _statements(self, relation: str, step: DdlStep) -> list[str]:
         d = self.dialect

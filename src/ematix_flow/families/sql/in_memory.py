@@ -17,7 +17,7 @@ def is_in_memory(path: str) -> bool:
 
 
 @cache
-def file_of(kind: str, name: str) -> Path:
+def file_of_memory_database(kind: str, name: str) -> Path:
     """Return the file that holds this connection's `:memory:` database; it is deleted when the process exits.
 
     Every session of the connection sees the same tables, which the driver's own in-memory database cannot offer.
@@ -27,6 +27,6 @@ def file_of(kind: str, name: str) -> Path:
 
 @lru_cache(maxsize=1)
 def _folder() -> str:
-    made = tempfile.mkdtemp(prefix="ematix-flow-memory-")
-    atexit.register(shutil.rmtree, made, ignore_errors=True)
-    return made
+    folder = tempfile.mkdtemp(prefix="ematix-flow-memory-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder

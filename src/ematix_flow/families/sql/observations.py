@@ -10,7 +10,7 @@ from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.families.sql.ddl import SqlDdl
 from ematix_flow.families.sql.scd2_events import GONE, HASH, observations_of, seed_observations
-from ematix_flow.families.sql.statements import Writing
+from ematix_flow.families.sql.statements import JobSql
 
 
 def ensure_observations(ddl: SqlDdl, job: WriteJob) -> None:
@@ -29,12 +29,12 @@ def ensure_observations(ddl: SqlDdl, job: WriteJob) -> None:
             session.execute(_hash_anew(ddl, job, relation))
         # An scd2 history that was written by processing time is continued.
         if session.scalar(f"SELECT 1 FROM {relation} LIMIT 1") is None:
-            session.execute(seed_observations(Writing(ddl.dialect, job, "")))
+            session.execute(seed_observations(JobSql(ddl.dialect, job, "")))
 
 
 def missing_steps(ddl: DdlPlanner, target: TargetShape, shape: TargetShape, state: TableState) -> list[DdlStep]:
     """Return the steps to the target's columns; one whose type in the target is not as declared is not changed here."""
-    there = {column.name: column for column in state.columns}
+    existing = {column.name: column for column in state.columns}
     main = ddl.inspect(target)
     as_declared = {
         column.name
@@ -45,7 +45,7 @@ def missing_steps(ddl: DdlPlanner, target: TargetShape, shape: TargetShape, stat
     steps: list[DdlStep] = []
     for column in target.declared.columns:
         wanted = replace(column, nullable=True, primary_key=False)
-        known = there.get(column.name)
+        known = existing.get(column.name)
         if known is None:
             steps.append(AddColumn(wanted))
         elif column.name in as_declared and known.type != ddl.stored_type(shape, wanted):
@@ -55,6 +55,6 @@ def missing_steps(ddl: DdlPlanner, target: TargetShape, shape: TargetShape, stat
 
 def _hash_anew(ddl: SqlDdl, job: WriteJob, relation: str) -> str:
     """Return SQL that rehashes all observations, so that a repeated one with NULL in new columns is recognised."""
-    d, writing = ddl.dialect, Writing(ddl.dialect, job, "")
-    hashed = writing.row_hash(writing.declared, alias=relation)
+    d, job_sql = ddl.dialect, JobSql(ddl.dialect, job, "")
+    hashed = job_sql.row_hash(job_sql.declared, alias=relation)
     return f"UPDATE {relation} SET {d.quote(HASH)} = {hashed} WHERE {d.quote(GONE)} = {d.boolean(False)}"

@@ -5,49 +5,49 @@ from __future__ import annotations
 from ematix_flow.contract.shape import IS_CURRENT, ROW_HASH, VALID_FROM, VALID_TO
 from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
-from ematix_flow.families.sql.checks import check_deletes, check_forgotten, check_keys
 from ematix_flow.families.sql.differences import find_differences
+from ematix_flow.families.sql.integrity import check_deletes, check_forgotten, check_keys
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.families.sql.statements import Writing
+from ematix_flow.families.sql.statements import JobSql
 
 
-def scd2(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> Counts:
+def scd2(session: SqlSession, job_sql: JobSql, strategy: Scd2, *, staged: int) -> Counts:
     """Close changed versions, insert new ones and update the columns that are not compared."""
-    check_keys(session, writing, strategy.keys)
-    match = writing.match(strategy.keys)
-    current = f"{match} AND {_is_current(writing)}"
-    closed, deleted = _retire_missing(session, writing, strategy, match, staged=staged)
-    refreshed = _refresh(session, writing, strategy, current)
-    found = find_differences(session, writing, on=current, changed=writing.differ(strategy.compare))
+    check_keys(session, job_sql, strategy.keys)
+    match = job_sql.match(strategy.keys)
+    current = f"{match} AND {_is_current(job_sql)}"
+    closed, deleted = _retire_missing(session, job_sql, strategy, match, staged=staged)
+    refreshed = _refresh(session, job_sql, strategy, current)
+    differences = find_differences(session, job_sql, on=current, changed=job_sql.differ(strategy.compare))
     closed += session.execute(
-        writing.dialect.update_from(
-            writing.target, found.writing.stage, on=current, sets=_closing(writing), where=found.changed
+        job_sql.dialect.update_from(
+            job_sql.target, differences.writing.stage, on=current, sets=_closing(job_sql), where=differences.changed
         )
     )
-    every = found.is_exact and strategy.ttl is None
-    where = None if every else _needs_version(writing, strategy, current)
-    inserted = session.execute(found.writing.insert(_opening(writing, strategy), where=where))
-    closed += expire(session, writing, strategy)
+    every = differences.is_exact and strategy.ttl is None
+    where = None if every else _needs_version(job_sql, strategy, current)
+    inserted = session.execute(differences.writing.insert(_opening(job_sql, strategy), where=where))
+    closed += expire_versions(session, job_sql, strategy)
     unchanged = max(staged - inserted - refreshed, 0)
     return Counts(
         read=staged, inserted=inserted, updated=refreshed, unchanged=unchanged, closed=closed, deleted=deleted
     )
 
 
-def expire(session: SqlSession, writing: Writing, strategy: Scd2) -> int:
+def expire_versions(session: SqlSession, job_sql: JobSql, strategy: Scd2) -> int:
     """Close the versions that are older than their TTL, each at the moment its TTL ended; return their number."""
     if strategy.ttl is None:
         return 0
-    ends = writing.dialect.plus(writing.t(VALID_FROM), strategy.ttl)
-    now = writing.dialect.instant(writing.job.started_at)
-    quote = writing.dialect.quote
+    ends = job_sql.dialect.plus(job_sql.t(VALID_FROM), strategy.ttl)
+    now = job_sql.dialect.instant(job_sql.job.started_at)
+    quote = job_sql.dialect.quote
     return session.execute(
-        f"UPDATE {writing.target} SET {quote(VALID_TO)} = {ends}, {quote(IS_CURRENT)} = {writing.dialect.boolean(False)} "
-        f"WHERE {_is_current(writing)} AND {ends} <= {now}"
+        f"UPDATE {job_sql.target} SET {quote(VALID_TO)} = {ends}, {quote(IS_CURRENT)} = {job_sql.dialect.boolean(False)} "
+        f"WHERE {_is_current(job_sql)} AND {ends} <= {now}"
     )
 
 
-def missing_keys(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> int:
+def missing_keys(session: SqlSession, writing: JobSql, strategy: Scd2, *, staged: int) -> int:
     """Return the number of rows that are to be closed or deleted for missing keys; raise `Brake` if it is too large."""
     gone = f"NOT EXISTS (SELECT 1 FROM {writing.stage} AS s WHERE {writing.match(strategy.keys)})"
     current = _is_current(writing)
@@ -69,62 +69,62 @@ def missing_keys(session: SqlSession, writing: Writing, strategy: Scd2, *, stage
     return deleted
 
 
-def _is_current(writing: Writing) -> str:
-    return f"{writing.t(IS_CURRENT)} = {writing.dialect.boolean(True)}"
+def _is_current(job_sql: JobSql) -> str:
+    return f"{job_sql.t(IS_CURRENT)} = {job_sql.dialect.boolean(True)}"
 
 
-def _closing(writing: Writing) -> dict[str, str]:
-    return {VALID_TO: writing.dialect.instant(writing.job.started_at), IS_CURRENT: writing.dialect.boolean(False)}
+def _closing(job_sql: JobSql) -> dict[str, str]:
+    return {VALID_TO: job_sql.dialect.instant(job_sql.job.started_at), IS_CURRENT: job_sql.dialect.boolean(False)}
 
 
-def _opening(writing: Writing, strategy: Scd2) -> dict[str, str]:
+def _opening(job_sql: JobSql, strategy: Scd2) -> dict[str, str]:
     versioned = {
-        VALID_FROM: writing.dialect.instant(writing.job.started_at),
+        VALID_FROM: job_sql.dialect.instant(job_sql.job.started_at),
         VALID_TO: "NULL",
-        IS_CURRENT: writing.dialect.boolean(True),
-        ROW_HASH: writing.row_hash(strategy.compare),
+        IS_CURRENT: job_sql.dialect.boolean(True),
+        ROW_HASH: job_sql.row_hash(strategy.compare),
     }
-    return writing.from_stage(writing.declared) | versioned | writing.metadata()
+    return job_sql.from_stage(job_sql.declared) | versioned | job_sql.metadata()
 
 
-def _needs_version(writing: Writing, strategy: Scd2, current: str) -> str:
-    absent = f"NOT EXISTS (SELECT 1 FROM {writing.target} WHERE {current})"
+def _needs_version(job_sql: JobSql, strategy: Scd2, current: str) -> str:
+    absent = f"NOT EXISTS (SELECT 1 FROM {job_sql.target} WHERE {current})"
     if strategy.ttl is None:
         return absent
     # A version closed only by its TTL is opened again when its values change, not because the source still has the row.
-    ended = writing.dialect.plus(f"l.{writing.dialect.quote(VALID_FROM)}", strategy.ttl)
-    quote = writing.dialect.quote
+    ended = job_sql.dialect.plus(f"l.{job_sql.dialect.quote(VALID_FROM)}", strategy.ttl)
+    quote = job_sql.dialect.quote
     expired = (
-        f"SELECT 1 FROM {writing.target} AS l WHERE {writing.match(strategy.keys, left='l')} "
-        f"AND l.{quote(VALID_TO)} = {ended} AND NOT ({writing.differ(strategy.compare, left='l')}) "
-        f"AND NOT EXISTS (SELECT 1 FROM {writing.target} AS n WHERE {writing.match(strategy.keys, left='n')} "
+        f"SELECT 1 FROM {job_sql.target} AS l WHERE {job_sql.match(strategy.keys, left='l')} "
+        f"AND l.{quote(VALID_TO)} = {ended} AND NOT ({job_sql.differ(strategy.compare, left='l')}) "
+        f"AND NOT EXISTS (SELECT 1 FROM {job_sql.target} AS n WHERE {job_sql.match(strategy.keys, left='n')} "
         f"AND n.{quote(VALID_FROM)} > l.{quote(VALID_FROM)})"
     )
     return f"{absent} AND NOT EXISTS ({expired})"
 
 
-def _refresh(session: SqlSession, writing: Writing, strategy: Scd2, current: str) -> int:
-    others = [name for name in writing.declared if name not in (*strategy.keys, *strategy.compare)]
+def _refresh(session: SqlSession, job_sql: JobSql, strategy: Scd2, current: str) -> int:
+    others = [name for name in job_sql.declared if name not in (*strategy.keys, *strategy.compare)]
     if not others:
         return 0
-    where = f"NOT ({writing.differ(strategy.compare)}) AND ({writing.differ(others)})"
-    sets = writing.from_stage(others) | writing.metadata()
+    where = f"NOT ({job_sql.differ(strategy.compare)}) AND ({job_sql.differ(others)})"
+    sets = job_sql.from_stage(others) | job_sql.metadata()
     return session.execute(
-        writing.dialect.update_from(writing.target, writing.stage, on=current, sets=sets, where=where)
+        job_sql.dialect.update_from(job_sql.target, job_sql.stage, on=current, sets=sets, where=where)
     )
 
 
 def _retire_missing(
-    session: SqlSession, writing: Writing, strategy: Scd2, match: str, *, staged: int
+    session: SqlSession, job_sql: JobSql, strategy: Scd2, match: str, *, staged: int
 ) -> tuple[int, int]:
     if strategy.deletes is None:
         return 0, 0
-    gone = f"NOT EXISTS (SELECT 1 FROM {writing.stage} AS s WHERE {match})"
-    missing = missing_keys(session, writing, strategy, staged=staged)
+    gone = f"NOT EXISTS (SELECT 1 FROM {job_sql.stage} AS s WHERE {match})"
+    missing = missing_keys(session, job_sql, strategy, staged=staged)
     if missing == 0:
         return 0, 0
     if strategy.deletes is Deletes.HARD:
-        return 0, session.execute(f"DELETE FROM {writing.target} WHERE {gone}")
-    current = _is_current(writing)
-    sets = ", ".join(f"{writing.dialect.quote(name)} = {value}" for name, value in _closing(writing).items())
-    return session.execute(f"UPDATE {writing.target} SET {sets} WHERE {current} AND {gone}"), 0
+        return 0, session.execute(f"DELETE FROM {job_sql.target} WHERE {gone}")
+    current = _is_current(job_sql)
+    sets = ", ".join(f"{job_sql.dialect.quote(name)} = {value}" for name, value in _closing(job_sql).items())
+    return session.execute(f"UPDATE {job_sql.target} SET {sets} WHERE {current} AND {gone}"), 0

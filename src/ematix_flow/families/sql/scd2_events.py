@@ -14,9 +14,9 @@ from ematix_flow.contract.write import Counts
 from ematix_flow.declare.strategy import Deletes, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Boolean, Bytes, Column, TimestampTZ
-from ematix_flow.families.sql.scd2 import expire, missing_keys
+from ematix_flow.families.sql.scd2 import expire_versions, missing_keys
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.families.sql.statements import Writing, keep
+from ematix_flow.families.sql.statements import JobSql, create_temporary_result
 
 OBSERVED = "_observed_at"
 GONE = "_gone"
@@ -36,81 +36,83 @@ def observations_of(shape: TargetShape) -> TableSpec:
     return TableSpec(shape.declared.schema, f"{shape.declared.name}__observations", (*columns, *extra))
 
 
-def seed_observations(writing: Writing) -> str:
+def seed_observations(job_sql: JobSql) -> str:
     """Return SQL that inserts the versions of an existing target as observations at their valid_from."""
-    d, spec = writing.dialect, observations_of(writing.job.shape)
-    names = (*writing.declared, OBSERVED, GONE, HASH)
-    kept = writing.job.shape.kept
-    given = [f"{writing.t(name if name in kept else VALID_FROM)} AS {d.quote(name)}" for name in writing.declared]
-    seen = f"SELECT {', '.join(given)}, {writing.t(VALID_FROM)} AS {d.quote(OBSERVED)} FROM {writing.target}"
-    columns = d.names((*writing.declared, OBSERVED))
+    d, spec = job_sql.dialect, observations_of(job_sql.job.shape)
+    names = (*job_sql.declared, OBSERVED, GONE, HASH)
+    kept = job_sql.job.shape.stored_columns
+    selected = [f"{job_sql.t(name if name in kept else VALID_FROM)} AS {d.quote(name)}" for name in job_sql.declared]
+    seen = f"SELECT {', '.join(selected)}, {job_sql.t(VALID_FROM)} AS {d.quote(OBSERVED)} FROM {job_sql.target}"
+    columns = d.names((*job_sql.declared, OBSERVED))
     return (
         f"INSERT INTO {d.relation(spec.schema, spec.name)} ({d.names(names)}) "
-        f"SELECT {columns}, {d.boolean(False)}, {writing.row_hash(writing.declared)} FROM ({seen}) AS s"
+        f"SELECT {columns}, {d.boolean(False)}, {job_sql.row_hash(job_sql.declared)} FROM ({seen}) AS s"
     )
 
 
-def scd2_events(session: SqlSession, writing: Writing, strategy: Scd2, *, staged: int) -> Counts:
+def scd2_events(session: SqlSession, job_sql: JobSql, strategy: Scd2, *, staged: int) -> Counts:
     """Store new observations, recompute the versions of their keys and write the versions that differ."""
-    observed = _Observed(writing, strategy)
-    keys = writing.columns(strategy.keys)
-    keep(session, writing.dialect, _TOUCHED, observed.new_rows(), looked_up_by=keys)
-    missing = missing_keys(session, writing, strategy, staged=staged) if strategy.deletes is not None else 0
+    observed = _ObservationStatements(job_sql, strategy)
+    keys = job_sql.columns(strategy.keys)
+    create_temporary_result(session, job_sql.dialect, _TOUCHED, observed.new_rows(), looked_up_by=keys)
+    missing = missing_keys(session, job_sql, strategy, staged=staged) if strategy.deletes is not None else 0
     new = session.execute(observed.remember())
     hard_deleted = 0
     if strategy.deletes is Deletes.SOFT and missing:
-        session.execute(observed.remember_gone())
+        session.execute(observed.remember_deleted())
     elif strategy.deletes is Deletes.HARD and missing:
-        hard_deleted = observed.forget_gone(session)
-    keep(session, writing.dialect, _VERSIONS, observed.versions(), looked_up_by=(*keys, writing.column(VALID_FROM)))
-    counts = _apply(session, writing, strategy)
-    expired = expire(session, writing, strategy)
+        hard_deleted = observed.delete_missing(session)
+    create_temporary_result(
+        session, job_sql.dialect, _VERSIONS, observed.versions(), looked_up_by=(*keys, job_sql.column(VALID_FROM))
+    )
+    counts = _apply(session, job_sql, strategy)
+    expired = expire_versions(session, job_sql, strategy)
     for name in (_TOUCHED, _VERSIONS):
-        session.execute(writing.dialect.drop_temporary(name))
+        session.execute(job_sql.dialect.drop_temporary(name))
     return replace(counts, read=staged, unchanged=staged - new, closed=counts.closed + expired, deleted=hard_deleted)
 
 
-def _apply(session: SqlSession, writing: Writing, strategy: Scd2) -> Counts:
+def _apply(session: SqlSession, job_sql: JobSql, strategy: Scd2) -> Counts:
     """Bring the versions of the touched keys to the computed state, writing only rows that differ."""
-    quote = writing.dialect.quote
-    versions = writing.dialect.temporary(_VERSIONS)
-    same = f"{writing.match(strategy.keys)} AND {writing.t(VALID_FROM)} = {writing.s(VALID_FROM)}"
-    touched = f"EXISTS (SELECT 1 FROM {writing.dialect.temporary(_TOUCHED)} AS s WHERE {writing.match(strategy.keys)})"
+    quote = job_sql.dialect.quote
+    versions = job_sql.dialect.temporary(_VERSIONS)
+    same = f"{job_sql.match(strategy.keys)} AND {job_sql.t(VALID_FROM)} = {job_sql.s(VALID_FROM)}"
+    touched = f"EXISTS (SELECT 1 FROM {job_sql.dialect.temporary(_TOUCHED)} AS s WHERE {job_sql.match(strategy.keys)})"
     vanished = session.execute(
-        f"DELETE FROM {writing.target} WHERE {touched} AND NOT EXISTS (SELECT 1 FROM {versions} AS s WHERE {same})"
+        f"DELETE FROM {job_sql.target} WHERE {touched} AND NOT EXISTS (SELECT 1 FROM {versions} AS s WHERE {same})"
     )
     closed = int(
         session.scalar(
-            f"SELECT COUNT(*) FROM {writing.target} JOIN {versions} AS s ON {same} "
-            f"WHERE {writing.t(IS_CURRENT)} = {writing.dialect.boolean(True)} "
-            f"AND s.{quote(IS_CURRENT)} = {writing.dialect.boolean(False)}"
+            f"SELECT COUNT(*) FROM {job_sql.target} JOIN {versions} AS s ON {same} "
+            f"WHERE {job_sql.t(IS_CURRENT)} = {job_sql.dialect.boolean(True)} "
+            f"AND s.{quote(IS_CURRENT)} = {job_sql.dialect.boolean(False)}"
         )
     )
-    kept = writing.job.shape.kept
+    kept = job_sql.job.shape.stored_columns
     written = [name for name in (*kept, VALID_TO, IS_CURRENT, ROW_HASH) if name not in strategy.keys]
     updated = session.execute(
-        writing.dialect.update_from(
-            writing.target,
+        job_sql.dialect.update_from(
+            job_sql.target,
             versions,
             on=same,
-            sets=writing.from_stage(written) | writing.metadata(),
-            where=writing.differ(written),
+            sets=job_sql.from_stage(written) | job_sql.metadata(),
+            where=job_sql.differ(written),
         )
     )
-    values = writing.from_stage((*kept, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)) | writing.metadata()
-    absent = f"NOT EXISTS (SELECT 1 FROM {writing.target} WHERE {same})"
-    inserted = session.execute(writing.insert(values, source=versions, where=absent))
+    values = job_sql.from_stage((*kept, VALID_FROM, VALID_TO, IS_CURRENT, ROW_HASH)) | job_sql.metadata()
+    absent = f"NOT EXISTS (SELECT 1 FROM {job_sql.target} WHERE {same})"
+    inserted = session.execute(job_sql.insert(values, source=versions, where=absent))
     return Counts(inserted=inserted, updated=updated - closed + vanished, closed=closed)
 
 
-class _Observed:
+class _ObservationStatements:
     """The SQL statements on the observations table."""
 
-    def __init__(self, writing: Writing, strategy: Scd2) -> None:
-        self.w = writing
+    def __init__(self, job_sql: JobSql, strategy: Scd2) -> None:
+        self.w = job_sql
         self.strategy = strategy
-        self.spec = observations_of(writing.job.shape)
-        self.relation = writing.dialect.relation(self.spec.schema, self.spec.name)
+        self.spec = observations_of(job_sql.job.shape)
+        self.relation = job_sql.dialect.relation(self.spec.schema, self.spec.name)
 
     def new_rows(self) -> str:
         """Return a query for the distinct observations of the stage that are not stored yet."""
@@ -135,7 +137,7 @@ class _Observed:
             f"FROM {w.dialect.temporary(_TOUCHED)} AS s"
         )
 
-    def remember_gone(self) -> str:
+    def remember_deleted(self) -> str:
         """Return the INSERT of one deletion observation, at the load's time, per key missing from the snapshot."""
         w, quote = self.w, self.w.dialect.quote
         keys = w.dialect.names(self.strategy.keys)
@@ -148,7 +150,7 @@ class _Observed:
             f"WHERE {w.t(IS_CURRENT)} = {w.dialect.boolean(True)} AND {gone}"
         )
 
-    def forget_gone(self, session: SqlSession) -> int:
+    def delete_missing(self, session: SqlSession) -> int:
         """Delete every version and observation of the missing keys; return the number of versions."""
         w = self.w
         unseen = f"NOT EXISTS (SELECT 1 FROM {w.stage} AS s WHERE {w.match(self.strategy.keys, left=self.relation)})"
@@ -160,7 +162,7 @@ class _Observed:
         """Return a query for the versions of every touched key, computed from all its observations."""
         w, quote = self.w, self.w.dialect.quote
         keys = ", ".join(quote(key) for key in self.strategy.keys)
-        columns = ", ".join(quote(name) for name in w.job.shape.kept)
+        columns = ", ".join(quote(name) for name in w.job.shape.stored_columns)
         at, gone, no = quote(OBSERVED), quote(GONE), w.dialect.boolean(False)
         of_keys = self._touched_condition()
         ends = self._ends()

@@ -32,8 +32,8 @@ class SqlSession:
 
     def scalar(self, sql: str) -> Any:
         """Return the first value of a query, None when there is no row."""
-        found = self.rows(sql)
-        return found[0][0] if found else None
+        rows = self.rows(sql)
+        return rows[0][0] if rows else None
 
     def execute_all(self, statements: Sequence[str]) -> int:
         """Run the statements in one transaction; return the total number of affected rows."""
@@ -44,8 +44,8 @@ class SqlSession:
         """Return the column names and at most `limit` rows."""
         with self._cursor(sql) as cursor:
             names = [item[0] for item in cursor.description or ()]
-            found = cursor.fetchmany(limit) if limit is not None else cursor.fetchall()
-            return names, [tuple(row) for row in found]
+            rows = cursor.fetchmany(limit) if limit is not None else cursor.fetchall()
+            return names, [tuple(row) for row in rows]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

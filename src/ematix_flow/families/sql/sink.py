@@ -8,32 +8,32 @@ from contextlib import suppress
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.contract.changes import GATE
-from ematix_flow.contract.checks import Finding
-from ematix_flow.contract.write import Commit, Counts, Opening, Stage, WriteJob, WriteResult
-from ematix_flow.declare.checks import Check
+from ematix_flow.contract.cdc import GATE
+from ematix_flow.contract.checks import CheckResult
+from ematix_flow.contract.write import Commit, Counts, Stage, WriteJob, WriteResult, WriteSession
+from ematix_flow.declare.quality.checks import Check
 from ematix_flow.declare.strategy import Append, Changes, Merge, Scd2, Truncate
-from ematix_flow.expressions.checking import newest
-from ematix_flow.families.checking import StagedRows, examine
+from ematix_flow.families.expectations import StagedRows, run_checks
 from ematix_flow.families.sql.append import append, truncate
-from ematix_flow.families.sql.changes import changes
-from ematix_flow.families.sql.checks import check_rows
+from ematix_flow.families.sql.cdc import apply_changes
 from ematix_flow.families.sql.ddl import SqlDdl
 from ematix_flow.families.sql.dialect import SqlDialect
+from ematix_flow.families.sql.integrity import check_rows
 from ematix_flow.families.sql.merge import merge
-from ematix_flow.families.sql.meta import Meta
+from ematix_flow.families.sql.metadata_tables import MetadataTables
 from ematix_flow.families.sql.observations import ensure_observations
 from ematix_flow.families.sql.scd2 import scd2
 from ematix_flow.families.sql.scd2_events import scd2_events
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.families.sql.statements import Writing
+from ematix_flow.families.sql.statements import JobSql
 from ematix_flow.foundation.errors import FlowError, LeaseHeld, MissingTable
+from ematix_flow.sql.expressions.check_conditions import newest_value
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-class _Rehearsed(Exception):
+class _RolledBack(Exception):
     """Rolls back the transaction of a dry run and carries its result."""
 
     def __init__(self, result: WriteResult) -> None:
@@ -49,10 +49,10 @@ class SqlSink(ABC):
     def connect(self) -> SqlSession:
         """Return a new session."""
 
-    def hold(self) -> None:  # noqa: B027  only some backends can
+    def keep_session(self) -> None:  # noqa: B027  only some backends can
         """Use one session from now on where the backend supports it, until `release`."""
 
-    def release(self) -> None:  # noqa: B027
+    def release_session(self) -> None:  # noqa: B027
         """Close the session that `hold` keeps open."""
 
     @abstractmethod
@@ -71,151 +71,155 @@ class SqlSink(ABC):
         """Make the stage readable in this session; return its name there."""
         return stage.relation
 
-    def begin(self, job: WriteJob) -> Opening:
+    def begin(self, job: WriteJob) -> WriteSession:
         """Issue the commit token; settle dead runs: mark published ones as successful and others as failed."""
         if job.batch is not None:
             return self._begin_batch(job, job.batch)
         with self.connect() as session:
-            meta = Meta(session, self.dialect)
+            meta = MetadataTables(session, self.dialect)
             meta.ensure()
-            recovered = None if job.rehearsal else self._settle_dead(session, meta, job)
-            if job.once and not job.rehearsal:
+            recovered = None if job.dry_run else self._settle_interrupted(session, meta, job)
+            if job.once and not job.dry_run:
                 recovered = recovered or meta.published_by(job.writer)
             commit = meta.next_commit(job.writer)
             watermark = meta.watermark(job.writer, job.incremental.column) if job.incremental else None
-            if not job.rehearsal:
+            if not job.dry_run:
                 meta.start(job)
-        return Opening(commit, watermark, recovered)
+        return WriteSession(commit, watermark, recovered)
 
-    def _begin_batch(self, job: WriteJob, batch: int) -> Opening:
+    def _begin_batch(self, job: WriteJob, batch: int) -> WriteSession:
         """Return the token of a micro-batch, which its number determines; drop the stage of an earlier attempt."""
         with self.connect() as session:
-            meta = Meta(session, self.dialect)
+            meta = MetadataTables(session, self.dialect)
             meta.ensure()
             commit, last = Commit(job.writer, batch + 1), meta.published_by(job.writer)
             if last is not None and last.commit.sequence >= commit.sequence:
-                return Opening(commit, recovered=last)
+                return WriteSession(commit, recovered=last)
             self.drop_stage(session, job.run_id)
-        return Opening(commit)
+        return WriteSession(commit)
 
     def last_sequence(self, writer: str) -> int | None:
         """Return the sequence of a writer's last commit, None when it never published."""
         with self.connect() as session:
             try:
-                last = Meta(session, self.dialect).published_by(writer)
+                last = MetadataTables(session, self.dialect).published_by(writer)
             except MissingTable:
                 return None
         return last.commit.sequence if last is not None else None
 
-    def _settle_dead(self, session: SqlSession, meta: Meta, job: WriteJob) -> WriteResult | None:
+    def _settle_interrupted(self, session: SqlSession, meta: MetadataTables, job: WriteJob) -> WriteResult | None:
         recovered: WriteResult | None = None
         for run_id in meta.unfinished(job):
-            found = meta.published(run_id)
-            if found is not None:
-                meta.finish(run_id, counts=found.counts, error=None)
-                recovered = found
+            published = meta.published(run_id)
+            if published is not None:
+                meta.finish(run_id, counts=published.counts, error=None)
+                recovered = published
             else:
                 meta.finish(run_id, counts=None, error="the process ended before the load was published")
             self.drop_stage(session, run_id)
         return recovered
 
-    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[Finding]:
+    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[CheckResult]:
         """Run the checks on the stage in the database, before the transaction that locks the target."""
         with self.connect() as session:
-            writing, name = Writing(self.dialect, job, self.open_stage(session, stage)), self.dialect.name
+            job_sql, name = JobSql(self.dialect, job, self.open_stage(session, stage)), self.dialect.name
 
             def newest_there(column: str) -> Any:
                 if job.pending:  # a dry run has neither created nor changed the table
                     return None
-                return session.scalar(f"SELECT {newest(writing.t(column), name)} FROM {writing.target}")
+                return session.scalar(f"SELECT {newest_value(job_sql.t(column), name)} FROM {job_sql.target}")
 
-            return examine(StagedRows(job, session.rows, name, writing.stage, newest_there), checks)
+            return run_checks(StagedRows(job, session.rows, name, job_sql.stage, newest_there), checks)
 
-    def publish(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
+    def publish(self, job: WriteJob, stage: Stage, write_session: WriteSession) -> WriteResult:
         """Publish rows, token and watermark in one transaction; raise `LeaseHeld` if the token is already published."""
-        if job.pending and not self._can_try(job):
-            return self._checked(job, stage, opening)
+        if job.pending and not self._can_rehearse(job):
+            return self._checked(job, stage, write_session)
         changes = self.ddl().statements(job.shape, job.pending) if job.pending else []
         if isinstance(job.strategy, Scd2) and job.strategy.event_time:
             self.ensure_observations(job)
         with self.connect() as session:
-            meta = Meta(session, self.dialect)
+            meta = MetadataTables(session, self.dialect)
             if isinstance(job.strategy, Changes):
                 meta.ensure_gate()
-            writing = Writing(self.dialect, job, self.open_stage(session, stage))
+            job_sql = JobSql(self.dialect, job, self.open_stage(session, stage))
             try:
                 with session.transaction():
                     if job.fence is not None:
-                        meta.hold(job.fence)
-                    if meta.is_published(opening.commit):
+                        meta.check_fence(job.fence)
+                    if meta.is_published(write_session.commit):
                         raise LeaseHeld(
-                            f"another run published {opening.commit} meanwhile; nothing was loaded twice",
+                            f"another run published {write_session.commit} meanwhile; nothing was loaded twice",
                             hint="run it again",
                         )
                     for change in changes:  # of a dry run: they are rolled back with the transaction
                         session.execute(change)
-                    result = self._write(session, meta, writing, opening)
-                    if job.rehearsal:
-                        raise _Rehearsed(result)
-            except _Rehearsed as rehearsed:
+                    result = self._write(session, meta, job_sql, write_session)
+                    if job.dry_run:
+                        raise _RolledBack(result)
+            except _RolledBack as rehearsed:
                 return rehearsed.result
             return result
 
-    def _can_try(self, job: WriteJob) -> bool:
+    def _can_rehearse(self, job: WriteJob) -> bool:
         """Return whether a dry run can execute the pending DDL: only if it rolls back and no second table changes."""
         return self.dialect.changes_roll_back and not (isinstance(job.strategy, Scd2) and job.strategy.event_time)
 
-    def _checked(self, job: WriteJob, stage: Stage, opening: Opening) -> WriteResult:
+    def _checked(self, job: WriteJob, stage: Stage, write_session: WriteSession) -> WriteResult:
         """Return the result of a dry run that only checks the staged rows."""
         with self.connect() as session:
-            staged = check_rows(session, Writing(self.dialect, job, self.open_stage(session, stage)))
-        return WriteResult(job.run_id, opening.commit, Counts(read=staged), counted=False)
+            staged = check_rows(session, JobSql(self.dialect, job, self.open_stage(session, stage)))
+        return WriteResult(job.run_id, write_session.commit, Counts(read=staged), counted=False)
 
-    def _write(self, session: SqlSession, meta: Meta, writing: Writing, opening: Opening) -> WriteResult:
-        job = writing.job
-        staged = check_rows(session, writing)
+    def _write(
+        self, session: SqlSession, meta: MetadataTables, job_sql: JobSql, write_session: WriteSession
+    ) -> WriteResult:
+        job = job_sql.job
+        staged = check_rows(session, job_sql)
         for setting in self.dialect.for_a_publish(staged):
             session.execute(setting)
-        counts = self._apply(session, meta, writing, opening, staged)
-        watermark = opening.watermark
+        counts = self._apply(session, meta, job_sql, write_session, staged)
+        watermark = write_session.watermark
         if job.incremental is not None:
-            found, nulls = self._new_watermark(session, writing, job.incremental.column)
+            value, nulls = self._new_watermark(session, job_sql, job.incremental.column)
             counts = Counts(**{**counts.__dict__, "null_watermarks": nulls})
-            watermark = later(found, watermark, writing.column(job.incremental.column).type.kind)
+            watermark = later_watermark(value, watermark, job_sql.column(job.incremental.column).type.kind)
             if watermark is not None:
                 meta.advance_watermark(job.writer, job.incremental.column, watermark)
-        result = WriteResult(job.run_id, opening.commit, counts, watermark)
+        result = WriteResult(job.run_id, write_session.commit, counts, watermark)
         meta.record_commit(result)
         if job.batch is not None:
-            meta.forget_before(result.commit)
+            meta.delete_earlier_commits(result.commit)
         return result
 
-    def _apply(self, session: SqlSession, meta: Meta, writing: Writing, opening: Opening, staged: int) -> Counts:
-        deleted = self._replace_table(session, writing)
+    def _apply(
+        self, session: SqlSession, meta: MetadataTables, job_sql: JobSql, write_session: WriteSession, staged: int
+    ) -> Counts:
+        deleted = self._replace_table(session, job_sql)
         if deleted is not None:
             return Counts(read=staged, inserted=staged, deleted=deleted)
-        match writing.job.strategy:
+        match job_sql.job.strategy:
             case Append():
-                return append(session, writing, staged=staged, watermark=opening.watermark)
+                return append(session, job_sql, staged=staged, watermark=write_session.watermark)
             case Truncate():
-                return truncate(session, writing, staged=staged)
+                return truncate(session, job_sql, staged=staged)
             case Merge() as strategy:
-                return merge(session, writing, strategy, staged=staged)
+                return merge(session, job_sql, strategy, staged=staged)
             case Changes() as strategy:
-                return changes(session, writing, strategy, gate=meta.name(GATE), staged=staged)
+                return apply_changes(session, job_sql, strategy, cdc_watermarks=meta.name(GATE), staged=staged)
             case Scd2(event_time=None) as strategy:
-                return scd2(session, writing, strategy, staged=staged)
+                return scd2(session, job_sql, strategy, staged=staged)
             case Scd2() as strategy:
-                return scd2_events(session, writing, strategy, staged=staged)
+                return scd2_events(session, job_sql, strategy, staged=staged)
 
-    def _replace_table(self, session: SqlSession, writing: Writing) -> int | None:
+    def _replace_table(self, session: SqlSession, job_sql: JobSql) -> int | None:
         """Replace the target by the stage; return the number of rows removed, None where the stage must be copied."""
         return None
 
-    def _new_watermark(self, session: SqlSession, writing: Writing, column: str) -> tuple[str | None, int]:
-        text = self.dialect.watermark_text(f"MAX({writing.s(column)})", writing.column(column).type)
+    def _new_watermark(self, session: SqlSession, job_sql: JobSql, column: str) -> tuple[str | None, int]:
+        text = self.dialect.watermark_text(f"MAX({job_sql.s(column)})", job_sql.column(column).type)
         value, nulls = session.rows(
-            f"SELECT {text}, SUM(CASE WHEN {writing.s(column)} IS NULL THEN 1 ELSE 0 END) FROM {writing.stage} AS s"
+            f"SELECT {text}, SUM(CASE WHEN {job_sql.s(column)} IS NULL THEN 1 ELSE 0 END) FROM {job_sql.stage} AS s"
         )[0]
         return (None if value is None else str(value)), int(nulls or 0)
 
@@ -224,14 +228,14 @@ class SqlSink(ABC):
         ensure_observations(self.ddl(), job)
 
     def settle(
-        self, job: WriteJob, opening: Opening, result: WriteResult | None, error: str | None
+        self, job: WriteJob, write_session: WriteSession, result: WriteResult | None, error: str | None
     ) -> WriteResult | None:
         """Finish the history row and drop the stage; return the published result. Database errors are ignored."""
         with suppress(FlowError), self.connect() as session:
             self.drop_stage(session, job.run_id)
-            if job.rehearsal or job.batch is not None:
+            if job.dry_run or job.batch is not None:
                 return result
-            meta = Meta(session, self.dialect)
+            meta = MetadataTables(session, self.dialect)
             if result is None:
                 result = meta.published(job.run_id)
                 error = error if result is None else None
@@ -247,7 +251,7 @@ class SqlSink(ABC):
         if not self.has_database():
             return
         with suppress(FlowError), self.connect() as session:
-            meta = Meta(session, self.dialect)
+            meta = MetadataTables(session, self.dialect)
             meta.ensure()
             meta.start(job)
             meta.finish(job.run_id, counts=None, error=error)
@@ -256,26 +260,26 @@ class SqlSink(ABC):
                          metrics: str | None, started_at: datetime) -> None:  # fmt: skip
         """Insert a history row for one post-load transform; a failure to write it is ignored."""
         with suppress(FlowError), self.connect() as session:
-            Meta(session, self.dialect).record_transform(
+            MetadataTables(session, self.dialect).record_transform(
                 run_id, parent=parent, pipeline=pipeline, step=step, error=error, metrics=metrics, started_at=started_at
             )
 
 
-def later(found: str | None, known: str | None, kind: str) -> str | None:
+def later_watermark(value: str | None, known: str | None, kind: str) -> str | None:
     """Return the later of two watermarks: with a lookback a run may read only older rows."""
-    if found is None or known is None:
-        return found or known
-    return found if is_later(found, known, kind) else known
+    if value is None or known is None:
+        return value or known
+    return value if is_later_watermark(value, known, kind) else known
 
 
-def earlier(found: str | None, known: str | None, kind: str) -> str | None:
+def earlier_watermark(value: str | None, known: str | None, kind: str) -> str | None:
     """Return the earlier of two watermarks."""
-    if found is None or known is None:
-        return found or known
-    return known if is_later(found, known, kind) else found
+    if value is None or known is None:
+        return value or known
+    return known if is_later_watermark(value, known, kind) else value
 
 
-def is_later(one: str, other: str, kind: str) -> bool:
+def is_later_watermark(one: str, other: str, kind: str) -> bool:
     """Return whether watermark `one` is equal to or after `other`, compared as values of a column type `kind`."""
     if kind in ("small_int", "integer", "big_int", "numeric", "float", "double"):
         from decimal import Decimal

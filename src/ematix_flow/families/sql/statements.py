@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ematix_flow.contract.shape import BATCH_ID, LOADED_AT
-from ematix_flow.contract.write import WriteJob
+from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.declare.types import Column
 from ematix_flow.families.sql.dialect import SqlDialect
 from ematix_flow.families.sql.session import SqlSession
 
 
 @dataclass(frozen=True)
-class Writing:
+class JobSql:
     """SQL of a job in one dialect: names and conditions, without execution."""
 
     dialect: SqlDialect
@@ -101,7 +101,7 @@ class Writing:
         return dialect.sha256(dialect.concat(parts) if len(parts) > 1 else parts[0])
 
 
-def keep(
+def create_temporary_result(
     session: SqlSession, dialect: SqlDialect, name: str, query: str, *, looked_up_by: Sequence[Column] = ()
 ) -> None:
     """Store a query's result in a temporary table, indexed by the columns of `looked_up_by`."""
@@ -109,3 +109,10 @@ def keep(
     index = dialect.index_temporary(name, [column.name for column in looked_up_by]) if looked_up_by else None
     if index:
         session.execute(index)
+
+
+def narrow_stage(stage: Stage, dialect: SqlDialect, columns: Sequence[str], where: str) -> Stage:
+    """Return a stage of these columns and matching rows; its relation is a query, which `FROM … AS s` accepts."""
+    is_query = stage.relation.lstrip().upper().startswith("SELECT")
+    whole = f"({stage.relation})" if is_query else stage.relation
+    return replace(stage, relation=f"(SELECT {dialect.names(tuple(columns))} FROM {whole} AS whole WHERE {where})")

@@ -1,0 +1,1 @@
+"""What users call from Python, behind the documented modules of the package."""

@@ -1,0 +1,1 @@
+"""Commands for writing pipelines: init, list, preview, validate, dry-run."""

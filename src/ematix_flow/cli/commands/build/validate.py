@@ -1,0 +1,44 @@
+"""The command `flow validate`: checks whether source, target and declaration fit together."""
+
+from __future__ import annotations
+
+import click
+
+from ematix_flow.cli.flags import module_option
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.loading import module as modules
+from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
+from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.render.progress import progress_for
+from ematix_flow.foundation import exit_codes
+
+
+@click.command("validate", cls=FlowCommand)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="every pipeline of the module")
+@module_option
+@click.pass_obj
+def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None) -> int:
+    """Check source, target and declaration against the real systems; nothing is changed."""
+    modules.load_module(module)
+    specs = chosen_pipelines(names, everything=everything)
+    from ematix_flow.engine.batch import preview
+
+    results = []
+    for spec in specs:
+        with progress_for(spec.name, output), modules.stdout_to_stderr():
+            result = preview.validate(spec)
+        results.append(result)
+        if output.json:
+            continue
+        if result.ok:
+            output.data(f"{result.pipeline_name}: ok")
+        for error in result.errors:
+            output.info(f"{output.paint('✗', 'red', err=True)} {result.pipeline_name}: {error}")
+        if output.verbose:
+            for note in result.notes:
+                output.info(f"  {note}")
+    if output.json:
+        plain = [result.to_dict() for result in results]
+        output.document(plain[0] if len(plain) == 1 and not everything else plain)
+    return exit_codes.OK if all(result.ok for result in results) else exit_codes.VALIDATION

@@ -1,0 +1,1 @@
+"""Commands that show what has run: status, runs, logs."""

@@ -1,0 +1,1 @@
+"""Commands that run pipelines: run, run-due, backfill, transform."""

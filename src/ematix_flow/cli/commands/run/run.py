@@ -1,0 +1,138 @@
+"""The command `flow run`: runs pipelines now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ematix_flow.cli.flags import (
+    accept_deletes_option,
+    force_path_option,
+    module_option,
+    observing_options,
+    run_log_options,
+)
+from ematix_flow.cli.lazy import FlowCommand
+from ematix_flow.cli.loading import module as modules
+from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
+from ematix_flow.cli.loading.run_log_choice import RunLogOptions
+from ematix_flow.cli.render import report
+from ematix_flow.cli.render.output import Output
+from ematix_flow.cli.running.observers import CommandObservers, ObserverFlags
+from ematix_flow.cli.running.outcome import CommandOutcome, run_in_order
+from ematix_flow.cli.running.requested_run import execute_requested_run
+from ematix_flow.cli.running.runner import Runner, Work
+from ematix_flow.cli.running.worker import WorkerOptions, cancelled_by_sigterm, worker_options
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.foundation.errors import FlowError
+
+if TYPE_CHECKING:
+    from ematix_flow.engine.batch.result import Listener, Result
+    from ematix_flow.run_log.protocol import RunLog
+
+
+@click.command("run", cls=FlowCommand)
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.option("--all", "everything", is_flag=True, help="every pipeline of the module, dependencies first")
+@module_option
+@accept_deletes_option
+@force_path_option
+@worker_options
+@observing_options
+@run_log_options
+@click.pass_obj
+def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None, accept_deletes: int | None,
+            force_path: str | None, worker: WorkerOptions, flags: ObserverFlags, run_log_choice: RunLogOptions) -> int:  # fmt: skip
+    """Run pipelines now.
+
+    With several names, or --all, pipelines run in the order of their depends_on. After a failure, those that do not
+    depend on it still run.
+    """
+    if worker.run_id is not None:
+        _refuse_changes(accept_deletes=accept_deletes, force_path=force_path)
+    loaded = modules.load_module(module)
+    specs = chosen_pipelines(names, everything=everything)
+    from ematix_flow.engine.batch import context
+    from ematix_flow.engine.session import session
+
+    context.announce_pipelines(specs)
+    run_log = run_log_choice.for_writing(output)
+    watchers = CommandObservers(flags, output, run_log, run_log_choice.option)
+    options = {"overrides": {"force_path": force_path} if force_path else {}, "accept_deletes": accept_deletes}
+    work = _requested_work(worker, specs, run_log, run_log_choice, watchers) or _new_run_work(
+        worker, run_log, watchers, options
+    )
+    runner = Runner(
+        work,
+        output=output,
+        module=loaded,
+        run_log=run_log,
+        run_log_option=run_log_choice.option,
+        width=report.widest_name([spec.name for spec in specs]),
+    )
+    try:
+        with cancelled_by_sigterm():
+            outcome = run_in_order(specs, attempt=runner.attempt, skip=runner.skipped)
+    finally:
+        watchers.close()
+        if run_log is not None:
+            run_log.close()
+    history = f"flow runs list{run_log_choice.option}" if run_log is not None else ""
+    _report(outcome, output, engine_seconds=session.session_start_seconds(), history=history)
+    return outcome.exit_code
+
+
+def _refuse_changes(**options: object) -> None:
+    """Raise UsageError for options that change a run: a requested run is executed as it was requested."""
+    for name, value in options.items():
+        if value is not None:
+            raise click.UsageError(
+                f"--{name.replace('_', '-')} does not go with --run-id", ctx=click.get_current_context(silent=True)
+            )
+
+
+def _requested_work(worker: WorkerOptions, specs: Sequence[PipelineSpec], run_log: RunLog | None, choice: RunLogOptions,
+               watchers: CommandObservers) -> Work | None:  # fmt: skip
+    """Return the work that executes the scheduler's requested run; None without --run-id."""
+    if worker.run_id is None:
+        return None
+    record, log = worker.requested(specs, run_log, choice)
+    return lambda _, listener: execute_requested_run(record, log, watchers, listener=listener, terms=worker.terms)
+
+
+def _new_run_work(
+    worker: WorkerOptions, run_log: RunLog | None, watchers: CommandObservers, options: Mapping[str, Any]
+) -> Work:
+    """Return the work that starts a new run."""
+    from ematix_flow.engine.batch import pipeline_run
+
+    def work(spec: PipelineSpec, listener: Listener) -> Result:
+        def watched(result: Listener, run_id: str | None) -> Result:
+            return pipeline_run.run(spec, run_log=run_log, listener=result, run_id=run_id, terms=worker.terms,
+                             **options)  # fmt: skip
+
+        done = watchers.run(spec, listener, watched)
+        if run_log is not None:
+            with suppress(FlowError):  # the load is done: a failure to update its history must not fail the run
+                run_log.clear_attempt_state(spec.name)  # the user has handled the earlier failures by running it
+        return done
+
+    return work
+
+
+def _report(outcome: CommandOutcome, output: Output, *, engine_seconds: float | None, history: str) -> None:
+    if output.json:
+        alone = outcome.results[0].to_dict() if len(outcome.results) == 1 and not outcome.failed else {}
+        output.document({**alone, **outcome.to_dict()})
+        return
+    summary = report.summary(
+        succeeded=len(outcome.results),
+        failed=len(outcome.failed),
+        skipped=len(outcome.skipped),
+        engine_seconds=engine_seconds,
+        session=report.session_of(outcome.results),
+    )
+    output.info(f"{summary} · history: {history}" if history else summary)

@@ -1,0 +1,1 @@
+"""Commands about schedules: scheduler, retry, pause, send, freshness-check, gaps."""

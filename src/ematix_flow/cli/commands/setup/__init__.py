@@ -1,0 +1,1 @@
+"""Commands about the installation: connections, secrets, backends, engine, cluster, doctor, version."""

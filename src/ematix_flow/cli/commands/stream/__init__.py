@@ -1,0 +1,1 @@
+"""Commands about streams: consume, stream, dlq."""

@@ -1,0 +1,1 @@
+"""Finds the module, the pipelines, the stream and the run log that a command is about."""

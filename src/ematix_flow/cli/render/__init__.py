@@ -1,0 +1,1 @@
+"""Formats results, errors and progress for terminals and JSON."""

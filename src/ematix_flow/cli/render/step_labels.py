@@ -1,0 +1,40 @@
+"""Labels and order of the steps of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_ORDER = ("function", "plan", "start", "ensure", "read", "stage", "check", "publish", "settle", "transform")
+_DOING = {
+    "function": "running the function",
+    "plan": "planning",
+    "start": "starting Spark",
+    "ensure": "preparing the table",
+    "read": "reading",
+    "stage": "loading",
+    "check": "checking the rows",
+    "publish": "publishing",
+    "settle": "writing the history",
+    "windows": "loading windows",
+    "stream": "streaming",
+}
+
+
+def step_label(step: str) -> str:
+    """Return the text for what a run does in this step.
+
+    >>> step_label("read"), step_label("transform[0]:sql")
+    ('reading', 'running transform[0]:sql')
+    """
+    if step.startswith("transform"):
+        return f"running {step}" if step != "transform" else "transforming"
+    return _DOING.get(step, step)
+
+
+def ordered_steps(steps: Iterable[str]) -> list[str]:
+    """Return each step once, in the order of execution; unknown steps come last.
+
+    >>> ordered_steps(["stage", "plan", "stage"])
+    ['plan', 'stage']
+    """
+    return sorted(dict.fromkeys(steps), key=lambda step: _ORDER.index(step) if step in _ORDER else len(_ORDER))

@@ -1,0 +1,1 @@
+"""Runs pipelines on behalf of a command."""

@@ -1,0 +1,1 @@
+"""Normalizers of columns and transforms of batches, as frozen values."""

@@ -1,0 +1,137 @@
+"""Transforms of the whole batch between normalization and load: `transforms_pre=[...]`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ematix_flow.declare.normalizers import validation as checks
+from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.signatures import at_callers_line
+
+
+class NotATransform(DeclarationError, TypeError):
+    """Raised for a value in transforms_pre that is no transform."""
+
+
+class PreTransform:
+    """A step over the normalized rows; `pre_transform` is the name of the function that creates it."""
+
+    pre_transform: ClassVar[str]
+    wrapped: ClassVar[Callable[[PreTransform, str], str]]
+    """The renderer for PostgreSQL, which `ematix_flow.normalize` sets when it is imported."""
+
+    def to_sql_wrap(self, inner: str) -> str:
+        """Return the PostgreSQL query that applies this step to another query."""
+        return PreTransform.wrapped(self, inner)
+
+
+@dataclass(frozen=True)
+class DeduplicateBy(PreTransform):
+    """Keeps one row for each key: the first by `order_by`."""
+
+    pre_transform = "deduplicate_by"
+    keys: tuple[str, ...]
+    order_by: str | None = None
+
+    def __repr__(self) -> str:
+        shown = [repr(key) for key in self.keys]
+        if self.order_by is not None:
+            shown.append(f"order_by={self.order_by!r}")
+        return f"deduplicate_by({', '.join(shown)})"
+
+
+@dataclass(frozen=True)
+class FilterWhere(PreTransform):
+    """Keeps the rows for which a condition is true."""
+
+    pre_transform = "filter_where"
+    expr: str
+
+    def __repr__(self) -> str:
+        return f"filter_where({self.expr!r})"
+
+
+@dataclass(frozen=True)
+class Limit(PreTransform):
+    """Keeps at most `n` rows."""
+
+    pre_transform = "limit"
+    n: int
+
+    def __repr__(self) -> str:
+        return f"limit({self.n})"
+
+
+@dataclass(frozen=True)
+class SamplePct(PreTransform):
+    """Keeps each row with probability `p`."""
+
+    pre_transform = "sample_pct"
+    p: float
+
+    def __repr__(self) -> str:
+        return f"sample_pct({self.p!r})"
+
+
+@at_callers_line
+def deduplicate_by(
+    *columns: str, keys: str | Sequence[str] | None = None, order_by: str | None = None
+) -> DeduplicateBy:
+    """Keep one row for each key, the first by `order_by` (without it, or on a tie, any of them).
+
+    >>> deduplicate_by("event_id", order_by="received_at desc")
+    deduplicate_by('event_id', order_by='received_at desc')
+    >>> deduplicate_by(keys=("event_id",))
+    deduplicate_by('event_id')
+    """
+    named = (keys,) if isinstance(keys, str) else tuple(keys or ())
+    wanted = (*columns, *named)
+    if not wanted:
+        raise DeclarationError("deduplicate_by needs at least one key", hint='write deduplicate_by("event_id")')
+    for key in wanted:
+        checks.require_sql(key, of="deduplicate_by")
+    if order_by is not None:
+        checks.require_sql(order_by, of="deduplicate_by(order_by=…)")
+    return DeduplicateBy(wanted, order_by)
+
+
+@at_callers_line
+def filter_where(expr: str) -> FilterWhere:
+    """Keep the rows for which the SQL condition is true; it refers to the normalized columns."""
+    checks.require_sql(expr, of="filter_where")
+    return FilterWhere(expr)
+
+
+@at_callers_line
+def limit(n: int) -> Limit:
+    """Keep at most `n` rows."""
+    checks.require_integer(n, of="limit", low=0, high=2**31 - 1)
+    return Limit(n)
+
+
+@at_callers_line
+def sample_pct(p: float) -> SamplePct:
+    """Keep each row with probability `p`, from 0 to 1."""
+    if isinstance(p, bool) or not isinstance(p, (int, float)) or not 0 <= p <= 1:
+        raise DeclarationError(f"sample_pct takes a number from 0 to 1, not {p!r}", hint="0.1 keeps a tenth")
+    return SamplePct(float(p))
+
+
+def is_pipeline_transform(obj: object) -> bool:
+    """Return whether an object is a valid element of transforms_pre."""
+    return isinstance(obj, PreTransform)
+
+
+def check_transforms(transforms: Sequence[object]) -> tuple[PreTransform, ...]:
+    """Return the transforms as a tuple; raise NotATransform, a TypeError, for anything else."""
+    checked = []
+    for transform in transforms:
+        if not isinstance(transform, PreTransform):
+            raise NotATransform(
+                f"transforms_pre does not take {transform!r}",
+                hint="use deduplicate_by, filter_where, limit or sample_pct",
+            )
+        checked.append(transform)
+    return tuple(checked)

@@ -1,0 +1,1 @@
+"""Checks of the rows of a load, as frozen values."""

@@ -1,0 +1,1 @@
+"""Runs batch pipelines: resolves the source, plans, prepares, stages, checks, publishes, reports."""

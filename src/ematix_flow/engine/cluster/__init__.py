@@ -1,0 +1,1 @@
+"""Spark clusters: masters, executors, the code that is shipped to them, and a cluster on this machine."""

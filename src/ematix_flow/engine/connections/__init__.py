@@ -1,0 +1,1 @@
+"""Live connections: open one, and check whether its system answers."""

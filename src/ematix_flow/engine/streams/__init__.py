@@ -1,1 +1,0 @@
-"""Streams: one Structured Streaming query each, whose micro-batches are written through the batch write path."""

@@ -1,1 +1,0 @@
-"""Stateful streams: windows, sessions and joins, whose state is updated by each micro-batch."""

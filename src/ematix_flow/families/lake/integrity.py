@@ -1,0 +1,189 @@
+"""Integrity checks of staged rows before they are published, counted in one pass over the stage."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from ematix_flow.contract.cdc import DELETE, KEPT, OPERATION
+from ematix_flow.contract.write import WriteJob
+from ematix_flow.dataplane.spark_session import is_sail_session
+from ematix_flow.declare.strategy import Changes, Merge, Scd2
+from ematix_flow.declare.types import Column, String
+from ematix_flow.families.lake.columns import watermark_text
+from ematix_flow.foundation.errors import BadValue, DataError, DuplicateKeys, NullViolation, TextTooLong
+from ematix_flow.sql.spark_text import quote, text_literal
+from ematix_flow.storage.paths import LakePath, translated_os_errors, write_atomically
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SAMPLES = 5
+_TEXTS = ("text", "string", "json", "jsonb", "uuid")
+
+
+@dataclass(frozen=True)
+class StageFacts:
+    """The facts of a stage: rows, rows that violate a constraint with sample keys, and the new watermark."""
+
+    rows: int = 0
+    broken: dict[str, int] = field(default_factory=dict)
+    watermark: str | None = None
+    null_watermarks: int = 0
+    earliest: str | None = None
+    """The smallest value of the watermark's column; None where it is unknown."""
+    samples: dict[str, list[list[str]]] = field(default_factory=dict)
+
+    def write(self, path: LakePath) -> None:
+        """Write the facts beside the stage."""
+        write_atomically(path, json.dumps(asdict(self)))
+
+    @classmethod
+    def read(cls, path: LakePath) -> StageFacts:
+        """Read the facts of a stage."""
+        with translated_os_errors(path):
+            return cls(**json.loads(path.read_text(encoding="utf-8")))
+
+
+def gather_facts(
+    frame: DataFrame, job: WriteJob, staged: Callable[[], DataFrame]
+) -> tuple[DataFrame, Callable[[], StageFacts]]:
+    """Return the same rows, counted while they are written, and a function that gives the facts afterwards."""
+    from pyspark.sql import Observation
+    from pyspark.sql.functions import expr
+
+    if is_sail_session(frame.sparkSession):  # Sail has no Observation: the stage is read once more
+        return frame, lambda: _facts_from_row(staged().selectExpr(*_questions(job)).collect()[0].asDict(), job)
+    watch = Observation()
+    return frame.observe(watch, *map(expr, _questions(job))), lambda: _facts_from_row(watch.get, job)
+
+
+def _questions(job: WriteJob) -> list[str]:
+    tests = _tests(job)
+    sums = [f"count_if({test}) AS `n{index}`" for index, (_, _, test) in enumerate(tests)]
+    latest, earliest, nulls = "CAST(NULL AS STRING)", "CAST(NULL AS STRING)", "0L"
+    if job.incremental is not None:
+        column = job.shape.declared.column(job.incremental.column)
+        latest, earliest = (watermark_text(f"{end}({quote(column.name)})", column.type) for end in ("max", "min"))
+        nulls = f"count_if({quote(column.name)} IS NULL)"
+    return ["count(*) AS `n`", *sums, f"{latest} AS `mark`", f"{nulls} AS `nulls`", f"{earliest} AS `earliest`"]
+
+
+def _facts_from_row(row: Mapping[str, Any], job: WriteJob) -> StageFacts:
+    broken = {f"{kind}:{column.name}": int(row[f"n{index}"]) for index, (kind, column, _) in enumerate(_tests(job))}
+    return StageFacts(
+        int(row["n"]), {name: count for name, count in broken.items() if count}, row["mark"], int(row["nulls"]),
+        earliest=row["earliest"],
+    )  # fmt: skip
+
+
+def refuse_violations(facts: StageFacts, staged: Callable[[], DataFrame], job: WriteJob) -> None:
+    """Raise a `DataError` for rows that violate a constraint; query the stage only if the facts have no samples."""
+    for kind, column, test in _tests(job):
+        name = f"{kind}:{column.name}"
+        if facts.broken.get(name):
+            keys = row_keys(job)
+            known = facts.samples.get(name) or (_sampled(staged(), keys, test) if keys else [])
+            samples = f" (for example {_keys_text(keys, known)})" if keys else ""
+            raise _broken(job, kind, column, facts.broken[name], samples)
+
+
+def repeated_keys(frame: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Return the keys of more than one row, each with the number of its rows."""
+    from pyspark.sql.functions import expr
+
+    names = [quote(key) for key in keys]
+    return frame.selectExpr(*names).groupBy(*names).agg(expr("count(*) AS __flow_n")).where("__flow_n > 1")
+
+
+def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
+    """Raise `DuplicateKeys` if two rows of the batch have the same key."""
+    twice = repeated_keys(frame, keys)
+    repeated_rows = twice.limit(SAMPLES).collect()
+    if not repeated_rows:
+        return
+    totals = twice.selectExpr("count(*) AS `keys`", "sum(__flow_n) AS `rows`").collect()[0]
+    raise DuplicateKeys(
+        f"{totals['keys']} key(s) of {job.shape.declared.qualified} appear more than once in this batch "
+        f"({totals['rows']} rows): {_keys_text(keys, [tuple(row)[:-1] for row in repeated_rows])}; nothing was loaded",
+        hint=f'keep one row per key: transforms_pre=[deduplicate_by({", ".join(repr(key) for key in keys)}, order_by="… desc")]',
+        keys=int(totals["keys"]),
+        rows=int(totals["rows"]),
+    )
+
+
+def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
+    tests: list[tuple[str, Column, str]] = []
+    event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
+    for column in job.shape.declared.columns:
+        name = quote(column.name)
+        if not column.nullable or column.primary_key or column.name == event:
+            tests.append(("null", column, f"{name} IS NULL{_unless_deleted(job, column)}"))
+        if isinstance(column.type, String):
+            tests.append(("long", column, f"char_length({name}) > {column.type.length}"))
+        if column.name in (job.write_options.get("partition_by") or ()) and column.type.kind in _TEXTS:
+            tests.append(("folder", column, f"{name} = ''"))
+        if job.write_options.get("csv_null_value"):
+            tests.append(
+                ("marker", column, f"CAST({name} AS STRING) = {text_literal(job.write_options['csv_null_value'])}")
+            )
+    return tests
+
+
+def _unless_deleted(job: WriteJob, column: Column) -> str:
+    """Return a condition that skips deleted rows, which have only their key, and rows that leave columns unchanged."""
+    if not isinstance(job.strategy, Changes) or column.name in (*job.strategy.keys, OPERATION):
+        return ""
+    return f" AND {OPERATION} <> '{DELETE}' AND {KEPT} IS NULL"
+
+
+def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) -> DataError:
+    table = job.shape.declared.qualified
+    if kind == "null":
+        return NullViolation(
+            f"{count} row(s) have NULL in {table}.{column.name}, which is NOT NULL{samples}; nothing was loaded",
+            hint=f'declare it `| None`, give it a default(...) or filter the rows: filter_where("{column.name} IS NOT NULL")',
+            column=column.name,
+            rows=count,
+        )
+    if kind in ("folder", "marker"):
+        return _unwritable(job, kind, column, f"{table}.{column.name}{samples}", count)
+    length = column.type.to_spec()["length"]
+    return TextTooLong(
+        f"{count} row(s) have more than {length} characters in {table}.{column.name}{samples}; nothing was loaded",
+        hint=f"declare a longer String, or cut with truncate({length})",
+        column=column.name,
+        rows=count,
+    )
+
+
+def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int) -> DataError:
+    """Return the error for values that would be read back as NULL."""
+    if kind == "folder":
+        return BadValue(
+            f"{count} row(s) have an empty text in {where}, and a partition's folder cannot tell it from NULL; nothing was loaded",
+            hint=f"turn it into NULL with empty_to_null(), or leave {column.name} out of partition_by",
+        )
+    marker = job.write_options["csv_null_value"]
+    return BadValue(
+        f"{count} row(s) have {marker!r} in {where}, which csv_null_value makes NULL; nothing was loaded",
+        hint="choose a csv_null_value that no row has, or leave it out",
+    )
+
+
+def row_keys(job: WriteJob) -> tuple[str, ...]:
+    """Return the columns that identify a row of this load."""
+    return tuple(
+        job.strategy.keys if isinstance(job.strategy, (Merge, Scd2, Changes)) else job.shape.declared.primary_key
+    )
+
+
+def _sampled(frame: DataFrame, keys: Sequence[str], test: str) -> list[tuple[object, ...]]:
+    examples = frame.where(test).selectExpr(*(quote(key) for key in keys)).limit(SAMPLES).collect()
+    return [tuple(row) for row in examples]
+
+
+def _keys_text(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row, strict=True)) for row in rows)

@@ -1,1 +1,0 @@
-"""Alerts: their events, their alerters, and the rule which events are sent."""

@@ -1,1 +1,0 @@
-"""Lineage: the tables and columns that a pipeline reads and writes, as OpenLineage events."""

@@ -1,1 +1,0 @@
-"""Metrics: counters and measurements of runs, and their destinations."""

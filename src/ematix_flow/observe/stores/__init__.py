@@ -1,1 +1,0 @@
-"""Secret stores: resolvers of `${vault:…}`, `${aws:…}`, `${gcp:…}` and `${file:…}`."""

@@ -1,0 +1,63 @@
+"""Executes a requested run and records the state of its job after an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import TYPE_CHECKING, TypeVar
+
+from ematix_flow.declare.pipeline import PipelineSpec
+from ematix_flow.declare.retry import RetryPolicy
+from ematix_flow.foundation.clock import now as clock_now
+from ematix_flow.foundation.errors import FlowError, LeaseHeld, LeaseLost, RunCancelled, UnknownName
+from ematix_flow.run_log.protocol import RunLog
+from ematix_flow.run_log.records import AttemptState
+
+if TYPE_CHECKING:
+    from ematix_flow.run_log.protocol import RunLog
+    from ematix_flow.run_log.records import RunRecord
+
+_R = TypeVar("_R")
+
+
+def requested_run(run_log: RunLog, run_id: str, spec: PipelineSpec) -> RunRecord:
+    """Return the requested run; raise an UnknownName if this pipeline has none with that id."""
+    record = run_log.get_run(run_id)
+    if record is None or record.pipeline != spec.name:
+        raise UnknownName(f"nobody asked for a run {run_id} of {spec.name}", hint="see them: flow runs list")
+    return record
+
+
+def execute_requested(
+    record: RunRecord, spec: PipelineSpec, run_log: RunLog, work: Callable[[], _R], *, now: datetime | None = None
+) -> _R:
+    """Call `work` and record its outcome, unless the run is held elsewhere, lost its lease or was cancelled."""
+    try:
+        done = work()
+    except (LeaseHeld, LeaseLost, RunCancelled):
+        raise
+    except Exception as error:
+        record_attempt_outcome(
+            run_log, spec.name, spec.retry, attempt=record.attempt, error=error, at=now or clock_now()
+        )
+        raise
+    record_attempt_outcome(run_log, spec.name, spec.retry, attempt=record.attempt, error=None, at=now or clock_now())
+    return done
+
+
+def record_attempt_outcome(
+    run_log: RunLog, name: str, policy: RetryPolicy, *, attempt: int, error: BaseException | None, at: datetime
+) -> AttemptState | None:
+    """Record the outcome of an attempt; return its state, or None after a success."""
+    if error is None:
+        run_log.clear_attempt_state(name)
+        return None
+    state = AttemptState(attempt, at, gives_up(policy, attempt, error))
+    run_log.record_attempt(name, state)
+    return state
+
+
+def gives_up(policy: RetryPolicy, attempt: int, error: BaseException) -> bool:
+    """Return whether only a new slot or a user restarts the job; a job without an explicit policy never gives up."""
+    heals = not isinstance(error, FlowError) or error.retryable
+    return policy.explicit and (attempt >= policy.max_attempts or not heals)

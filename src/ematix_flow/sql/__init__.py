@@ -1,0 +1,1 @@
+"""SQL as text: expressions for every dialect, translation into Spark SQL, the order of joins."""

@@ -1,0 +1,1 @@
+"""Translates whole statements of other dialects into Spark SQL."""

@@ -1,0 +1,1 @@
+"""Paths, atomic writes and locks on local disks and in buckets."""

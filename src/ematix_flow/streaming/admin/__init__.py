@@ -1,0 +1,1 @@
+"""Looks after streams that exist: status, checkpoint checks, rewinds."""

@@ -1,0 +1,1 @@
+"""Change data: reads change messages into rows for tables."""

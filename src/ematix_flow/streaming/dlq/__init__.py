@@ -1,0 +1,1 @@
+"""Dead letters: finds rows that fail, stores them, lists and replays them."""

@@ -1,0 +1,1 @@
+"""Runs a stream: opens it, processes its micro-batches, writes its targets."""
