@@ -30,7 +30,7 @@ _SECRET = re.compile(r"secret|passw|passphrase|token|credential", re.IGNORECASE)
 class SparkConfig:
     """The values of a file; `settings` and `secret` have their references expanded, so do not show them."""
 
-    wish: EngineOptions = field(default_factory=EngineOptions)
+    options: EngineOptions = field(default_factory=EngineOptions)
     master: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
     origin: str = ""

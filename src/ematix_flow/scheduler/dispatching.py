@@ -126,19 +126,19 @@ class Dispatcher:
             )
             self.run_log.record_run(record.pipeline, clock_now(), False)
 
-    def _cancel(self, wishes: list[RunRecord]) -> None:
-        for wish in wishes:
-            run_id = Action.of(wish).run_id
+    def _cancel(self, requests: list[RunRecord]) -> None:
+        for request in requests:
+            run_id = Action.of(request).run_id
             worker = self.workers.get(run_id or "")
             if worker is None:
                 continue  # belongs to another scheduler, or `flow runs cancel` on this machine has stopped it
             try:
                 self.executor.cancel(worker.handle)
             except DispatchError as error:  # the request stays and is tried again
-                self.report("dispatch_failed", wish.pipeline, mask(error.what))
+                self.report("dispatch_failed", request.pipeline, mask(error.what))
                 continue
-            if self.run_log.take_action(wish.run_id, worker.handle.backend):
-                self.report("cancelled", wish.pipeline, str(run_id))
+            if self.run_log.take_action(request.run_id, worker.handle.backend):
+                self.report("cancelled", request.pipeline, str(run_id))
 
 
 def _never_started_record(record: RunRecord, error: DispatchError) -> RunRecord | RecordFate:

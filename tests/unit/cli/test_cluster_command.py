@@ -1,4 +1,4 @@
-"""`flow cluster` where no cluster is started: what it says about none, and about wishes that cannot be."""
+"""`flow cluster` where no cluster is started: what it says about none, and about options that cannot be met."""
 
 from __future__ import annotations
 

@@ -38,10 +38,10 @@ def _nobody_registered(project: Path) -> Iterator[None]:
     clear_alerters()
 
 
-@pytest.mark.parametrize(("wishes", "reads"), [(ObserverFlags(), 0), (ObserverFlags(metrics="prometheus://:0"), 0)])
-def test_without_alerters_the_history_is_not_read(wishes: ObserverFlags, reads: int) -> None:
+@pytest.mark.parametrize(("flags", "reads"), [(ObserverFlags(), 0), (ObserverFlags(metrics="prometheus://:0"), 0)])
+def test_without_alerters_the_history_is_not_read(flags: ObserverFlags, reads: int) -> None:
     log = Asked()
-    CommandObservers(wishes, Output(), log, "").close()
+    CommandObservers(flags, Output(), log, "").close()
     assert log.reads == reads
 
 

@@ -247,7 +247,7 @@ def _load(declared: Target, options: StreamOptions, where: Location | None) -> L
         raise DeclarationError(
             "primary_key is for tables that are not declared; this one has its pk()", keyword="target_primary_key"
         )
-    wishes = PipelineOptions(
+    batch_options = PipelineOptions(
         mode=_mode(declared, options),
         keys=_optional_names(options.keys, "keys") or None,
         update_columns=_optional_names(options.update_columns, "update_columns") or None,
@@ -255,7 +255,7 @@ def _load(declared: Target, options: StreamOptions, where: Location | None) -> L
         event_timestamp_column=options.event_timestamp_column,
         column_map=options.column_map,
     )
-    return load_for(replace(declared, mode=None), wishes, where)
+    return load_for(replace(declared, mode=None), batch_options, where)
 
 
 def _loading(declared: Target, options: StreamOptions) -> dict[str, Any]:

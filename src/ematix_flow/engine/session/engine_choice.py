@@ -78,14 +78,14 @@ def choose_engine(options: EngineOptions | None = None) -> EngineChoice:
     if _CurrentApplication.choice is not None:
         return _CurrentApplication.choice
     file, now, own = spark_config(), spark_config_from_environment(), options or EngineOptions()
-    if now is not None and (now.master or now.wish.engine != AUTO):
-        peers_of = () if now.master or now.wish.engine == LOCAL else own.peers or file.wish.peers
-        wish = EngineOptions(now.wish.engine, peers_of)
-        return _chosen(wish, now.master or file.master, file, reason=f"{now.origin} says so")
+    if now is not None and (now.master or now.options.engine != AUTO):
+        peers_of = () if now.master or now.options.engine == LOCAL else own.peers or file.options.peers
+        chosen = EngineOptions(now.options.engine, peers_of)
+        return _chosen(chosen, now.master or file.master, file, reason=f"{now.origin} says so")
     if own.peers or own.engine not in (None, AUTO):
-        wish = own if own.peers or own.engine != DISTRIBUTED else EngineOptions(DISTRIBUTED, file.wish.peers)
-        return _chosen(wish, file.master, file, reason="the pipeline says so")
-    return _chosen(file.wish, file.master, file, reason=f"{file.origin} says so")
+        chosen = own if own.peers or own.engine != DISTRIBUTED else EngineOptions(DISTRIBUTED, file.options.peers)
+        return _chosen(chosen, file.master, file, reason="the pipeline says so")
+    return _chosen(file.options, file.master, file, reason=f"{file.origin} says so")
 
 
 def choose_master(master: str, *, settings: Mapping[str, str], reason: str) -> EngineChoice:

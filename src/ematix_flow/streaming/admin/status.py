@@ -207,14 +207,14 @@ def _listen_for_stop(
                 stop.set()
                 return
         except Exception as exc:  # a run log that is unreachable for a moment keeps the request
-            _log.debug("looking for wishes: %s", mask(str(exc)))
+            _log.debug("looking for requests: %s", mask(str(exc)))
 
 
 def take_stop_request(run_log: RunLog, is_meant: Callable[[str], bool]) -> bool:
     """Take a request to end such a run, so that it takes effect once; return whether there was one."""
     for record in run_log.pending_actions():
-        wish = Action.of(record)
-        if wish.kind == "cancel" and wish.run_id is not None and is_meant(wish.run_id):
+        request = Action.of(record)
+        if request.kind == "cancel" and request.run_id is not None and is_meant(request.run_id):
             return run_log.take_action(record.run_id, this_worker())
     return False
 
