@@ -107,9 +107,9 @@ def harness(request: pytest.FixtureRequest, systems: Systems) -> Harness:
     return systems(request.param)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def spark() -> Any:
-    """The engine's own session, with Delta and S3."""
+    """The engine's own session, with Delta and S3; of a warm engine that was replaced, that of the new one."""
     return spark_session(JARS)
 
 
