@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ematix_flow.contract.checks import CheckResult
 from ematix_flow.contract.ddl import DdlStep, TableState
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.contract.stream import BrokerSinkMaker, ListenerMaker, StreamSourceMaker
 from ematix_flow.contract.write import Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.declare.loads import LoadSpec
+from ematix_flow.declare.quality.checks import Check
 from ematix_flow.declare.types import Column, ColumnType
 
 if TYPE_CHECKING:
@@ -33,6 +37,26 @@ class BatchSource(Protocol):
 
     def read(self, plan: ReadPlan, spark: SparkSession, open_until: ExitStack) -> DataFrame:
         """Return the rows as a lazy dataframe; resources needed while it is read are registered on `open_until`."""
+
+
+class DeclaredColumns(ABC):
+    """A capability of a batch source: it can read untyped text by the declared types."""
+
+    @abstractmethod
+    def declare(self, columns: Sequence[Column]) -> None:
+        """Use these types for columns that are only cast to them; called before `plan`."""
+
+
+class SparkSqlSource(ABC):
+    """A capability of a batch source of a lake: facts about a query that need no session."""
+
+    @abstractmethod
+    def weighs_little(self, query: str) -> bool:
+        """Return whether all tables of a query are small; False if one of them is not found."""
+
+    def plan_without_spark(self, query: str, *, parallelism: int) -> ReadPlan | None:
+        """Return the plan of a query; None where only Spark can make it."""
+        return None
 
 
 class SqlClient(Protocol):
@@ -63,6 +87,9 @@ class BatchSink(Protocol):
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Fill a stage from a Spark dataframe; readers do not see it yet."""
 
+    def check(self, job: WriteJob, stage: Stage, checks: Sequence[Check]) -> list[CheckResult]:
+        """Return one result per check, computed from the rows of the stage; the source is not read again."""
+
     def publish(self, job: WriteJob, stage: Stage, write_session: WriteSession) -> WriteResult:
         """Make the stage visible together with the commit token; a dry run only counts and changes nothing."""
 
@@ -77,13 +104,18 @@ class BatchSink(Protocol):
     def refused(self, job: WriteJob, error: str) -> None:
         """Record a history entry for a run that failed before the target was opened."""
 
+    def record_transform(self, run_id: str, *, parent: str, pipeline: str, step: str, error: str | None,
+                         metrics: str | None, started_at: datetime) -> None:  # fmt: skip
+        """Record one post-load transform in the history."""
+
     def last_sequence(self, writer: str) -> int | None:
         """Return the sequence of a writer's last commit, None when it never published."""
 
 
-class QueryStage(Protocol):
-    """A sink that can fill its stage from a query inside the same system."""
+class QueryStage(ABC):
+    """A capability of a batch sink: it can fill its stage from a query inside the same system."""
 
+    @abstractmethod
     def stage_query(self, job: WriteJob, query: str) -> Stage:
         """Fill the stage with INSERT … SELECT; rows do not leave the system."""
 
@@ -96,6 +128,9 @@ class DdlPlanner(Protocol):
 
     def apply(self, shape: TargetShape, steps: Sequence[DdlStep]) -> None:
         """Execute the steps."""
+
+    def unique_groups(self, shape: TargetShape) -> list[tuple[str, ...]] | None:
+        """Return the columns of every UNIQUE constraint of an existing table; None where the system has none."""
 
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """Return the steps as statements of the system's own language."""
@@ -124,6 +159,8 @@ class Backend:
     title: str
     connection_types: tuple[type, ...]
     dialect: str = ""
+    is_lake: bool = False
+    """Whether Spark itself reads and changes its tables, so that its queries are Spark SQL and need a session."""
     strategies: frozenset[str] = frozenset()
     delivery: str = EFFECTIVELY_ONCE
     published_by: str = "one transaction"

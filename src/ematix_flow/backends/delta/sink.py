@@ -15,7 +15,7 @@ from ematix_flow.backends.delta.observations import remove_files_of_run as take_
 from ematix_flow.backends.delta.small_tables import TableRewrite, rewrite_events, rewrite_load
 from ematix_flow.backends.delta.table import DeltaTable
 from ematix_flow.contract.cdc import GATE
-from ematix_flow.contract.lane import TaskInput
+from ematix_flow.contract.lane import ArrowStage, TaskInput
 from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.dataplane.spark_session import active_session, exact_settings, interpreted_settings
 from ematix_flow.dataplane.spark_tasks import watched
@@ -46,7 +46,7 @@ _ROWS = "rows"
 _WHOLE = "whole"  # marker file: the staged files contain every column of the table
 
 
-class DeltaSink(LakeSink):
+class DeltaSink(LakeSink, ArrowStage):
     """A sink for the Delta tables below one path."""
 
     def __init__(self, connection: DeltaLocalConnection | DeltaS3Connection) -> None:
