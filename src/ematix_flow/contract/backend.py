@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,8 +14,10 @@ from ematix_flow.contract.checks import CheckResult
 from ematix_flow.contract.ddl import DdlStep, TableState
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.contract.shape import TargetShape
-from ematix_flow.contract.stream import BrokerSinkMaker, ListenerMaker, StreamSourceMaker
+from ematix_flow.contract.state import StateBackendMaker
+from ematix_flow.contract.stream import BrokerSinkMaker, LetterTopicMaker, ListenerMaker, StreamSourceMaker
 from ematix_flow.contract.write import Stage, WriteJob, WriteResult, WriteSession
+from ematix_flow.declare.connections.base import Connection
 from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.quality.checks import Check
 from ematix_flow.declare.types import Column, ColumnType
@@ -75,6 +77,29 @@ class SqlClient(Protocol):
         """Close the session."""
 
 
+class SqlText(Protocol):
+    """The SQL of a database, for tables beside those of loads, such as dead letters."""
+
+    def quote(self, identifier: str) -> str:
+        """Return the quoted identifier."""
+
+    def names(self, columns: Sequence[str]) -> str:
+        """Return the quoted names, joined by commas."""
+
+    def relation(self, schema: str, table: str) -> str:
+        """Return the table's full name, quoted."""
+
+    def text_literal(self, value: str) -> str:
+        """Return a text literal."""
+
+    def instant(self, moment: datetime) -> str:
+        """Return a literal of a TimestampTZ column."""
+
+    def create_table(self, relation: str, columns: Sequence[Column], *, primary_key: Sequence[str],
+                     unique: Sequence[Sequence[str]] = ()) -> str:  # fmt: skip
+        """Return a CREATE TABLE with keys."""
+
+
 class BatchSink(Protocol):
     """A writer of loads: open, stage, publish in one step, settle the history."""
 
@@ -110,6 +135,12 @@ class BatchSink(Protocol):
 
     def last_sequence(self, writer: str) -> int | None:
         """Return the sequence of a writer's last commit, None when it never published."""
+
+    def last_sequences(self, schema: str, table: str, *, prefix: str, suffix: str) -> Mapping[str, int]:
+        """Return the last sequence of every writer of a table whose name begins and ends so."""
+
+    def has_database(self) -> bool:
+        """Return False where connecting would create the database."""
 
 
 class QueryStage(ABC):
@@ -157,7 +188,7 @@ class Backend:
 
     name: str
     title: str
-    connection_types: tuple[type, ...]
+    connection_types: tuple[type[Connection], ...]
     dialect: str = ""
     is_lake: bool = False
     """Whether Spark itself reads and changes its tables, so that its queries are Spark SQL and need a session."""
@@ -172,6 +203,8 @@ class Backend:
     batch_sink: Callable[[Any], BatchSink] | None = None
     ddl: Callable[[Any], DdlPlanner] | None = None
     client: Callable[[Any], SqlClient] | None = None
+    sql: Callable[[Any], SqlText] | None = None
+    """The SQL of a database that can hold the dead letters of streams, which need merge and `client` as well."""
     identity: Callable[[Any], tuple[str, ...]] | None = None
     tasks_reading: TaskResources = TaskResources()
     tasks_writing: TaskResources = TaskResources()
@@ -179,6 +212,10 @@ class Backend:
     """Whether only one process at a time can write, so that parallel loads would only wait for each other."""
     stream_source: StreamSourceMaker | None = None
     broker_sink: BrokerSinkMaker | None = None
+    dead_letter_topic: LetterTopicMaker | None = None
+    """Makes the access to a topic with the dead letters of streams that read this broker."""
+    state_backend: StateBackendMaker | None = None
+    """Makes the store for the state of windows, sessions and joins of a stream."""
     listener: ListenerMaker | None = None
     """Makes the listener for messages that trigger workflows."""
     stream_delivery: str = ""

@@ -278,14 +278,15 @@ class DeltaSink(LakeSink, ArrowStage):
         with translated_errors(f"reading the history of {job.shape.table.qualified}"):
             return table.last_load_of(job.writer) if table.exists else None
 
-    def writers_of(self, schema: str, table: str) -> dict[str, int]:
-        """Return every writer in the table's own log, with the sequence of its last load."""
+    def last_sequences(self, schema: str, table: str, *, prefix: str, suffix: str) -> dict[str, int]:
+        """Return the last sequences of writers with such names, also from the table's own log."""
         delta = self._table(schema, table)
-        last: dict[str, int] = {}
+        last = super().last_sequences(schema, table, prefix=prefix, suffix=suffix)
         with translated_errors(f"reading the history of {table}"):
             for _, kept in delta.commits() if delta.exists else ():
-                if "writer" in kept:
-                    last.setdefault(str(kept["writer"]), int(kept["sequence"]))
+                writer = str(kept.get("writer", ""))
+                if writer.startswith(prefix) and writer.endswith(suffix):
+                    last[writer] = max(last.get(writer, 0), int(kept["sequence"]))
         return last
 
     def discard_load(self, load: LakeLoad) -> None:

@@ -23,7 +23,7 @@ from ematix_flow.backends.files.new_file_rows import NewFiles, in_folders, no_ro
 from ematix_flow.backends.files.published_batches import batches_of, read_some
 from ematix_flow.backends.files.replayed_lines import ReplayedLines
 from ematix_flow.backends.files.row_origins import source_of
-from ematix_flow.contract.stream import ENVELOPE, LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import ENVELOPE, LostRows, Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.dataplane.spark_session import active_session, exact_settings
 from ematix_flow.dataplane.type_mapping import pairs, spark_schema
 from ematix_flow.families.lake.errors import translated_errors
@@ -60,7 +60,7 @@ class _StreamFiles:
         return self.path.parent if isinstance(self.path, Path) and self.path.is_file() else self.path
 
 
-class FilesStream:
+class FilesStream(StreamSource):
     """A stream of rows; JSON lines are a stream of messages, unless ematix-flow wrote the table."""
 
     envelopes = False

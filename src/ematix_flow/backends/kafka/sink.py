@@ -7,12 +7,13 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.backends.kafka import transaction_tokens
 from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka
 from ematix_flow.backends.kafka.errors import missing_topic, recognise_connector_error
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.transaction_tokens import group_of_tokens
 from ematix_flow.backends.kafka.transactions import ANSWER, TransactionSettings, committed_partitions, transaction_task
-from ematix_flow.contract.stream import BrokerJob
+from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets, TransactionTokens
 from ematix_flow.dataplane.spark_tasks import watched
 from ematix_flow.dataplane.task_errors import carried_error_in
 from ematix_flow.foundation.errors import PlanError, RunFailed
@@ -38,7 +39,7 @@ _OLDER_WAY = "spark.sql.sources.useV1SourceList"
 _MOVES = re.compile(r"^[\s:+\-*()\d]*(?:Exchange|Coalesce|CartesianProduct)\b", re.MULTILINE)
 
 
-class KafkaSink:
+class KafkaSink(BrokerSink, TransactionTokens):
     """The topics of one Kafka connection as targets."""
 
     def __init__(self, connection: KafkaConnection) -> None:
@@ -132,6 +133,14 @@ class KafkaSink:
         """Return the source partitions whose rows of this batch an earlier attempt sent; that attempt is fenced."""
         load_confluent_kafka()
         return committed_partitions(self._delivery(job))
+
+    def last_sent(self, group: str, writer: str, ends: Offsets) -> dict[Part, tuple[int, int]]:
+        """Return the last batch of a writer in each partition of its source, and the offset that it reached."""
+        return transaction_tokens.last_sent(self._connection, group, writer, ends)
+
+    def writers(self, group: str) -> list[str]:
+        """Return the writers whose tokens the cluster holds for streams that read with this group."""
+        return transaction_tokens.token_groups(self._connection, group)
 
     def _batch_size(self, topic: str) -> int:
         """Return the producer's batch size for a topic.

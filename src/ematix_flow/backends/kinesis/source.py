@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.kinesis.client import KinesisClient, KinesisLogin
 from ematix_flow.backends.kinesis.retention import ShardEnds, lost_shards, retention_refusal
 from ematix_flow.backends.kinesis.shards import FLOOR, ShardPosition, ShardPositions
-from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.contract.stream import LostRows, Offsets, PartitionLag, StreamRead, StreamSource
 from ematix_flow.foundation.errors import PlanError, RunFailed
 from ematix_flow.storage.addresses import path_of_address
 from ematix_flow.storage.paths import read_text_if_exists, write_atomically
@@ -28,7 +28,7 @@ _FIRST = "kinesis_start.json"
 """A file in Spark's checkpoint folder, so that a new checkpoint does not have it."""
 
 
-class KinesisSource:
+class KinesisSource(StreamSource):
     """The stream of a connection, or another one of the same account that the query names."""
 
     envelopes = True
