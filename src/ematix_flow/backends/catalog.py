@@ -42,6 +42,14 @@ def all_backends() -> tuple[Backend, ...]:
     return tuple(sorted((backend_of_kind(kind) for kind in kinds), key=lambda backend: backend.name))
 
 
+def backend_named(name: str) -> Backend | None:
+    """Return the backend of this name, None where there is none."""
+    own = next((kind for kind, folder in _FOLDERS.items() if folder == name), None)
+    if own is not None:
+        return backend_of_kind(own)
+    return next((backend for backend in all_backends() if backend.name == name), None)
+
+
 def backend_for(connection: Any) -> Backend:
     """Return the backend of a connection with all jars that it needs; raise Unsupported where no backend matches."""
     kind = connection.kind if isinstance(connection, Connection) else type(connection).__name__
