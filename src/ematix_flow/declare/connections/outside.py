@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING
 
 from ematix_flow.declare.connections.base import Connection
 from ematix_flow.foundation.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 ENTRY_POINTS = "ematix_flow.backends"
 
@@ -15,6 +18,8 @@ ENTRY_POINTS = "ematix_flow.backends"
 @cache
 def outside_backends() -> Mapping[str, EntryPoint]:
     """Return the entry points by kind; none of them is loaded."""
+    from importlib.metadata import entry_points  # which takes longer to import than all connections
+
     return {point.name: point for point in entry_points(group=ENTRY_POINTS)}
 
 
