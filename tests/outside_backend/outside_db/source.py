@@ -65,8 +65,8 @@ def _reader(connection: OutsideConnection, query: str, columns: Carried) -> Call
     def read(_: int) -> Iterator[Any]:
         schema = arrow_schema(list(columns))
         with connect_existing(connection) as session:
-            answer = session.raw.execute(f"SELECT {chosen} FROM (\n{query}\n) AS q")
-            for batch in answer.fetch_record_batch(10_000):
+            answer = session.raw.sql(f"SELECT {chosen} FROM (\n{query}\n) AS q")
+            for batch in answer.to_arrow_reader(10_000):
                 arrays = [value.cast(field.type) for value, field in zip(batch.columns, schema, strict=True)]
                 yield type(batch).from_arrays(arrays, schema=schema)
 
