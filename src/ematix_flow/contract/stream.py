@@ -97,18 +97,21 @@ class StreamSource(Protocol):
 
     def committed(self, read: StreamRead, end: Offsets) -> None:
         """Report to the broker that a batch ending at these offsets is in the targets and in the checkpoint."""
+        return  # where only the checkpoint records them
 
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return the lag of each part after these offsets."""
 
     def lost(self, read: StreamRead, end: Offsets) -> Sequence[LostRows]:
-        """Return the rows that the source deleted before they were read."""
+        """Return the rows that the source deleted before they were read; none where it deletes no unread rows."""
+        return ()
 
     def offsets_at(self, read: StreamRead, moment: datetime) -> Offsets:
         """Return the offsets from which to read everything since a moment; raise Unsupported if that is impossible."""
 
     def close(self) -> None:
         """Release the resources that the source holds in this process."""
+        return
 
     def has_more(self, read: StreamRead) -> bool:
         """Return whether a drain that takes only a part of the data per query has left some."""

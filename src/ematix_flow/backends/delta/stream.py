@@ -75,9 +75,6 @@ class DeltaStream(StreamSource):
             return change_rows_with_commits(frame, _name(read))
         return with_commits(frame, self._table(read), _name(read), VersionRange.planned(read))
 
-    def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Do nothing: only the checkpoint records the offsets."""
-
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return the rows of the commits that were not read yet, and the age in seconds of the oldest one."""
         version = end.get("reservoirVersion", end.get("version"))  # the latter is a start offset
@@ -124,9 +121,6 @@ class DeltaStream(StreamSource):
                 break
             first = version
         return {"version": first}
-
-    def close(self) -> None:
-        """Do nothing: the source holds no resources."""
 
     def _table(self, read: StreamRead) -> DeltaTable:
         return DeltaTable(self._source.locate(tuple(_name(read).replace("/", ".").split("."))))

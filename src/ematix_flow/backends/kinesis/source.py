@@ -58,9 +58,6 @@ class KinesisSource(StreamSource):
         spark.dataSource.register(data_source(name, settings))
         return spark.readStream.format(name).load()
 
-    def committed(self, read: StreamRead, end: Offsets) -> None:
-        """Do nothing: Kinesis keeps no offsets of its readers."""
-
     def lag(self, read: StreamRead, end: Offsets) -> Sequence[PartitionLag]:
         """Return how many seconds each shard is behind its end; the service does not count records."""
         client, standing = self._client(read), ShardPositions.of(end)
@@ -90,9 +87,6 @@ class KinesisSource(StreamSource):
         """Return the offsets of every shard at a point in time, which is UTC without a zone."""
         aware = moment if moment.tzinfo is not None else moment.replace(tzinfo=timezone.utc)
         return {FLOOR: str(ShardPosition(moment_ms=int(aware.timestamp() * 1000)))}
-
-    def close(self) -> None:
-        """Do nothing: nothing is held open."""
 
     def _client(self, read: StreamRead) -> KinesisClient:
         return KinesisClient(KinesisLogin.of(self._connection, read.query))
