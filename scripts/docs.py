@@ -45,6 +45,7 @@ def backends() -> str:
         marks = " | ".join("✓" if mark else "—" for mark in offered)
         extra = f"`[{backend.extra}]`" if backend.extra else "in the core"
         lines.append(f"| [{backend.title}]({backend.name}.md) | {marks} | {extra} |\n")
+    lines.append("\nAnother system: [Write a backend](../write-a-backend.md).\n")
     return "".join(lines)
 
 

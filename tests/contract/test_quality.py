@@ -25,6 +25,7 @@ from ematix_flow import (
     pk,
 )
 from ematix_flow.backends.catalog import backend_for
+from ematix_flow.contract.backend import QueryStage
 from ematix_flow.foundation.clock import now
 from ematix_flow.quality import QualityCheckFailed
 from tests.contract.conftest import Systems
@@ -85,7 +86,7 @@ def rows() -> list[dict[str, Any]]:
 
 def lanes_of(harness: Harness) -> list[str]:
     """Every way rows can take into this system."""
-    inside = hasattr(backend_for(harness.connection).batch_sink, "stage_query")
+    inside = issubclass(backend_for(harness.connection).batch_sink, QueryStage)
     return [*LANES.get(harness.name, ("arrow", "spark")), *(["database"] if inside else [])]
 
 

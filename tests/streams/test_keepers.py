@@ -13,6 +13,8 @@ import psycopg
 import pytest
 
 from ematix_flow import DeltaS3Connection
+from ematix_flow.backends.postgres.state import OFFSETS, STATE, PostgresStateBackend
+from ematix_flow.contract.state import StateBackend, StateLocation, StateManifest
 from ematix_flow.declare.endpoints import Source
 from ematix_flow.declare.streams.parts import StateStore
 from ematix_flow.declare.streams.spec import StreamSpec
@@ -21,8 +23,6 @@ from ematix_flow.foundation.errors import ConnectionFailed, LeaseLost, RunFailed
 from ematix_flow.storage.paths import LOCK, LakeRoot
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from ematix_flow.streaming.state.local_state import NOTE, FolderStateBackend, MemoryStateBackend, state_backend_of
-from ematix_flow.streaming.state.postgres_state import OFFSETS, STATE, PostgresStateBackend
-from ematix_flow.streaming.state.state_backend import StateBackend, StateManifest
 from tests.harness.buckets import TestBucket
 from tests.streams.conftest import JARS
 
@@ -39,8 +39,8 @@ def read(keeper: StateBackend, part: str) -> list[int | None]:
     return sorted(row.n for row in keeper.read(part).collect())
 
 
-def in_postgres(url: str, stream: str, generation: str = "g1", **said: Any) -> PostgresStateBackend:
-    return PostgresStateBackend(url=url, schema="state", stream=stream, generation=generation, **said)
+def in_postgres(url: str, stream: str, generation: str = "g1", *, since: int = 0, **said: Any) -> PostgresStateBackend:
+    return PostgresStateBackend(StateLocation(url, "state", stream, generation, since), **said)
 
 
 @pytest.fixture(
@@ -333,7 +333,11 @@ def test_a_stream_keeps_its_state_where_it_says(
     assert memory.manifest() is None
     database = kept_by(StateStore(kind="postgres", url="${STATE_URL}", schema="state"))
     assert isinstance(database, PostgresStateBackend)
-    assert (database.generation, database.since, database.manifest()) == (generation, folder.generation_order(), None)
+    assert (database.location.generation, database.location.since, database.manifest()) == (
+        generation,
+        folder.generation_order(),
+        None,
+    )
     assert kept_by(None).manifest() == StateManifest(0, ("a",))
     aside = folder.start_new_generation("earliest", datetime(2026, 1, 1, tzinfo=timezone.utc))
     assert kept_by(None).manifest() is None

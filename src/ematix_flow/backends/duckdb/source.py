@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.duckdb.dialect import DuckdbDialect
 from ematix_flow.backends.duckdb.session import connect_source, database_path
-from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.parquet_parts import parquet_files, parquet_parts
 from ematix_flow.dataplane.parquet_stage import scratch_dir
@@ -39,7 +39,7 @@ _BOUNDS = {
 }
 
 
-class DuckdbSource:
+class DuckdbSource(ArrowSource):
     """A reader of queries on one DuckDB connection."""
 
     def __init__(self, connection: DuckDBConnection) -> None:

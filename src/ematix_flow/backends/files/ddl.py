@@ -59,6 +59,9 @@ class FilesDdl:
         """Return the declared type: the schema file keeps every declared type exactly."""
         return column.type
 
+    def unique_groups(self, shape: TargetShape) -> None:
+        """Return None: a lake has no UNIQUE constraints."""
+
     def statements(self, shape: TargetShape, steps: Sequence[DdlStep]) -> list[str]:
         """Return the steps as SQL comments: files have no DDL language."""
         folder = self._place.table(shape.table.schema, shape.table.name)

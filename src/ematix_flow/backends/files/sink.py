@@ -19,7 +19,7 @@ from ematix_flow.backends.files.published_batches import (
     rewrite_batches,
     rows_in_footers,
 )
-from ematix_flow.contract.lane import TaskInput
+from ematix_flow.contract.lane import ArrowStage, TaskInput
 from ematix_flow.contract.write import Counts, Stage, WriteJob, WriteSession
 from ematix_flow.dataplane.spark_session import active_session, exact_settings
 from ematix_flow.dataplane.spark_tasks import watched
@@ -60,7 +60,7 @@ _REPLACES = "replaces"
 _NOT_A_FOLDER = ("bytes", "json", "jsonb", "float", "double")
 
 
-class FilesSink(LakeSink):
+class FilesSink(LakeSink, ArrowStage):
     """A sink for the folders of files below one path."""
 
     def __init__(self, connection: ObjectStoreLocalConnection | ObjectStoreS3Connection) -> None:

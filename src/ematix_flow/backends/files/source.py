@@ -19,7 +19,8 @@ from ematix_flow.backends.files.external_files import check_options, read_extern
 from ematix_flow.backends.files.inference import Stamp
 from ematix_flow.backends.files.layout import FileLayout, FileLayouts
 from ematix_flow.backends.files.published_batches import read_table
-from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.backend import DeclaredColumns
+from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan
 from ematix_flow.declare.connections.lakes import format_from_path
 from ematix_flow.declare.types import Column
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     FilesConnection = ObjectStoreLocalConnection | ObjectStoreS3Connection
 
 
-class FilesSource(LakeSource):
+class FilesSource(LakeSource, ArrowSource, DeclaredColumns):
     """A reader of queries on folders of files; tables written by ematix-flow have their declared types."""
 
     def __init__(self, connection: FilesConnection, read_options: Mapping[str, Any] | None = None) -> None:

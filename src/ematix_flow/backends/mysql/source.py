@@ -12,7 +12,7 @@ from ematix_flow.backends.mysql.key_ranges import estimate_rows, parts_of
 from ematix_flow.backends.mysql.result_columns import describe_columns, expression
 from ematix_flow.backends.mysql.session import connect, login_of, requires_tls
 from ematix_flow.backends.mysql.transport import reader
-from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.declare.types import ColumnType, Text
@@ -36,7 +36,7 @@ class MySqlReadPlan(ReadPlan):
     encrypted: bool = False
 
 
-class MySqlSource:
+class MySqlSource(ArrowSource):
     """A reader of queries on one MySQL or MariaDB connection."""
 
     def __init__(self, connection: MySQLConnection) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import connect, dsn
-from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.dataplane.type_mapping import arrow_schema
@@ -37,7 +37,7 @@ class PostgresReadPlan(ReadPlan):
     parts: tuple[str, ...] = ()
 
 
-class PostgresSource:
+class PostgresSource(ArrowSource):
     """A reader of queries on one PostgreSQL connection."""
 
     def __init__(self, connection: PostgresConnection) -> None:

@@ -13,7 +13,7 @@ from ematix_flow.backends.sqlite.dialect import SqliteDialect
 from ematix_flow.backends.sqlite.errors import translate
 from ematix_flow.backends.sqlite.session import connect_source, database_path, require_adbc, source_uri
 from ematix_flow.backends.sqlite.storage_classes import BLOB, INTEGER, REAL, TEXT, from_storage, storage_class
-from ematix_flow.contract.lane import ArrowParts, Carried
+from ematix_flow.contract.lane import ArrowParts, ArrowSource, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.dataplane.type_mapping import arrow_schema
@@ -60,7 +60,7 @@ class _ColumnContents:
         return self.blobs and not (self.integers or self.reals or self.texts)
 
 
-class SqliteSource:
+class SqliteSource(ArrowSource):
     """A reader of queries on one SQLite connection."""
 
     def __init__(self, connection: SQLiteConnection) -> None:

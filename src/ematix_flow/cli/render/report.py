@@ -132,6 +132,7 @@ def widest_name(names: Sequence[str]) -> int:
 
 def title_of(backend_name: str) -> str:
     """Return the display name of a backend."""
-    from ematix_flow.backends.catalog import all_backends
+    from ematix_flow.backends.catalog import backend_named
 
-    return next((backend.title for backend in all_backends() if backend.name == backend_name), backend_name)
+    backend = backend_named(backend_name)
+    return backend.title if backend is not None else backend_name

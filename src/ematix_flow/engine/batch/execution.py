@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ematix_flow.contract.ddl import CreateTable
 from ematix_flow.contract.read import ReadPlan
@@ -47,6 +47,9 @@ from ematix_flow.planning.paths import CROSS_DB, PathChoice
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from ematix_flow.contract.backend import QueryStage
+    from ematix_flow.contract.lane import ArrowStage
 
 
 @dataclass
@@ -157,7 +160,7 @@ class Execution:
         """Bring the table to its shape, then get the commit token and the watermark."""
         target, spec = loading.target, self.context.spec
         self._emit("ensure", target.load.table.qualified)
-        if target.backend.dialect == "spark" and loading.lane.lane != INSIDE:
+        if target.backend.is_lake and loading.lane.lane != INSIDE:
             self.context.spark()
         plan = plan_ddl(target.shape, target.ddl.inspect(target.shape), target.ddl.stored_type)
         steps, warned = apply_drift_policy(
@@ -277,8 +280,7 @@ class Execution:
             query = loading.inside.query
             if incremental is not None:
                 query = restricted_query(loading.target, reading, loading.inside, incremental, mark)
-            stage: Stage = loading.target.sink.stage_query(loading.job, query)  # type: ignore[attr-defined]
-            return stage
+            return cast("QueryStage", loading.target.sink).stage_query(loading.job, query)
         table, total = loading.target.load.table.qualified, reading.plan.estimated_rows if reading.plan else None
 
         def tell(so_far: TaskCounts) -> None:
@@ -287,9 +289,7 @@ class Execution:
         with report_progress(self._progress, tell):
             if loading.lane.lane != SPARK:
                 tasks = tasks_of(self.context, loading.target, reading, loading.plan)
-                sink: Any = loading.target.sink
-                staged: Stage = sink.stage_arrow(loading.job, tasks)
-                return staged
+                return cast("ArrowStage", loading.target.sink).stage_arrow(loading.job, tasks)
             if frame is None:
                 raise RunFailed("the source was not read")
             return loading.target.sink.stage(loading.job, prepared_frame(self.context, loading.target, frame, mark))

@@ -142,11 +142,8 @@ def _call(function: Callable[..., Any], connection: Any, about: ParentContext | 
 def _record(
     target: TargetContext, about: ParentContext, step: str, error: FlowError | None, metrics: Any, started: Any
 ) -> None:
-    record = getattr(target.sink, "record_transform", None)
-    if record is None:
-        return
     kept = json.dumps(metrics, default=str) if isinstance(metrics, Mapping) else None
-    record(
+    target.sink.record_transform(
         str(uuid.uuid4()),
         parent=about.run_id,
         pipeline=about.pipeline_name,

@@ -212,7 +212,7 @@ def _validate_transforms(context: RunContext, errors: list[str], notes: list[str
         name = f"transforms_post[{number}]"
         if not isinstance(transform, str):
             notes.append(f"{name}: {post_load.transform_label(transform)} is not checked: only it knows what it does")
-        elif target.backend.dialect == "spark" or not _EXPLAINED.match(transform) or ";" in transform.rstrip("; \n"):
+        elif target.backend.is_lake or not _EXPLAINED.match(transform) or ";" in transform.rstrip("; \n"):
             notes.append(f"{name}: not checked: {post_load.plan_of_transform(transform).summary}")
         else:
             _explain(target, name, transform, errors, notes)

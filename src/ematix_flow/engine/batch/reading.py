@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.catalog import backend_for, batch_refusal
-from ematix_flow.contract.backend import Backend, BatchSource
+from ematix_flow.contract.backend import Backend, BatchSource, DeclaredColumns, QueryStage, SparkSqlSource
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.parquet_stage import scratch_dir
 from ematix_flow.dataplane.spark_session import is_sail_session
@@ -114,7 +114,7 @@ def _planned_source(
         raise batch_refusal(backend, reading=True)
     context.others += (backend,)
     source = backend.batch_source(query_source.connection)
-    if hasattr(source, "declare") and _casts_alone(context.spec):
+    if isinstance(source, DeclaredColumns) and _casts_alone(context.spec):
         source.declare(context.spec.loads[0].table.columns)
     query = _renamed_columns(context, query_source.query, backend.dialect)
     try:
@@ -134,17 +134,15 @@ def _casts_alone(spec: PipelineSpec) -> bool:
     return len(spec.loads) == 1 and not compared and not spec.column_map
 
 
-def _plan(context: RunContext, backend: Backend, source: Any, query: str, *, parallelism: int) -> ReadPlan:
-    if backend.dialect == "spark":
-        if hasattr(source, "plan_without_spark"):
-            known: ReadPlan | None = source.plan_without_spark(query, parallelism=parallelism)
-            if known is not None:
-                return known
-        if hasattr(source, "weighs_little"):
-            context.is_little = source.weighs_little(query)
+def _plan(context: RunContext, backend: Backend, source: BatchSource, query: str, *, parallelism: int) -> ReadPlan:
+    if isinstance(source, SparkSqlSource):
+        known = source.plan_without_spark(query, parallelism=parallelism)
+        if known is not None:
+            return known
+        context.is_little = source.weighs_little(query)
+    if backend.is_lake:
         context.spark()
-    planned: ReadPlan = source.plan(query, parallelism=parallelism)
-    return planned
+    return source.plan(query, parallelism=parallelism)
 
 
 def _federated(
@@ -230,7 +228,7 @@ def _inside_database(
         return "transform_sql runs in Spark", None, ()
     if reading.backend is None:
         return "the source is several systems", None, ()
-    if not hasattr(target.sink, "stage_query"):
+    if not isinstance(target.sink, QueryStage):
         return f"{target.backend.title} is filled from outside", None, ()
     if not _same_system(reading, target):
         return "source and target are different systems", None, ()

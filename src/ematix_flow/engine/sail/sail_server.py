@@ -49,7 +49,7 @@ def refuse_transforms(spec: PipelineSpec, target: Backend) -> None:
     """Raise Unsupported for SQL that Sail cannot run; post-load SQL would otherwise fail after the load's commit."""
     if spec.transform_sql is not None:
         raise Unsupported('engine="sail" runs no transform_sql', hint='use engine="local"')
-    if target.dialect == "spark" and any(isinstance(item, str) for item in spec.transforms_post):
+    if target.is_lake and any(isinstance(item, str) for item in spec.transforms_post):
         raise Unsupported(
             f'engine="sail" runs no SQL of transforms_post on {target.title}', hint='use engine="local", or a function'
         )

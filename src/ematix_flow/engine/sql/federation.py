@@ -125,7 +125,7 @@ class FederatedSource:
     def _files_of(self, table: Any) -> TableFiles | None:
         """Return the files of a lake table; None for a table of a database."""
         backend = backend_for(self._hosts.connection(table.parts[0].name))
-        if backend.dialect != "spark" or backend.batch_source is None or not reorders_joins(self._spark()):
+        if not backend.is_lake or backend.batch_source is None or not reorders_joins(self._spark()):
             return None
         source = backend.batch_source(self._hosts.connection(table.parts[0].name))
         return source.files_of(table) if isinstance(source, LakeSource) else None
@@ -137,7 +137,7 @@ class FederatedSource:
         if (host, relation) not in self._known:
             if backend.batch_source is None:
                 raise batch_refusal(backend, reading=True)
-            if backend.dialect == "spark":
+            if backend.is_lake:
                 self._spark()
             source = backend.batch_source(connection)
             try:
@@ -165,7 +165,7 @@ class FederatedSource:
         spark = self._spark()
         with ExitStack() as open_until, translated_errors("planning the statement"), exact_settings(spark):
             for view, table in tables:
-                if table.backend.dialect == "spark":
+                if table.backend.is_lake:
                     frame = table.source.read(table.plan, spark, open_until)
                 else:
                     carriers = [(column.name, _carrier(column)) for column in table.plan.columns]
@@ -227,7 +227,7 @@ def _carrier(column: SourceColumn) -> ColumnType:
 
 def _pushdown_queries(tree: Any, table: Any, described: _DescribedTable, parallelism: int) -> ReadPlan:
     """Return the read of one table; lakes need no pushdown here, because Spark itself prunes columns and rows."""
-    if described.backend.dialect == "spark":
+    if described.backend.is_lake:
         return described.plan
     whole, restricted = pushdown_queries(
         tree, table, described.plan.columns, described.relation, described.backend.dialect

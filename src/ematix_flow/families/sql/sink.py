@@ -107,6 +107,14 @@ class SqlSink(ABC):
                 return None
         return last.commit.sequence if last is not None else None
 
+    def last_sequences(self, schema: str, table: str, *, prefix: str, suffix: str) -> dict[str, int]:
+        """Return the last sequence of every writer whose name begins and ends so; a suffix names the table."""
+        with self.connect() as session:
+            try:
+                return MetadataTables(session, self.dialect).last_sequences(prefix, suffix)
+            except MissingTable:
+                return {}
+
     def _settle_interrupted(self, session: SqlSession, meta: MetadataTables, job: WriteJob) -> WriteResult | None:
         recovered: WriteResult | None = None
         for run_id in meta.unfinished(job):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.cdc import CREATE, DELETE, READ, UPDATE
 from ematix_flow.dataplane.type_mapping import JSON_AS_IT_IS
-from ematix_flow.declare.streams.spec import StreamSpec
+from ematix_flow.declare.streams.spec import StreamSpec, TableTarget
 from ematix_flow.foundation.errors import BadValue, PlanError
 from ematix_flow.messages.decode import ERROR, EVENT_TS, RAW
 from ematix_flow.messages.decoding_state import KINDS
@@ -169,7 +169,7 @@ class ChangeProcessor:
 
     def _row_text(self) -> str:
         """Return SQL for the row as it was written, from which the types of a new table are inferred."""
-        may_be_new = any(getattr(target, "load", None) is None for target in self.spec.targets)
+        may_be_new = any(not isinstance(target, TableTarget) or target.load is None for target in self.spec.targets)
         return "coalesce(after_text, before_text)" if may_be_new else "CAST(NULL AS STRING)"
 
     def _written(self, rows: DataFrame) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.backends.catalog import backend_for
 from ematix_flow.config.resolve import resolve
-from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets
+from ematix_flow.contract.stream import BrokerJob, BrokerSink, Offsets, TransactionTokens
+from ematix_flow.declare.connections.brokers import BrokerConnection, payload_format
 from ematix_flow.declare.streams.spec import BrokerTarget, StreamSpec
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import ConnectionFailed, FlowError, MissingColumn, PlanError, Unsupported
@@ -64,7 +65,7 @@ class BrokerTargetWriter:
         except ConnectionFailed:
             if not self.spec.is_tolerant:  # a tolerant stream starts with the target behind
                 raise
-        self.payload = getattr(connection, "payload_format", None) or self.target.payload
+        self.payload = payload_format(connection) or self.target.payload
         self.registry = registry_of(connection, find=lambda name: resolve(name).connection)
 
     @property
@@ -73,8 +74,9 @@ class BrokerTargetWriter:
 
     @property
     def _topic(self) -> str:
-        """Return the name for the schema registry; the place of a Kinesis stream is a prefix of partition keys."""
-        return getattr(resolve(self.target.connection).connection, "stream_name", None) or self.target.place
+        """Return the name for the schema registry."""
+        connection, place = resolve(self.target.connection).connection, self.target.place
+        return connection.subject_topic(place) if isinstance(connection, BrokerConnection) else place
 
     def fit(self, rows: DataFrame, open_until: ExitStack, dead_letters: DeadLetterCollector | None) -> FittedRows:
         key = self.target.key_column
@@ -128,17 +130,13 @@ class BrokerTargetWriter:
     @cached_property
     def _max_message_bytes(self) -> int | None:
         """Return the maximum size of key, value and headers in bytes; None where the broker does not report one."""
-        ask: Callable[..., int | None] | None = getattr(self.sink, "max_message_bytes", None)
-        return ask(self.target.place, exactly_once=self.exactly_once) if ask is not None else None
+        return self.sink.max_message_bytes(self.target.place, exactly_once=self.exactly_once)
 
     def coverage(self, number: int) -> CommitCoverage:
         """Return the partitions committed in a transaction; without transactions none (at least once)."""
-        ask: Callable[[BrokerJob], Collection[tuple[str, int]]] | None = getattr(
-            self.sink, "committed_partitions", None
-        )
-        if not self.exactly_once or ask is None:
+        if not self.exactly_once or not isinstance(self.sink, TransactionTokens):
             return NOTHING
-        return CommitCoverage(parts=frozenset(ask(self._job(number))))
+        return CommitCoverage(parts=frozenset(self.sink.committed_partitions(self._job(number))))
 
     def without_refused(
         self,

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 from ematix_flow.config.resolve import resolve
 from ematix_flow.contract.stream import StreamSource
 from ematix_flow.dataplane.spark_session import observed_counts
+from ematix_flow.declare.connections.brokers import payload_format
+from ematix_flow.declare.connections.lakes import files_format
 from ematix_flow.declare.streams.spec import FAIL, StreamSpec
 from ematix_flow.messages import json_rows
 from ematix_flow.messages.decode import (
@@ -241,10 +243,10 @@ def decoder_of(spec: StreamSpec, source: StreamSource, folder: CheckpointFolder,
 def payload_format_of(spec: StreamSpec, number: int = 0) -> str:
     """Return the payload format of the messages of a source."""
     connection = resolve(spec.sources[number].connection).connection
-    return spec.payload or getattr(connection, "payload_format", None) or "json"
+    return spec.payload or payload_format(connection) or "json"
 
 
 def line_format_of(spec: StreamSpec, number: int = 0) -> str:
     """Return the format in which unreadable input is stored: a CSV row as its line, anything else as its message."""
     connection = resolve(spec.sources[number].connection).connection
-    return CSV if getattr(connection, "format", None) == CSV else payload_format_of(spec, number)
+    return CSV if files_format(connection) == CSV else payload_format_of(spec, number)

@@ -14,6 +14,8 @@ from ematix_flow.contract import stream as contract
 from ematix_flow.contract.backend import Backend
 from ematix_flow.contract.delivery import stream_delivery
 from ematix_flow.contract.stream import StreamRead, StreamSource
+from ematix_flow.declare.connections.brokers import consumer_group, payload_format
+from ematix_flow.declare.connections.lakes import files_format
 from ematix_flow.declare.engine import LOCAL, SAIL, EngineOptions
 from ematix_flow.declare.streams.spec import EXACTLY_ONCE, FAIL, BrokerTarget, StreamSpec, TableTarget
 from ematix_flow.engine.session import session
@@ -81,17 +83,16 @@ class OpenStream:
 
     def has_more(self) -> bool:
         """Return whether a source that drains only a part of its data per query has more."""
-        return any(source.has_more(read) for source, read in self.sources if hasattr(source, "has_more"))
+        return any(source.has_more(read) for source, read in self.sources)
 
     def translated(self, failure: Exception) -> FlowError | None:
         """Return a failure of Spark's as an error of ours, where a source can explain it."""
-        explain = (getattr(source, "translated", None) for source, _ in self.sources)
-        errors: list[FlowError | None] = [one(failure) for one in explain if one is not None]
+        errors = (source.translated(failure) for source, _ in self.sources)
         return self.loss_in(failure) or next((one for one in errors if one is not None), None)
 
     def loss_in(self, failure: Exception) -> FlowError | None:
         """Return a failure of Spark's as the loss of messages that it reports; None where it is another failure."""
-        if not any(source.is_loss_error(failure) for source, _ in self.sources if hasattr(source, "is_loss_error")):
+        if not any(source.is_loss_error(failure) for source, _ in self.sources):
             return None
         last = self.folder.last_committed()
         ends = (self.folder.ends(last) if last is not None else []) or [{} for _ in self.sources]
@@ -229,7 +230,7 @@ def source_of(
     if not source.envelopes and spec.fields:
         options["fields"] = spec.fields
     wanted = {"csv": declared.csv_read_options, "json_lines": declared.json_read_options}
-    if format_options := wanted.get(getattr(connection, "format", "")):
+    if format_options := wanted.get(files_format(connection) or ""):
         options["read_options"] = format_options
     read = StreamRead(
         spec.name,
@@ -250,7 +251,7 @@ def jars_of(spec: StreamSpec, sources: list[Backend]) -> set[str]:
     jars = {jar for backend in used for jar in backend.jars}
     brokers = [target for target in spec.targets if isinstance(target, BrokerTarget)]
     ends = [*(source.connection for source in spec.sources), *(target.connection for target in brokers)]
-    payloads = {getattr(resolve(item).connection, "payload_format", None) for item in ends}
+    payloads = {payload_format(resolve(item).connection) for item in ends}
     payloads |= {spec.payload, *(target.payload for target in brokers)}
     return jars | {jar for payload in payloads for jar in JARS.get(str(payload), ())}
 
@@ -281,5 +282,5 @@ def writer_of(
     if exactly and stream_delivery(backend_for(source), backend_for(target_connection)) != contract.EXACTLY_ONCE:
         raise Unsupported('delivery="exactly_once" between brokers is for Kafka to Kafka', where=spec.where)
     return BrokerTargetWriter(
-        spec, target, folder, generation, exactly_once=exactly, group=getattr(source, "group_id", None) or spec.name
+        spec, target, folder, generation, exactly_once=exactly, group=consumer_group(source) or spec.name
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
+from ematix_flow.contract.state import StateBackend, StateManifest
 from ematix_flow.declare.streams.parts import DLQ
 from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation import fault
@@ -20,7 +21,6 @@ from ematix_flow.streaming.dlq.collector import DeadLetterCollector
 from ematix_flow.streaming.runtime.source_union import widen_to
 from ematix_flow.streaming.state.event_time import IS_LATE, BatchObserver, EventTime
 from ematix_flow.streaming.state.operator import AT, BATCH, Operator, WatermarkChange
-from ematix_flow.streaming.state.state_backend import StateBackend, StateManifest
 from ematix_flow.streaming.state.watermark import FUTURE, MILLISECOND, EventTimes, advance_times
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ def _backend_to_dict(backend: Backend) -> dict[str, Any]:
     return {
         "name": backend.name,
         "title": backend.title,
-        "kinds": [str(getattr(kind, "kind", kind.__name__)) for kind in backend.connection_types],
+        "kinds": [kind.kind for kind in backend.connection_types],
         "reads": backend.batch_source is not None,
         "strategies": _strategies(backend),
         "delivery": backend.delivery if backend.batch_sink is not None else backend.stream_delivery or None,

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.backends.postgres.session import CONNECT_TIMEOUT_SECONDS
+from ematix_flow.contract.state import missing_part
 from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.spark_tasks import attempt_number
 from ematix_flow.dataplane.task_errors import to_carried_error
-from ematix_flow.streaming.state.manifest import missing_part
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

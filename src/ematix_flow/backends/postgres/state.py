@@ -12,15 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.postgres.dialect import PostgresDialect
 from ematix_flow.backends.postgres.session import connect, dsn
+from ematix_flow.backends.postgres.state_blobs import BYTES_A_PIECE, StateBlobs
+from ematix_flow.contract.state import (
+    StateLocation,
+    StateManifest,
+    manifest_from_text,
+    manifest_to_text,
+    missing_part,
+    parts_named,
+)
 from ematix_flow.dataplane.spark_session import active_session
+from ematix_flow.dataplane.task_errors import carried_error_in
 from ematix_flow.declare.connections import PostgresConnection
-from ematix_flow.engine.session import spark_errors
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConnectionFailed, LeaseLost
 from ematix_flow.storage.paths import safe_file_name
-from ematix_flow.streaming.state.manifest import manifest_from_text, manifest_to_text, missing_part, parts_named
-from ematix_flow.streaming.state.state_backend import StateManifest
-from ematix_flow.streaming.state.state_blobs import BYTES_A_PIECE, StateBlobs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -46,12 +52,7 @@ class PostgresStateBackend:
     A session lasts only one step: between two micro-batches there may be hours.
     """
 
-    url: str
-    schema: str
-    stream: str
-    generation: str
-    since: int = 0
-    """A number that is larger for every later generation."""
+    location: StateLocation
     bytes_a_piece: int = BYTES_A_PIECE
     _is_ready: bool = field(default=False, init=False)
     _version: int = field(default=0, init=False)
@@ -59,17 +60,17 @@ class PostgresStateBackend:
 
     @cached_property
     def _connection(self) -> PostgresConnection:
-        return PostgresConnection("state_store", url=self.url)
+        return PostgresConnection("state_store", url=self.location.url)
 
     @cached_property
     def _state_blobs(self) -> StateBlobs:
-        return StateBlobs(dsn(self._connection), self._table(STATE), self.stream)
+        return StateBlobs(dsn(self._connection), self._table(STATE), self.location.stream)
 
     def _table(self, name: str) -> str:
-        return _DIALECT.relation(self.schema, name)
+        return _DIALECT.relation(self.location.schema, name)
 
     def _key(self, *names: str) -> str:
-        return _OURS + "/".join(safe_file_name(name) for name in (self.generation, *names))
+        return _OURS + "/".join(safe_file_name(name) for name in (self.location.generation, *names))
 
     @property
     def _manifest_key(self) -> str:
@@ -108,7 +109,10 @@ class PostgresStateBackend:
                 frame, self._key("rows", part, secrets.token_hex(6)), self._version, size=self.bytes_a_piece
             )
         except Exception as exc:
-            raise spark_errors.translate(exc) from exc
+            known = carried_error_in(str(exc))
+            if known is None:
+                raise
+            raise known from exc
         listed = {"schema": frame.schema.jsonValue(), "pieces": [key for key, _ in pieces]}
         with self._session() as session:
             session.execute(self._put(self._list_key(part), json.dumps(listed), self._version))
@@ -147,7 +151,7 @@ class PostgresStateBackend:
 
     @property
     def _name(self) -> str:
-        return _DIALECT.text_literal(self.stream)
+        return _DIALECT.text_literal(self.location.stream)
 
     def _take_over(self, session: SqlSession, number: int) -> None:
         """Record the progress; raise LeaseLost where a later generation, or another process of this one, wrote."""
@@ -159,11 +163,11 @@ class PostgresStateBackend:
         session.execute(f"INSERT INTO {self._table(OFFSETS)} VALUES ({row}) ON CONFLICT DO NOTHING")
         progress = session.scalar(f"SELECT offset_bytes FROM {self._table(OFFSETS)} WHERE {mine} FOR UPDATE")
         before: dict[str, Any] = json.loads(bytes(progress))
-        is_own = before["generation"] == self.generation
-        if (is_own and before["batch"] != seen) or (not is_own and before["since"] > self.since):
+        is_own = before["generation"] == self.location.generation
+        if (is_own and before["batch"] != seen) or (not is_own and before["since"] > self.location.since):
             what = "carried on by another process" if is_own else "begun anew"
             raise LeaseLost(
-                f"the stream {self.stream} was {what} while this process stood still, which keeps nothing any more",
+                f"the stream {self.location.stream} was {what} while this process stood still, which keeps nothing any more",
                 hint="flow runs list shows who runs it now",
             )
         session.execute(
@@ -172,7 +176,7 @@ class PostgresStateBackend:
         )
 
     def _progress(self, batch: int) -> str:
-        return json.dumps({"generation": self.generation, "since": self.since, "batch": batch})
+        return json.dumps({"generation": self.location.generation, "since": self.location.since, "batch": batch})
 
     def _put(self, key: str, text: str, version: int) -> str:
         return (
@@ -198,7 +202,7 @@ class PostgresStateBackend:
             session = connect(self._connection)
         except ConnectionFailed as error:
             raise type(error)(
-                f"the state store of {self.stream} cannot be reached: {error.what}",
+                f"the state store of {self.location.stream} cannot be reached: {error.what}",
                 hint="check host, database, user and password in the url of state_store",
             ) from error
         with session:
@@ -215,7 +219,7 @@ class PostgresStateBackend:
                 continue
             with session.transaction():  # streams that start together would create it together
                 session.execute(f"SELECT pg_advisory_xact_lock(hashtext({_DIALECT.text_literal(relation)}))")
-                schema = _DIALECT.quote(self.schema)
+                schema = _DIALECT.quote(self.location.schema)
                 if session.scalar(f"SELECT to_regnamespace({_DIALECT.text_literal(schema)})") is None:
                     session.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
                 session.execute(f"CREATE TABLE IF NOT EXISTS {relation} ({columns})")
