@@ -10,7 +10,7 @@ from ematix_flow.declare.workflow import Workflow, workflows
 from ematix_flow.run_log.protocol import RunLog
 from ematix_flow.run_log.records import AttemptState, LastRun, RunRecord
 from ematix_flow.run_log.schedule import Action
-from ematix_flow.run_log.worker import is_dead
+from ematix_flow.run_log.worker import shown_status
 from ematix_flow.scheduler.due import AFTER, CRON, MESSAGE, WAIT, Job, JobFacts
 
 
@@ -82,5 +82,4 @@ def is_running(record: RunRecord) -> bool:
     """Return whether a worker that may be alive executes the run, so that the pipeline must not run elsewhere."""
     if record.extras.get("backfill"):  # past windows are loaded beside the live runs
         return False
-    worker = record.extras.get("worker")
-    return record.status == "running" and not (worker and is_dead(str(worker)))
+    return shown_status(record) == "running"

@@ -21,7 +21,8 @@ from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.table_change import ACTION
 from ematix_flow.foundation.errors import MissingDriver, Unsupported
-from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

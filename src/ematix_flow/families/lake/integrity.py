@@ -15,7 +15,8 @@ from ematix_flow.declare.types import Column, String
 from ematix_flow.families.lake.columns import watermark_text
 from ematix_flow.foundation.errors import BadValue, DataError, DuplicateKeys, NullViolation, TextTooLong
 from ematix_flow.sql.spark_text import quote, text_literal
-from ematix_flow.storage.paths import LakePath, translated_os_errors, write_atomically
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -16,12 +16,12 @@ from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.redact import mask
 from ematix_flow.run_log.records import RunRecord, from_text, in_utc, to_text
 from ematix_flow.run_log.schedule import Action
-from ematix_flow.run_log.worker import is_dead, this_worker
+from ematix_flow.run_log.worker import shown_status, this_worker
 
 if TYPE_CHECKING:
     from ematix_flow.run_log.protocol import RunLog
 
-NEVER, DIED = "never", "died"
+NEVER = "never"
 LOOK_SECONDS = 5.0
 _RECENT = 50
 _log = logging.getLogger(__name__)
@@ -108,11 +108,10 @@ def status_of_record(record: RunRecord) -> StreamStatus:
     """Return the status from the figures of one run record."""
     extras = record.extras
     worker, depth = extras.get("worker"), extras.get("dlq_depth")
-    died = record.status == "running" and isinstance(worker, str) and is_dead(worker)
     lag = extras.get("lag")
     return StreamStatus(
         name=record.pipeline,
-        status=DIED if died else record.status,
+        status=shown_status(record),
         run_id=record.run_id,
         since=_moment(extras.get("since")) or record.started_at,
         ended=record.finished_at,
