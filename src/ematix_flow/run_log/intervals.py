@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 from ematix_flow.declare.windows import DataWindow
 from ematix_flow.foundation.errors import FlowError, LeaseHeld
-from ematix_flow.run_log.protocol import RunLog
+from ematix_flow.run_log.protocol import ClaimStore, RunLog
 from ematix_flow.run_log.schedule import Interval
 from ematix_flow.run_log.worker import this_worker
 from ematix_flow.storage.lease import Lease
@@ -21,7 +21,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def planning_lock(run_log: RunLog, pipeline: str) -> Iterator[None]:
+def planning_lock(run_log: ClaimStore, pipeline: str) -> Iterator[None]:
     """Hold the planning lock of a pipeline during the block, so that no two planned windows overlap."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:

@@ -13,7 +13,7 @@ from ematix_flow.run_log.worker import this_worker
 from ematix_flow.storage.lease import Lease, unlimited_lease
 
 if TYPE_CHECKING:
-    from ematix_flow.run_log.protocol import RunLog
+    from ematix_flow.run_log.protocol import ClaimStore
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ def _lost() -> LeaseLost:
 
 
 @contextmanager
-def hold_lease(run_log: RunLog | None, pipeline: str, terms: LeaseTerms | None = None) -> Iterator[Lease]:
+def hold_lease(run_log: ClaimStore | None, pipeline: str, terms: LeaseTerms | None = None) -> Iterator[Lease]:
     """Hold the pipeline's lease while the block runs; a lease claimed in advance is taken over by its token."""
     token, terms = None, terms or LeaseTerms()
     if run_log is not None:
@@ -55,7 +55,7 @@ def hold_lease(run_log: RunLog | None, pipeline: str, terms: LeaseTerms | None =
             _log.warning("%s", error.what)
 
 
-def _claim_lease(run_log: RunLog, pipeline: str, terms: LeaseTerms) -> str | None:
+def _claim_lease(run_log: ClaimStore, pipeline: str, terms: LeaseTerms) -> str | None:
     """Return the lease's token; None, with a warning, if the run log is unavailable, which must not stop the run."""
     try:
         claim = run_log.claim(pipeline, this_worker(), terms.seconds)
@@ -70,7 +70,7 @@ def _claim_lease(run_log: RunLog, pipeline: str, terms: LeaseTerms) -> str | Non
     return claim.token
 
 
-def _take_over_lease(run_log: RunLog, pipeline: str, terms: LeaseTerms) -> str | None:
+def _take_over_lease(run_log: ClaimStore, pipeline: str, terms: LeaseTerms) -> str | None:
     if terms.token is not None and run_log.heartbeat(terms.token, terms.seconds):
         return terms.token
     raise LeaseLost(f"the claim of {pipeline} that this run was given is over", hint="let the scheduler fire it again")

@@ -22,7 +22,7 @@ _CONTAINER_MISSING = ("ContainerNotFound", "ContainerBeingDeleted")
 
 
 class AzureObjects:
-    """The objects of one container."""
+    """The objects of one container, as an `ObjectStore`."""
 
     def __init__(self, client: LazyClient, errors: StoreErrors) -> None:
         self._client = client
@@ -30,7 +30,6 @@ class AzureObjects:
         self.label = errors.label
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; None if it does not exist."""
         try:
             with self._translated(key):
                 answer = self._client.get().download_blob(key)
@@ -39,7 +38,6 @@ class AzureObjects:
             return None
 
     def put(self, key: str, body: bytes, *, match: str | None = None) -> str:
-        """Write an object and return its new ETag; with `match`, raise `ConditionFailed` if the condition fails."""
         from azure.core import MatchConditions
 
         condition = {"etag": match, "match_condition": MatchConditions.IfNotModified} if match else {}
@@ -51,24 +49,20 @@ class AzureObjects:
             raise ConditionFailed(f"{self.label}/{key}") from None
 
     def listed(self, prefix: str, *, page: int = 1000) -> Iterator[ListedObject]:
-        """Yield the objects below a prefix, ordered by key."""
         with self._translated(prefix):
             items = self._client.get().list_blobs(name_starts_with=prefix, results_per_page=page)
             yield from map(_listed, items)
 
     def children(self, prefix: str) -> tuple[Sequence[str], Sequence[ListedObject]]:
-        """Return the direct children of a prefix: folders, without their slash, and objects."""
         with self._translated(prefix):
             items = list(self._client.get().walk_blobs(name_starts_with=prefix, delimiter="/"))
         folders = [item.name.rstrip("/") for item in items if item.name.endswith("/")]
         return folders, [_listed(item) for item in items if not item.name.endswith("/")]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore those that do not exist."""
         in_parallel(self._delete, keys)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def _delete(self, key: str) -> None:

@@ -23,7 +23,7 @@ _LISTED = "name,size,generation,updated"
 
 
 class GcsObjects:
-    """The objects of one bucket; the tag of an object is its generation."""
+    """The objects of one bucket, as an `ObjectStore`; the tag of an object is its generation."""
 
     def __init__(self, name: str, client: LazyClient, errors: StoreErrors, *, content_type: str) -> None:
         self._name = name
@@ -34,7 +34,6 @@ class GcsObjects:
         self.label = errors.label
 
     def get(self, key: str) -> StoredObject | None:
-        """Return an object; None if it does not exist."""
         from google.api_core.exceptions import NotFound
 
         blob = self._bucket().blob(key)
@@ -46,7 +45,6 @@ class GcsObjects:
         return StoredObject(body, str(blob.generation))
 
     def put(self, key: str, body: bytes, *, match: str | None = None) -> str:
-        """Write an object and return its generation; with `match`, raise `ConditionFailed` if the condition fails."""
         from google.api_core.exceptions import NotFound
 
         condition = {} if match is None else {"if_generation_match": 0 if match == ABSENT else int(match)}
@@ -61,7 +59,6 @@ class GcsObjects:
         return str(blob.generation)
 
     def listed(self, prefix: str, *, page: int = 1000) -> Iterator[ListedObject]:
-        """Yield the objects below a prefix, ordered by key."""
         with self._translated(prefix):
             blobs = self._bucket().list_blobs(
                 prefix=prefix, page_size=page, fields=f"items({_LISTED}),nextPageToken", **self._options
@@ -69,18 +66,15 @@ class GcsObjects:
             yield from map(_listed, blobs)
 
     def children(self, prefix: str) -> tuple[Sequence[str], Sequence[ListedObject]]:
-        """Return the direct children of a prefix: folders, without their slash, and objects."""
         with self._translated(prefix):
             blobs = self._bucket().list_blobs(prefix=prefix, delimiter="/", **self._options)
             objects = [_listed(blob) for blob in blobs]
         return sorted(folder.rstrip("/") for folder in blobs.prefixes), objects  # complete after the last page only
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore those that do not exist."""
         in_parallel(self._delete, keys)
 
     def close(self) -> None:
-        """Close the connections."""
         self._client.close()
 
     def _delete(self, key: str) -> None:

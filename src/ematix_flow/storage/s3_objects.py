@@ -46,7 +46,7 @@ class S3Object(StoredObject):
 
 
 class S3Objects(ABC):
-    """The objects of one bucket; a subclass provides the client."""
+    """The objects of one bucket, as an `ObjectStore`; a subclass provides the client."""
 
     name: str
     content_type = "binary/octet-stream"
@@ -79,7 +79,6 @@ class S3Objects(ABC):
         return S3Object(body, answer["ETag"], (clock - answer["LastModified"]).total_seconds())
 
     def put(self, key: str, body: bytes, *, match: str | None = None) -> str:
-        """Write an object and return its new ETag; with `match`, raise `ConditionFailed` if the condition fails."""
         condition = {} if match is None else {"IfNoneMatch": "*"} if match == ABSENT else {"IfMatch": match}
         try:
             with self._translated(key):
@@ -98,14 +97,12 @@ class S3Objects(ABC):
                 yield from _objects(answer)
 
     def children(self, prefix: str) -> tuple[Sequence[str], Sequence[ListedObject]]:
-        """Return the direct children of a prefix: folders, without their slash, and objects."""
         with self._translated(prefix):
             pages = list(self._pages(Prefix=prefix, Delimiter="/"))
         folders = [item["Prefix"].rstrip("/") for answer in pages for item in answer.get("CommonPrefixes", ())]
         return folders, [item for answer in pages for item in _objects(answer)]
 
     def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects; ignore those that do not exist."""
         todo = list(keys)
         for start in range(0, len(todo), _MOST_DELETED):
             some = [{"Key": key} for key in todo[start : start + _MOST_DELETED]]
