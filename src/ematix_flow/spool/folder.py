@@ -107,11 +107,7 @@ class SpoolFolder:
 
     def text(self, name: str) -> str | None:
         """Return the text of a small file; None when it does not exist."""
-        with translated_os_errors(self.root / name):
-            try:
-                return (self.root / name).read_text(encoding="utf-8")
-            except FileNotFoundError:
-                return None
+        return read_text_if_exists(self.root / name)
 
     def remove(self, name: str) -> None:
         """Delete a file; a missing one is no error."""
@@ -159,12 +155,6 @@ class BucketSpoolFolder(SpoolFolder):
 
     def write(self, name: str, content: bytes, *, durable: bool = True) -> None:
         self.root.bucket.put((self.root / name).key, content)
-
-    def text(self, name: str) -> str | None:
-        return read_text_if_exists(self.root / name)
-
-    def remove(self, name: str) -> None:
-        (self.root / name).unlink()
 
     def sync(self) -> None:
         """Do nothing: every write is durable."""
