@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from ematix_flow.contract.cdc import DELETE, KEPT, OPERATION
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
-from ematix_flow.declare.types import Column
+from ematix_flow.declare.types import Column, String
 from ematix_flow.foundation.errors import Brake, DataError, DuplicateKeys, NullViolation, TextTooLong
 
 SAMPLES = 5
@@ -20,10 +21,20 @@ def row_keys(job: WriteJob) -> tuple[str, ...]:
     )
 
 
-def is_required(job: WriteJob, column: Column) -> bool:
-    """Return whether a column must not be NULL."""
-    is_event_time = isinstance(job.strategy, Scd2) and job.strategy.event_time == column.name
-    return not column.nullable or column.primary_key or is_event_time
+def column_tests(
+    job: WriteJob, column: Column, sql_name: Callable[[str], str], sql_length: Callable[[str], str]
+) -> list[tuple[str, Column, str]]:
+    """Return what rows can violate in a column, each with the condition that holds for such rows."""
+    name, tests, strategy = sql_name(column.name), [], job.strategy
+    is_event_time = isinstance(strategy, Scd2) and strategy.event_time == column.name
+    if not column.nullable or column.primary_key or is_event_time:
+        has_all = not isinstance(strategy, Changes) or column.name in (*strategy.keys, OPERATION)
+        # Deleted rows have only their key, and other changes may leave columns out.
+        unless = "" if has_all else f" AND {sql_name(OPERATION)} <> '{DELETE}' AND {sql_name(KEPT)} IS NULL"
+        tests.append(("null", column, f"{name} IS NULL{unless}"))
+    if isinstance(column.type, String):
+        tests.append(("long", column, f"{sql_length(name)} > {column.type.length}"))
+    return tests
 
 
 def samples_text(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

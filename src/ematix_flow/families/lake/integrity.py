@@ -7,16 +7,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.contract.cdc import DELETE, KEPT, OPERATION
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.dataplane.spark_session import is_sail_session
-from ematix_flow.declare.strategy import Changes
-from ematix_flow.declare.types import Column, String
+from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.columns import watermark_text
 from ematix_flow.families.violations import (
     SAMPLES,
+    column_tests,
     duplicates_error,
-    is_required,
     length_error,
     null_error,
     row_keys,
@@ -121,10 +119,7 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
     tests: list[tuple[str, Column, str]] = []
     for column in job.shape.declared.columns:
         name = quote(column.name)
-        if is_required(job, column):
-            tests.append(("null", column, f"{name} IS NULL{_unless_deleted(job, column)}"))
-        if isinstance(column.type, String):
-            tests.append(("long", column, f"char_length({name}) > {column.type.length}"))
+        tests += column_tests(job, column, quote, "char_length({})".format)
         if column.name in (job.write_options.get("partition_by") or ()) and column.type.kind in _TEXTS:
             tests.append(("folder", column, f"{name} = ''"))
         if job.write_options.get("csv_null_value"):
@@ -132,13 +127,6 @@ def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
                 ("marker", column, f"CAST({name} AS STRING) = {text_literal(job.write_options['csv_null_value'])}")
             )
     return tests
-
-
-def _unless_deleted(job: WriteJob, column: Column) -> str:
-    """Return a condition that skips deleted rows, which have only their key, and rows that leave columns unchanged."""
-    if not isinstance(job.strategy, Changes) or column.name in (*job.strategy.keys, OPERATION):
-        return ""
-    return f" AND {OPERATION} <> '{DELETE}' AND {KEPT} IS NULL"
 
 
 def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) -> DataError:

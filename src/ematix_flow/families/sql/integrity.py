@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ematix_flow.contract.cdc import DELETE, KEPT, OPERATION
-from ematix_flow.declare.strategy import Changes
-from ematix_flow.declare.types import Column, String
+from ematix_flow.declare.types import Column
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.statements import JobSql
 from ematix_flow.families.violations import (
     SAMPLES,
+    column_tests,
     duplicates_error,
-    is_required,
     length_error,
     null_error,
     row_keys,
@@ -25,27 +23,14 @@ _WHOLE = ("small_int", "integer", "big_int")
 
 def check_rows(session: SqlSession, job_sql: JobSql) -> int:
     """Count the staged rows in one pass; raise a `DataError` for rows that violate NOT NULL or a text length."""
-    tests: list[tuple[str, Column, str]] = []
-    for column in job_sql.job.shape.declared.columns:
-        name = job_sql.s(column.name)
-        if is_required(job_sql.job, column):
-            tests.append(("null", column, f"{name} IS NULL{_unless_deleted(job_sql, column)}"))
-        if isinstance(column.type, String):
-            tests.append(("long", column, f"{job_sql.dialect.length(name)} > {column.type.length}"))
+    job, length = job_sql.job, job_sql.dialect.length
+    tests = [test for column in job.shape.declared.columns for test in column_tests(job, column, job_sql.s, length)]
     sums = "".join(f", SUM(CASE WHEN {test} THEN 1 ELSE 0 END)" for _, _, test in tests)
     total, *broken = session.rows(f"SELECT COUNT(*){sums} FROM {job_sql.stage} AS s")[0]
     for (kind, column, test), count in zip(tests, broken, strict=True):
         if count:
             raise _broken(session, job_sql, kind, column, test, int(count))
     return int(total)
-
-
-def _unless_deleted(job_sql: JobSql, column: Column) -> str:
-    """Return a condition that skips deleted rows, which have only their key, and rows that leave columns unchanged."""
-    strategy = job_sql.job.strategy
-    if not isinstance(strategy, Changes) or column.name in (*strategy.keys, OPERATION):
-        return ""
-    return f" AND {job_sql.s(OPERATION)} <> '{DELETE}' AND {job_sql.s(KEPT)} IS NULL"
 
 
 def _broken(session: SqlSession, job_sql: JobSql, kind: str, column: Column, test: str, count: int) -> DataError:
