@@ -12,7 +12,7 @@ from ematix_flow.foundation.errors import DeclarationError, UnknownName
 from ematix_flow.run_log.protocol import RunLog
 from ematix_flow.run_log.records import FINISHED, RecordFate, RunRecord, closed_record
 from ematix_flow.run_log.schedule import Action
-from ematix_flow.run_log.worker import is_dead, this_worker, worker_of
+from ematix_flow.run_log.worker import has_dead_worker, is_dead, this_worker, worker_of
 
 STOPPED, ASKED, NEVER_BEGUN = "stopped", "asked", "never begun"
 
@@ -107,8 +107,7 @@ def _withdrawn_record(record: RunRecord) -> RunRecord | RecordFate:
 
 def _ended(run_log: RunLog, run_id: str) -> RunRecord:
     record = _require_run(run_log, run_id)
-    worker = str(record.extras.get("worker") or "")
-    if record.status not in FINISHED and not (worker and is_dead(worker)):
+    if record.status not in FINISHED and not has_dead_worker(record):
         raise DeclarationError(
             f"run {record.run_id[:8]} has not ended: {record.status}", hint=f"flow runs cancel {record.run_id[:8]}"
         )

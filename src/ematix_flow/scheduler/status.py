@@ -11,7 +11,7 @@ from ematix_flow.alerters.text import format_span
 from ematix_flow.declare import registry
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.clock import now
-from ematix_flow.run_log.protocol import RunLog
+from ematix_flow.run_log.protocol import RunLogReader
 from ematix_flow.run_log.records import AttemptState, LastRun, RunRecord, from_text, to_text
 from ematix_flow.run_log.worker import shown_status
 from ematix_flow.scheduler.cron import BadSchedule, next_fire
@@ -20,7 +20,7 @@ from ematix_flow.scheduler.freshness import evaluate_freshness, last_success_in,
 HEADER = ("NAME", "SCHEDULE", "NEXT DUE", "LAST RUN", "OUTCOME", "RETRY", "LAG", "FRESHNESS", "DEPENDS ON")
 
 
-def status_snapshot(run_log: RunLog) -> list[dict[str, Any]]:
+def status_snapshot(run_log: RunLogReader) -> list[dict[str, Any]]:
     """Return every pipeline by name: its last run, next due time, next retry, lag and freshness, ready for JSON."""
     runs, attempts, newest = run_log.last_runs(), run_log.attempt_states(), run_log.latest_runs()
     paused, succeeded, slas = run_log.paused(), last_success_in(run_log), registered_slas()

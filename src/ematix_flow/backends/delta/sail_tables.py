@@ -20,8 +20,10 @@ from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.table_change import ACTION
-from ematix_flow.foundation.errors import MissingDriver, Unsupported
-from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local, translated_os_errors
+from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.foundation.errors import Unsupported
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -70,14 +72,7 @@ def open_table(path: Path) -> Any:
 
 
 def _library() -> Any:
-    try:
-        import deltalake
-    except ImportError as exc:
-        raise MissingDriver(
-            'Delta tables on engine="sail" need the package deltalake, which is not installed',
-            hint='pip install "ematix-flow-spark[native]"',
-        ) from exc
-    return deltalake
+    return require_driver("deltalake", needed_by='a Delta table on engine="sail"', package="deltalake", extra="native")
 
 
 def schema_of(path: Path) -> Any:

@@ -21,7 +21,8 @@ from ematix_flow.contract.ddl import (
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.foundation.errors import DriftError, PlanError
-from ematix_flow.storage.paths import LakePath, LakeRoot, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, LakeRoot
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection

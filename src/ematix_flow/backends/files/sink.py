@@ -36,6 +36,7 @@ from ematix_flow.families.lake.state import LakeLoad
 from ematix_flow.families.lake.table_change import StageFolder, TableChange, new_row, row_expressions, with_all_columns
 from ematix_flow.foundation.errors import DriftError, MissingColumn, RunFailed, Unsupported
 from ematix_flow.foundation.names import did_you_mean
+from ematix_flow.storage.os_errors import translated_os_errors
 from ematix_flow.storage.paths import (
     LakePath,
     LakeRoot,
@@ -44,7 +45,6 @@ from ematix_flow.storage.paths import (
     move,
     read_text_if_exists,
     require_local,
-    translated_os_errors,
     undo_exchange,
     write_atomically,
 )

@@ -30,7 +30,8 @@ from ematix_flow.foundation.errors import RunFailed
 from ematix_flow.sql.joins.file_statistics import TableFiles
 from ematix_flow.sql.linear_query import without_semicolon
 from ematix_flow.sql.spark_text import quote
-from ematix_flow.storage.paths import LakePath, LakeRoot, translated_os_errors
+from ematix_flow.storage.os_errors import translated_os_errors
+from ematix_flow.storage.paths import LakePath, LakeRoot
 from ematix_flow.storage.s3_path import S3Path
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from ematix_flow.backends.kafka.errors import missing_topic, translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.contract.stream import Offsets
-from ematix_flow.foundation.errors import FlowError, MissingDriver, MissingTable
+from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.foundation.errors import FlowError, MissingTable
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import KafkaConnection
@@ -26,11 +27,7 @@ Part = tuple[str, int]
 
 def load_confluent_kafka() -> Any:
     """Return confluent-kafka, an optional dependency; raise MissingDriver without it."""
-    try:
-        import confluent_kafka
-    except ImportError as exc:
-        raise MissingDriver("Kafka needs confluent-kafka", hint='pip install "ematix-flow-spark[kafka]"') from exc
-    return confluent_kafka
+    return require_driver("confluent_kafka", needed_by="Kafka", package="confluent-kafka", extra="kafka")
 
 
 def group_of(connection: KafkaConnection, stream: str) -> str:

@@ -7,7 +7,8 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, MissingDriver, Unsupported
+from ematix_flow.foundation.drivers import require_driver
+from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, Unsupported
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages import avro_schema, protobuf_arrow, protobuf_schema
 from ematix_flow.messages.encode import subject_of
@@ -213,10 +214,4 @@ def _number(payload: bytes, at: int) -> tuple[int, int]:
 
 
 def _fastavro() -> Any:
-    try:
-        import fastavro
-    except ImportError as exc:
-        raise MissingDriver(
-            "Avro in single batches needs fastavro", hint='pip install "ematix-flow-spark[kafka]"'
-        ) from exc
-    return fastavro
+    return require_driver("fastavro", needed_by="Avro in single batches", package="fastavro", extra="kafka")

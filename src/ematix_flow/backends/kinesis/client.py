@@ -11,11 +11,11 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kinesis.shards import Shard, ShardPosition
+from ematix_flow.foundation.drivers import require_driver
 from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
     FlowError,
-    MissingDriver,
     MissingTable,
     PermissionDenied,
     RunFailed,
@@ -216,10 +216,7 @@ def backoff_seconds(tries: int) -> None:
 @lru_cache(maxsize=16)
 def _client(region: str | None, endpoint: str | None, access_key_id: str | None, secret: str | None) -> Any:
     """Return one client, shared by all requests with this login."""
-    try:
-        import boto3
-    except ImportError as exc:
-        raise MissingDriver("Kinesis needs boto3", hint='pip install "ematix-flow-spark[kinesis]"') from exc
+    boto3 = require_driver("boto3", needed_by="Kinesis", package="boto3", extra="kinesis")
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 

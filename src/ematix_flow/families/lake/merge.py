@@ -22,7 +22,7 @@ from ematix_flow.families.lake.table_change import (
     row_expressions,
     row_values,
 )
-from ematix_flow.families.sql.integrity import check_deletes
+from ematix_flow.families.violations import check_deletes
 from ematix_flow.sql.spark_text import quote
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from ematix_flow.families.lake.table_change import (
     row_expressions,
 )
 from ematix_flow.families.sql import scd2_events as sql_events
-from ematix_flow.families.sql.integrity import check_deletes, check_forgotten
 from ematix_flow.families.sql.scd2_events import GONE, HASH, OBSERVED
+from ematix_flow.families.violations import check_deletes, check_forgotten
 from ematix_flow.sql.spark_text import quote, text_literal
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from ematix_flow.run_log.blob.keys import encode, newest_first_number
 from ematix_flow.run_log.blob.objects import Document, Objects
 from ematix_flow.run_log.records import from_text, in_utc, to_text
 from ematix_flow.run_log.schedule import CRON, Interval, Pause, Slot
+from ematix_flow.storage.object_store import in_parallel
 
 _TAKING = "taking"
 
@@ -52,7 +53,7 @@ class BlobSchedule:
     def last_slots(self, kind: str = CRON) -> dict[str, Slot]:
         """Return the slot of this kind that each pipeline fired last."""
         documents = self._objects.read_all(self._objects.keys(f"last_slots/{encode(kind)}/"))
-        last = self._objects.at_once(self._last, documents)
+        last = in_parallel(self._last, documents)
         return {slot.pipeline: slot for slot in last if slot is not None}
 
     def _last(self, told: Document) -> Slot | None:
@@ -85,9 +86,7 @@ class BlobSchedule:
 
     def record_intervals(self, pipeline: str, intervals: Iterable[Interval]) -> None:
         """Write the states of intervals; planning never takes an interval away from its worker."""
-        self._objects.at_once(
-            lambda interval: self._change(pipeline, interval.start, interval.end, interval.after), intervals
-        )
+        in_parallel(lambda interval: self._change(pipeline, interval.start, interval.end, interval.after), intervals)
 
     def intervals(self, pipeline: str) -> list[Interval]:
         """Return the intervals of a pipeline, the earliest first."""

@@ -14,6 +14,7 @@ from ematix_flow.engine.session import spark_errors
 from ematix_flow.foundation.errors import FlowError, PlanError
 from ematix_flow.metrics.streaming import StreamMetrics, serve_metrics
 from ematix_flow.run_log import lease
+from ematix_flow.storage.lease import Lease
 from ematix_flow.streaming.admin.inspection import find_damage
 from ematix_flow.streaming.admin.status import stop_listener
 from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
@@ -70,7 +71,7 @@ class _StreamRun:
     spec: StreamSpec
     once: bool
     metrics: StreamMetrics
-    lease: lease.RunLease
+    lease: Lease
     stop: threading.Event
     history: StreamRunHistory
     batches: int = 0
