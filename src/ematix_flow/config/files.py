@@ -6,7 +6,9 @@ import importlib
 import re
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,8 @@ _HEADER = re.compile(r"^\s*\[(?!\[)\s*(?P<path>[^\[\]]+?)\s*\]\s*(?:#.*)?$")
 _CLOCK_NS = 100_000_000
 """Longer than the resolution of file system timestamps."""
 _read: dict[Path, tuple[tuple[int, ...], ConfigFile]] = {}
+_command: ContextVar[dict[Path, ConfigFile | None] | None] = ContextVar("command", default=None)
+"""The files that the current command has read; None outside of `reading_once`."""
 _KEY_PART = re.compile(r"\s*(?:\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+))\s*(?:\.|$)")
 
 
@@ -96,11 +100,28 @@ def read_user() -> ConfigFile | None:
     return read(user_file(), shown=f"~/.ematix-flow/{USER_FILE}")
 
 
-def read(path: Path, *, shown: str) -> ConfigFile | None:
-    """Return a TOML file, None if there is none; raise ConfigError with its line if it is malformed.
+@contextmanager
+def reading_once() -> Iterator[None]:
+    """Read each file at most once inside the block: the work of one command has one configuration."""
+    token = _command.set({})
+    try:
+        yield
+    finally:
+        _command.reset(token)
 
-    A command reads its files in many places. Each file is parsed once, and again only after a change.
-    """
+
+def read(path: Path, *, shown: str) -> ConfigFile | None:
+    """Return a TOML file, None if there is none; raise ConfigError with its line if it is malformed."""
+    known = _command.get()
+    if known is None:
+        return _read_changed(path, shown)
+    if path not in known:
+        known[path] = _read_changed(path, shown)
+    return known[path]
+
+
+def _read_changed(path: Path, shown: str) -> ConfigFile | None:
+    """Return a file, which is parsed again only after a change."""
     try:
         stamp = _stamp(path)
         known = _read.get(path)

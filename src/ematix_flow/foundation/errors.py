@@ -42,6 +42,8 @@ FlowError                       exit  retry
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from ematix_flow.foundation.location import Location
 from ematix_flow.foundation.redact import mask
 
@@ -301,6 +303,11 @@ def error_facts(error: BaseException) -> tuple[str, str]:
     if isinstance(error, FlowError):
         return error.kind, error.message
     return type(error).__name__, mask(str(error))
+
+
+def assert_never(value: NoReturn) -> NoReturn:
+    """Raise AssertionError for a case that a `match` leaves out; the type checker reports it before."""
+    raise AssertionError(f"not expected here: {value!r}")
 
 
 class PartialFailure(FlowError):

@@ -23,7 +23,7 @@ from ematix_flow.metrics.run_metrics import record_run
 from ematix_flow.metrics.sinks import MetricsSink, NullSink
 from ematix_flow.metrics.step_times import ProgressSignal, StepTimer
 from ematix_flow.observe import tracing
-from ematix_flow.run_log.records import RunRecord
+from ematix_flow.run_log.records import RunRecord, run_record
 
 # The run was cancelled, or another process runs it.
 _NOBODYS_FAULT = (KeyboardInterrupt, SystemExit, GeneratorExit, RunCancelled, LeaseHeld)
@@ -156,17 +156,9 @@ class ObservedRun:
             kind, message = error_facts(error)
             plain = {"error": kind, "message": message, "where": str(self.spec.where or "")}
             extras["error"] = error.to_dict() if isinstance(error, FlowError) else plain
-        return RunRecord(
-            run_id=str(result.get("run_id") or facts.get("run_id") or self.run_id),
-            pipeline=self.spec.name,
-            status=status,
-            started_at=self._started_at,
-            finished_at=now(),
-            attempt=self.attempt,
-            failed_step=str(facts["step"]) if "step" in facts else None,
-            error_summary=error_facts(error)[1] if error is not None else None,
-            extras=extras,
-        )
+        run_id = str(result.get("run_id") or facts.get("run_id") or self.run_id)
+        return run_record(run_id, self.spec.name, status, self._started_at, error=error, attempt=self.attempt,
+                          extras=extras)  # fmt: skip
 
     def _emit_lineage(self, kind: str, at: datetime) -> None:
         emitter = self._observers.lineage

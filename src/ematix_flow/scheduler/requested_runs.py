@@ -1,10 +1,11 @@
-"""Executes a requested run and records the state of its job after an attempt."""
+"""A requested run, and the state of its job after an attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.retry import RetryPolicy
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
     from ematix_flow.run_log.protocol import RunLog
     from ematix_flow.run_log.records import RunRecord
 
-_R = TypeVar("_R")
-
 
 def requested_run(run_log: RunLog, run_id: str, spec: PipelineSpec) -> RunRecord:
     """Return the requested run; raise an UnknownName if this pipeline has none with that id."""
@@ -28,12 +27,13 @@ def requested_run(run_log: RunLog, run_id: str, spec: PipelineSpec) -> RunRecord
     return record
 
 
-def execute_requested(
-    record: RunRecord, spec: PipelineSpec, run_log: RunLog, work: Callable[[], _R], *, now: datetime | None = None
-) -> _R:
-    """Call `work` and record its outcome, unless the run is held elsewhere, lost its lease or was cancelled."""
+@contextmanager
+def recorded_attempt(
+    record: RunRecord, spec: PipelineSpec, run_log: RunLog, *, now: datetime | None = None
+) -> Iterator[None]:
+    """Record how the block's run ended, unless it is held elsewhere, lost its lease or was cancelled."""
     try:
-        done = work()
+        yield
     except (LeaseHeld, LeaseLost, RunCancelled):
         raise
     except Exception as error:
@@ -42,7 +42,6 @@ def execute_requested(
         )
         raise
     record_attempt_outcome(run_log, spec.name, spec.retry, attempt=record.attempt, error=None, at=now or clock_now())
-    return done
 
 
 def record_attempt_outcome(

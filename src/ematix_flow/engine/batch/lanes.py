@@ -50,12 +50,11 @@ def _arrow_obstacle(
     return ready if isinstance(ready, str) else shape_obstacle(ready, target.load.table.columns)
 
 
-def tasks_of(context: RunContext, target: TargetContext, reading: PlannedSource, plan: ReadPlan | None) -> TaskInput:
+def tasks_of(context: RunContext, target: TargetContext, reading: PlannedSource, plan: ReadPlan) -> TaskInput:
     """Return the tasks that process the Arrow batches of the source."""
     from ematix_flow.dataplane.arrow_lane import ArrowFlow, SparkTasks
 
-    plan = plan or reading.plan
-    if not isinstance(reading.source, ArrowSource) or plan is None:
+    if not isinstance(reading.source, ArrowSource):
         raise AssertionError("the load was not planned for the Arrow lane")
     parts = reading.source.arrow_parts(plan, context.open_until)
     table = target.load.table

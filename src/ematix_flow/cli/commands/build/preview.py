@@ -10,6 +10,7 @@ from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.render.progress import progress_for
+from ematix_flow.config import files
 
 
 @click.command("preview", cls=FlowCommand)
@@ -17,6 +18,7 @@ from ematix_flow.cli.render.progress import progress_for
 @module_option
 @click.option("--rows", type=click.IntRange(min=0), default=0, metavar="N", help="show N prepared rows as well")
 @click.pass_obj
+@files.reading_once()
 def command(output: Output, name: str, module: str | None, rows: int) -> None:
     """Show what a run would do: source, path, steps, DDL, estimated rows and parallelism; nothing is changed."""
     modules.load_module(module)

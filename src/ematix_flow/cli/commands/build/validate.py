@@ -10,6 +10,7 @@ from ematix_flow.cli.loading import module as modules
 from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.render.progress import progress_for
+from ematix_flow.config import files
 from ematix_flow.foundation import exit_codes
 
 
@@ -18,6 +19,7 @@ from ematix_flow.foundation import exit_codes
 @click.option("--all", "everything", is_flag=True, help="every pipeline of the module")
 @module_option
 @click.pass_obj
+@files.reading_once()
 def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None) -> int:
     """Check source, target and declaration against the real systems; nothing is changed."""
     modules.load_module(module)
