@@ -121,7 +121,8 @@ def _send_first_partition(spec: Any, source: str) -> None:
         )  # fmt: skip
         target = opened.work.targets[1]
         with ExitStack() as open_until:
-            assert target.write(0, target.fit(sent, open_until, None), lambda: None) == 2
+            fitted = target.fit(sent, open_until, splits=False)
+            assert target.begin(0).stage(fitted.frame).publish().counts.read == 2
     finally:
         opened.close()
 

@@ -25,8 +25,8 @@ from ematix_flow.backends.catalog import backend_for
 from ematix_flow.contract.shape import TargetShape
 from ematix_flow.foundation.errors import UnknownName, Unreachable
 from ematix_flow.planning.drift import plan_ddl
-from ematix_flow.streaming.dlq.collector import RECORDS
 from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection
+from ematix_flow.streaming.dlq.letters import RECORDS
 from ematix_flow.streaming.dlq.replay_lease import LEASE_SECONDS
 from ematix_flow.streaming.dlq.table import DeadLetterTable, ReplayFailure
 from tests.streams.operated import HEALED, declared, here, shop, toml

@@ -45,8 +45,7 @@ def messages(spark: Any, count: int, *, bad: Any = (), parts: int = 4) -> Any:
 
 def applied(made: Any, frame: Any, open_until: ExitStack, *, sorter: Aside | None = None) -> Any:
     """The rows; without dead letters, as a target takes them that does not ask where they come from."""
-    found = made.apply(frame, open_until, sorter)
-    return found if sorter is not None else found.drop("_source")
+    return sorter.good(made, frame, open_until) if sorter is not None else made.apply(frame, open_until).drop("_source")
 
 
 @pytest.mark.full
@@ -369,7 +368,7 @@ def test_the_batches_of_a_streaming_query_are_transformed_in_its_own_session(spa
 
     def batch(frame: Any, number: int) -> None:
         with ExitStack() as open_until:
-            seen.append(rows(made.apply(frame, open_until, None)))
+            seen.append(rows(made.apply(frame, open_until)))
 
     for start in (0, 2):
         spark.range(start, start + 4).where("id % 8 <> 5").coalesce(1).write.mode("append").parquet(folder)

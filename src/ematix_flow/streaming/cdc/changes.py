@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,8 +28,9 @@ from ematix_flow.streaming.cdc.envelopes import (
 )
 from ematix_flow.streaming.cdc.row_images import CHANGE, UNAVAILABLE_COLUMNS
 from ematix_flow.streaming.cdc.values import IS_UNAVAILABLE, column_kinds, decode_image
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
+from ematix_flow.streaming.dlq.letters import FailedRows, split_failed
 from ematix_flow.streaming.runtime.decoding import Decoder
+from ematix_flow.streaming.runtime.processing import BatchRows, ProcessedRows, StagedProcessing
 from ematix_flow.streaming.runtime.table_writer import HIDDEN
 
 if TYPE_CHECKING:
@@ -56,6 +56,16 @@ class _BatchSummary:
     tables: Sequence[str]
     unavailable: list[str]
     """The columns whose value a message leaves out."""
+    figures: Mapping[str, int]
+    """Counts by metric name."""
+
+
+@dataclass(frozen=True)
+class StagedChanges(StagedProcessing):
+    """The changes of one micro-batch; None when it has none."""
+
+    changes: DataFrame | None = None
+    figures: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -64,11 +74,8 @@ class ChangeProcessor:
 
     spec: StreamSpec
     decoder: Decoder
-    figures: MutableMapping[str, int]
-    """Counts by metric name."""
     is_a_stage: bool = False
     envelope: ChangeEnvelope = field(init=False)
-    _counted: tuple[int, Mapping[str, int]] = field(default=(-1, {}), init=False)
     _names: list[str] = field(default_factory=list, init=False)
     _strange: set[str] = field(default_factory=set, init=False)
     _tables: set[str] = field(default_factory=set, init=False)
@@ -79,32 +86,33 @@ class ChangeProcessor:
             raise AssertionError("the stream declares no change data")
         self.envelope = envelope_of(self.spec.cdc)
 
-    def apply(
-        self,
-        frames: Sequence[DataFrame],
-        number: int,
-        open_until: ExitStack,
-        dead_letters: DeadLetterCollector | None,
-        staged: Callable[[], None],
-    ) -> DataFrame | None:
-        """Return the changes: a column for every field of the rows, and one for the change; None without changes.
+    def stage(self, batch: BatchRows) -> StagedChanges:
+        """Return the changes: a column for every field of the rows, and one for the change.
 
-        Raise BadValue at the first message that is no change, unless such messages are set aside.
+        Raise BadValue at the first message that is no change, unless such messages are split off.
         """
-        from pyspark.sql import functions as f
-
-        (rows,) = frames
+        (rows,) = batch.frames
         change_rows = self._change_rows(rows).persist()
-        open_until.callback(change_rows.unpersist)
-        seen = self._count(number, change_rows)
-        if dead_letters is not None:
-            change_rows = dead_letters.split(change_rows, _WRONG, stage=STAGE)
+        batch.open_until.callback(change_rows.unpersist)
+        seen = self._summary(change_rows)
+        failed: tuple[FailedRows, ...] = ()
+        if batch.splits:
+            change_rows, wrong = split_failed(change_rows, _WRONG, stage=STAGE)
+            failed = (wrong,)
         elif seen.wrong is not None:
             raise BadValue(seen.wrong, hint=_HINT)
         if not seen.changes:
-            staged()
-            return None
+            return StagedChanges(batch, failed, figures=seen.figures)
         self._refuse_other_tables(seen.tables)
+        return StagedChanges(batch, failed, changes=self._selected(change_rows, seen), figures=seen.figures)
+
+    def commit(self, staged: StagedChanges) -> ProcessedRows:
+        """Return the changes; there is no state."""
+        return ProcessedRows(staged.changes, figures=staged.figures)
+
+    def _selected(self, change_rows: DataFrame, seen: _BatchSummary) -> DataFrame:
+        from pyspark.sql import functions as f
+
         kept = [name for name in (RAW, HIDDEN) if name in change_rows.columns]
         names = distinct_names(self._names, _OWN)
         selected = [
@@ -217,8 +225,8 @@ class ChangeProcessor:
             f"{strange} AS {_WORD}", f"CASE WHEN {good} THEN {_TABLE} END AS {_TABLE}",
         )  # fmt: skip
 
-    def _count(self, number: int, change_rows: DataFrame) -> _BatchSummary:
-        """Summarize the micro-batch in one job; a retry replaces the counts of the earlier try."""
+    def _summary(self, change_rows: DataFrame) -> _BatchSummary:
+        """Summarize the micro-batch in one job."""
         sums = [f"count_if({CHANGE}.op = '{one}') AS `{one}`" for one in _COUNTED]
         left_out = f"map_filter({_IMAGE}, (name, value) -> value IN {IS_UNAVAILABLE})"
         facts: Any = change_rows.selectExpr(
@@ -235,13 +243,11 @@ class ChangeProcessor:
         for one, name in _COUNTED.items():
             counts[name] += int(facts[one])
         counts[SKIPPED] += int(facts["skipped"])
-        before = self._counted[1] if self._counted[0] == number else {}
-        for name, count in counts.items():
-            self.figures[name] = self.figures.get(name, 0) + count - before.get(name, 0)
-        self._counted = (number, counts)
         self._names += sorted(name for name in facts["names"] if name not in self._names)
         self._warn(set(facts["words"]) - self._strange)
-        return _BatchSummary(int(facts["changes"]), facts["wrong"], facts["tables"], sorted(facts["unavailable"]))
+        return _BatchSummary(
+            int(facts["changes"]), facts["wrong"], facts["tables"], sorted(facts["unavailable"]), counts
+        )
 
     def _warn(self, new: set[str]) -> None:
         self._strange |= new

@@ -16,8 +16,8 @@ from ematix_flow.declare.streams.spec import StreamSpec
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import UnknownName, Unsupported
 from ematix_flow.streaming.admin.status import recorded_action
-from ematix_flow.streaming.dlq.collector import PENDING
 from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection
+from ematix_flow.streaming.dlq.letters import PENDING
 from ematix_flow.streaming.dlq.locations import dead_letter_topic
 from ematix_flow.streaming.dlq.replay import ReplayReport, replay_dead_letters
 from ematix_flow.streaming.dlq.table import DeadLetterTable

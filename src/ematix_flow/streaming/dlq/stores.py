@@ -15,8 +15,8 @@ from ematix_flow.declare.streams.spec import DLQ, StreamSpec, TableTarget
 from ematix_flow.foundation.errors import ConfigError, LeaseHeld, RunFailed
 from ematix_flow.spool.source import SpoolSource
 from ematix_flow.sql.spark_text import text_literal
-from ematix_flow.streaming.dlq.collector import PARKED, PENDING, RECORDS, DeadLetterStore
 from ematix_flow.streaming.dlq.commit_coverage import NOTHING, CoverageByTarget, targets_covering
+from ematix_flow.streaming.dlq.letters import PARKED, PENDING, RECORDS, DeadLetterStore
 from ematix_flow.streaming.dlq.locations import dead_letter_connection, dead_letter_topic
 from ematix_flow.streaming.dlq.table import DeadLetterTable
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
@@ -77,7 +77,12 @@ class TableDeadLetterStore:
         self.table.shape_for(letters.schema)
         last = self.table.last_sequence() or 0
         with ExitStack() as open_until:
-            result = self.table.write(last, fit_rows(letters, RECORDS, open_until))
+            write = self.table.begin(last)
+            result = write.recovered
+            if result is None:
+                staged = write.stage(fit_rows(letters, RECORDS, open_until))
+                result = staged.publish()
+                staged.settle(result)
         if result.repeated:
             raise LeaseHeld(
                 f"another process wrote dead letters of {self.letters.pipeline} at the same time",

@@ -17,9 +17,9 @@ from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import MissingColumn, MissingTable, UnknownName, Unsupported
 from ematix_flow.planning.drift import plan_ddl
 from ematix_flow.run_log.records import storable_text
-from ematix_flow.streaming.dlq.collector import LEASED, PARKED, PENDING, RECORDS
 from ematix_flow.streaming.dlq.commit_coverage import id_for
 from ematix_flow.streaming.dlq.dead_letter import DeadLetter, LetterSelection, UnfinishedBatches
+from ematix_flow.streaming.dlq.letters import LEASED, PARKED, PENDING, RECORDS
 from ematix_flow.streaming.dlq.locations import dead_letter_connection
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 

@@ -24,14 +24,15 @@ from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PlanError
 from ematix_flow.messages.decode import JARS
 from ematix_flow.storage.paths import engine_uri
 from ematix_flow.streaming.cdc.changes import ChangeProcessor
-from ematix_flow.streaming.dlq.collector import DeadLetterCollector
+from ematix_flow.streaming.dlq.letters import DeadLetters
 from ematix_flow.streaming.dlq.stores import dead_letter_store_of
 from ematix_flow.streaming.runtime.backlog import Backlog
 from ematix_flow.streaming.runtime.batch_barrier import BatchBarrier
 from ematix_flow.streaming.runtime.broker_target import BrokerTargetWriter
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
 from ematix_flow.streaming.runtime.decoding import Decoder, decoder_of
-from ematix_flow.streaming.runtime.micro_batch import BatchProcessor, MicroBatch, StreamCounts
+from ematix_flow.streaming.runtime.micro_batch import MicroBatch
+from ematix_flow.streaming.runtime.processing import BatchProcessor
 from ematix_flow.streaming.runtime.source_union import union_sources
 from ematix_flow.streaming.runtime.table_writer import TableWriter
 from ematix_flow.streaming.runtime.targets import TableTargetWriter, TargetWriter
@@ -153,13 +154,9 @@ def _assemble(
     processor = stateful_processor_of(spec, folder, generation)
     dead_letters, first = None, sources[0]
     if spec.bad_rows.policy != FAIL:
-        dead_letters = DeadLetterCollector(spec, dead_letter_store_of(spec, folder, generation, first[0], first[1]))
-    counts = StreamCounts()
+        dead_letters = DeadLetters(spec, dead_letter_store_of(spec, folder, generation, first[0], first[1]))
     decoders = [decoder_of(spec, source, folder, number) for number, (source, _, _) in enumerate(sources)]
-    targets = [
-        writer_of(spec, target, folder, generation, since=folder.generation_order(), more=counts.more)
-        for target in spec.targets
-    ]
+    targets = [writer_of(spec, target, folder, generation, since=folder.generation_order()) for target in spec.targets]
     _refuse_older(spec, folder, targets)
     work = MicroBatch(
         spec=spec,
@@ -170,8 +167,7 @@ def _assemble(
         backlog=Backlog(folder.root / "behind"),
         barrier=barrier,
         still_ours=check_ours,
-        processing=processor or processing_of(spec, decoders[0], counts),
-        counts=counts,
+        processing=processor or processing_of(spec, decoders[0]),
         defers_letters=True,
     )
     ticks = IdleTrigger(spec, processor, folder.root / TICKS) if processor is not None else None
@@ -180,9 +176,9 @@ def _assemble(
     )
 
 
-def processing_of(spec: StreamSpec, decoder: Decoder, counts: StreamCounts) -> BatchProcessor | None:
+def processing_of(spec: StreamSpec, decoder: Decoder) -> BatchProcessor | None:
     """Return the row processing beyond SQL that keeps no state; None where there is none."""
-    return ChangeProcessor(spec, decoder, counts.more) if spec.cdc is not None else None
+    return ChangeProcessor(spec, decoder) if spec.cdc is not None else None
 
 
 def engine_of(spec: StreamSpec) -> EngineOptions:
@@ -269,12 +265,11 @@ def _refuse_older(spec: StreamSpec, folder: CheckpointFolder, targets: Sequence[
 
 
 def writer_of(
-    spec: StreamSpec, target: Any, folder: CheckpointFolder, generation: str, *, since: int | None = None,
-    more: dict[str, int] | None = None,
-) -> TargetWriter:  # fmt: skip
+    spec: StreamSpec, target: Any, folder: CheckpointFolder, generation: str, *, since: int | None = None
+) -> TargetWriter:
     """Return the writer to one target; without `since` it writes beside the stream, and is not fenced."""
     if isinstance(target, TableTarget):
-        return TableTargetWriter(TableWriter(spec, target, generation, since), more={} if more is None else more)
+        return TableTargetWriter(TableWriter(spec, target, generation, since))
     if not isinstance(target, BrokerTarget):
         raise AssertionError(f"an unknown target: {target!r}")
     source, target_connection = (resolve(item).connection for item in (spec.sources[0].connection, target.connection))
