@@ -23,13 +23,13 @@ except ImportError:  # not available on Windows, where only the stream's own lea
 _LOOK_SECONDS = 0.05
 
 
-def try_lock(file: Path, *, shared: bool = False) -> IO[bytes] | None:
+def try_lock(file: Path, *, shared: bool = False, mode: int = 0o644) -> IO[bytes] | None:
     """Return a file locked without waiting, None when another lock conflicts; closing it releases the lock.
 
-    A killed process releases the lock at once, child processes that inherited the descriptor a moment later.
+    A new file gets these permissions. A killed process releases the lock at once, child processes that inherited the descriptor a moment later.
     """
     try:
-        return _lock(file, shared=shared, waits=False)
+        return _lock(file, shared=shared, waits=False, mode=mode)
     except BlockingIOError:
         return None
 
@@ -51,17 +51,17 @@ def locked_file(file: Path) -> Iterator[None]:
     """Wait for the lock of the file, and hold it inside."""
     with translated_os_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
-        held = _lock(file, shared=False, waits=True)
+        held = _lock(file, shared=False, waits=True, mode=0o644)
     with held:
         yield
 
 
-def _lock(file: Path, *, shared: bool, waits: bool) -> IO[bytes]:
-    opened = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, 0o644), "r+b")
+def _lock(file: Path, *, shared: bool, waits: bool, mode: int) -> IO[bytes]:
+    opened = os.fdopen(os.open(file, os.O_RDWR | os.O_CREAT, mode), "r+b")
     try:
         if fcntl is not None:
-            mode = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
-            fcntl.flock(opened, mode if waits else mode | fcntl.LOCK_NB)
+            lock = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+            fcntl.flock(opened, lock if waits else lock | fcntl.LOCK_NB)
     except BaseException:
         opened.close()
         raise

@@ -29,6 +29,13 @@ def test_an_exclusive_lock_conflicts_with_every_other_one(tmp_path: Path) -> Non
     second.close()
 
 
+def test_the_file_of_a_lock_gets_the_wanted_permissions(tmp_path: Path) -> None:
+    held = try_lock(tmp_path / "lock", mode=0o600)
+    assert held is not None
+    assert (tmp_path / "lock").stat().st_mode & 0o077 == 0
+    held.close()
+
+
 def test_a_lock_that_stays_held_is_refused_after_the_patience(tmp_path: Path) -> None:
     file = tmp_path / "new" / "lock"
     with lock_file(file, held_elsewhere), pytest.raises(LeaseHeld, match="another process has it"):

@@ -177,10 +177,8 @@ def lock_for_block(file: Path) -> Iterator[IO[bytes] | None]:
 
 def take_lock(file: Path, *, shared: bool = False) -> IO[bytes] | None:
     """Return a file of this folder locked without waiting, None when another lock conflicts."""
-    held = try_lock(file, shared=shared)
-    while held is not None and not _is_still(file, held):
+    while (held := try_lock(file, shared=shared, mode=0o600)) is not None and not _is_still(file, held):
         held.close()  # removed between the two calls: a lock on it excludes no other process
-        held = try_lock(file, shared=shared)
     return held
 
 
