@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ematix_flow.api.normalization import apply_normalization, compose_chain
-from ematix_flow.declare.normalizers.formats import DEFAULT_DATE_FORMATS, DEFAULT_TIMESTAMP_FORMATS
-from ematix_flow.declare.normalizers.functions import (
+from ematix_flow.api.normalization import (
+    apply_normalization,
     clamp,
+    compose_chain,
     date_trunc,
     default,
     derive,
@@ -30,6 +30,7 @@ from ematix_flow.declare.normalizers.functions import (
     upper,
     whitespace_to_null,
 )
+from ematix_flow.declare.normalizers.formats import DEFAULT_DATE_FORMATS, DEFAULT_TIMESTAMP_FORMATS
 from ematix_flow.declare.normalizers.normalizers import OnFailure, is_normalizer
 from ematix_flow.declare.normalizers.pre_transforms import (
     deduplicate_by,
