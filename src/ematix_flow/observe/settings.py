@@ -5,24 +5,24 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from ematix_flow.alerters.dispatch import Alerts
 from ematix_flow.alerters.outages import Outages
 from ematix_flow.alerters.settings import requested_alerters
 from ematix_flow.config import files
-from ematix_flow.foundation.errors import ConfigError, FlowError
+from ematix_flow.foundation.errors import FlowError
 from ematix_flow.foundation.isolation import WarnOnce
-from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.lineage import emitters
 from ematix_flow.lineage.events import NAMESPACE
 from ematix_flow.metrics import urls as metrics_urls
-from ematix_flow.metrics.sinks import MetricsSink, NullSink
+from ematix_flow.metrics.sinks import NullSink
 from ematix_flow.observe import tracing
 from ematix_flow.observe.observers import Observers
 
 METRICS_VARIABLES = ("EMATIX_FLOW_METRICS", "EMATIX_FLOW_METRICS_URL")
 TRACES_VARIABLE, LINEAGE_VARIABLE = "EMATIX_FLOW_TRACES", "EMATIX_FLOW_LINEAGE"
+_T = TypeVar("_T")
 _KEYS = {"metrics": ("url",), "traces": ("url",), "lineage": ("url", "namespace")}
 
 
@@ -47,11 +47,20 @@ def requested_observers(options: ObserverOptions | None = None, *, warn: Callabl
     lineage = _setting("lineage")
     return Observers(
         alerts=Alerts(requested_alerters(chosen_options.alerters, warn=warn), known=known, report=warn),
-        metrics=_metrics(
-            chosen_options.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url"), warn
-        ),
+        metrics=_or_warn(
+            metrics_urls.from_url,
+            chosen_options.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url"),
+            "metrics",
+            warn,
+        )
+        or NullSink(),
         tracer=_tracer(chosen_options.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")),
-        lineage=_lineage(chosen_options.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url"), warn),
+        lineage=_or_warn(
+            emitters.from_url,
+            chosen_options.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url"),
+            "lineage",
+            warn,
+        ),
         namespace=str(lineage.get("namespace") or os.environ.get("OPENLINEAGE_NAMESPACE") or NAMESPACE),
         run_log_option=run_log_option,
         complaints=WarnOnce(warn),
@@ -62,23 +71,11 @@ def _from_environment(*names: str) -> str | None:
     return next((value for name in names if (value := os.environ.get(name))), None)
 
 
-def _metrics(url: str | None, warn: Callable[[str], None]) -> MetricsSink:
-    if not url:
-        return NullSink()
+def _or_warn(make: Callable[[str], _T], url: str | None, what: str, warn: Callable[[str], None]) -> _T | None:
     try:
-        return metrics_urls.from_url(url)
+        return make(url) if url else None
     except FlowError as error:
-        warn(f"{error.what}; continuing without metrics" + (f"; {error.hint}" if error.hint else ""))
-        return NullSink()
-
-
-def _lineage(url: str | None, warn: Callable[[str], None]) -> emitters.LineageEmitter | None:
-    if not url:
-        return None
-    try:
-        return emitters.from_url(url)
-    except FlowError as error:
-        warn(f"{error.what}; continuing without lineage" + (f"; {error.hint}" if error.hint else ""))
+        warn(f"{error.what}; continuing without {what}" + (f"; {error.hint}" if error.hint else ""))
         return None
 
 
@@ -88,19 +85,11 @@ def _tracer(url: str | None) -> Any | None:
 
 def _setting(table: str) -> Mapping[str, Any]:
     """Return `[metrics]`, `[traces]` or `[lineage]` of the project's file, else of the user's."""
-    for file in (files.read_project(), files.read_user()):
-        value = file.data.get(table) if file is not None else None
-        if value is None or file is None:
-            continue
-        entry = {"url": value} if isinstance(value, str) else value
-        if not isinstance(entry, Mapping):
-            raise ConfigError(f"{file.shown}: {table} is not a table", where=file.place((table,)), hint=f'write [{table}] and below it url = "…"')  # fmt: skip
-        for key in entry:
-            if key not in _KEYS[table]:
-                raise ConfigError(
-                    f"{file.shown}: [{table}] has no key {key!r}",
-                    where=file.place((table, key)),
-                    hint=did_you_mean(key, _KEYS[table]),
-                )
-        return entry
+    for file in files.configuration_files():
+        if isinstance(file.data.get(table), str):
+            return {"url": file.data[table]}
+        entry = file.table(table, hint=f'write [{table}] and below it url = "…"')
+        if entry is not None:
+            file.check_keys(entry, _KEYS[table], table)
+            return entry
     return {}

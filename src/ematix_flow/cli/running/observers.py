@@ -126,8 +126,7 @@ def _is_observing_requested(flags: ObserverFlags) -> bool:
         return True
     from ematix_flow.config import files
 
-    documents = [file.data for file in (files.read_project(), files.read_user()) if file is not None]
-    return any(table in data for data in documents for table in _TABLES)
+    return any(table in file.data for file in files.configuration_files() for table in _TABLES)
 
 
 def _is_registered() -> bool:
