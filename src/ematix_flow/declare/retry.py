@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.errors import DeclarationError, check_choice
 from ematix_flow.foundation.names import did_you_mean
 
 _ALIASES = {"backoff_seconds": "base_secs", "backoff_factor": "factor", "max_backoff_seconds": "max_backoff_secs"}
@@ -40,10 +40,7 @@ class RetryPolicy:
         if "factor" in values and "backoff" not in values:
             values["backoff"] = "exponential"
         policy = cls(**values, explicit=True)
-        if policy.backoff not in _SHAPES:
-            raise DeclarationError(
-                f"retry backoff {policy.backoff!r} is not known", hint=did_you_mean(policy.backoff, _SHAPES)
-            )
+        check_choice("retry backoff", policy.backoff, _SHAPES)
         if policy.max_attempts < 1 or policy.base_secs < 0:
             raise DeclarationError("retry needs max_attempts ≥ 1 and a backoff of 0 seconds or more")
         return policy

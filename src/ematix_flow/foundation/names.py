@@ -24,6 +24,17 @@ def nearest_name(name: str, valid: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def valid_names(value: object, valid: Iterable[str]) -> str:
+    """Return a hint with all valid names, and before them the one that is similar to the value.
+
+    >>> valid_names("sums", ("count", "sum")), valid_names(5, ("count", "sum"))
+    ("did you mean 'sum'? valid: count, sum", 'valid: count, sum')
+    """
+    choices = list(valid)
+    near = nearest_name(value, choices) if isinstance(value, str) else None
+    return (f"did you mean {near!r}? " if near else "") + f"valid: {', '.join(choices)}"
+
+
 def did_you_mean(name: str, valid: Iterable[str]) -> str:
     """Return a hint with the nearest name, or with all names if none is similar."""
     choices = sorted(valid)

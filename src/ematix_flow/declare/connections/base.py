@@ -13,7 +13,7 @@ from ematix_flow.declare.connections import urls
 from ematix_flow.foundation import redact, secrets
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, MissingSecret, UnknownKeyword
 from ematix_flow.foundation.location import Location, caller
-from ematix_flow.foundation.names import did_you_mean, nearest_name
+from ematix_flow.foundation.names import did_you_mean, valid_names
 
 _C = TypeVar("_C", bound="Connection")
 _TRUTH = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -182,9 +182,7 @@ class Connection:
         value = getattr(self, field)
         if value in (None, "") or value in valid or secrets.references_in(value):
             return
-        near = nearest_name(str(value), valid)
-        hint = f"did you mean {near!r}? " if near else ""
-        self._wrong(field, "is not one that exists", hint=f"{hint}valid: {', '.join(valid)}")
+        self._wrong(field, "is not one that exists", hint=valid_names(str(value), valid))
 
     def _check_url(self, field: str, schemes: tuple[str, ...]) -> None:
         value = getattr(self, field)
