@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
+from ematix_flow.foundation.clock import in_utc
 from ematix_flow.foundation.errors import DeclarationError
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.redact import mask
@@ -48,9 +49,9 @@ class AlertEvent:
             raise DeclarationError(f"no alert is of kind {self.kind!r}", hint=did_you_mean(self.kind, KINDS))
         for name in _TEXTS:
             object.__setattr__(self, name, mask(str(getattr(self, name) or "")))
-        object.__setattr__(self, "timestamp", _in_utc(self.timestamp))
+        object.__setattr__(self, "timestamp", in_utc(self.timestamp))
         if self.since is not None:
-            object.__setattr__(self, "since", _in_utc(self.since))
+            object.__setattr__(self, "since", in_utc(self.since))
 
     @property
     def more(self) -> str:
@@ -86,7 +87,3 @@ class Alerter(Protocol):
 
     def notify(self, event: AlertEvent) -> None:
         """Send the event."""
-
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=timezone.utc) if moment.tzinfo is None else moment.astimezone(timezone.utc)

@@ -71,10 +71,7 @@ class PagerDutyAlerter(Sender):
 def from_url(url: str) -> PagerDutyAlerter:
     """Return the alerter of `pagerduty://KEY[?service=NAME][&severity=critical|error|warning|info][&endpoint=URL]`."""
     parts = urls.split(url)
-    unknown = set(parts.params) - set(_PARAMETERS)
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(f"pagerduty:// has no parameter {name!r}", hint=did_you_mean(name, _PARAMETERS))
+    urls.refuse_parameters(parts, _PARAMETERS, of="pagerduty://")
     return PagerDutyAlerter(
         parts.host,
         service_label=parts.params.get("service", "ematix-flow"),

@@ -373,13 +373,9 @@ def _children(node: Any) -> Iterator[tuple[Any, str, str]]:
 
 def _deciding(tree: Any) -> Iterator[tuple[Any, str]]:
     """Yield the parts of a query that decide which rows are returned."""
-    for word, reason in (
-        ("where", column_uses.FILTER),
-        ("having", column_uses.FILTER),
-        ("qualify", column_uses.FILTER),
-    ):
+    for word in ("where", "having", "qualify"):
         if tree.args.get(word) is not None:
-            yield tree.args[word].this, reason
+            yield tree.args[word].this, column_uses.FILTER
     for join in tree.args.get("joins") or ():
         if join.args.get("on") is not None:
             yield join.args["on"], column_uses.JOIN

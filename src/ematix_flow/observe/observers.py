@@ -77,7 +77,7 @@ class ObservedRun:
         self.source: SourceText | None = None
         """The source's SQL, as soon as it is known."""
         self.gave_up = False
-        """To be set if this failure is the last attempt."""
+        """Whether this failure is the last attempt."""
         self.spark_jobs: list[int] = []
         self.spark_stages: list[int] = []
         self._observers = observers
@@ -107,6 +107,7 @@ class ObservedRun:
     def failed(self, error: BaseException) -> None:
         """Set the exception that the run raised."""
         self._interrupted = isinstance(error, _NOBODYS_FAULT)
+        self.gave_up = self.gave_up or self.spec.retry.gives_up(self.attempt, error)
         facts = error.facts if isinstance(error, FlowError) else {}
         result = facts.get("result")
         partly = result.to_dict() if result is not None and hasattr(result, "to_dict") else {}

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.cli.render.output import Output
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.scheduler.requested_runs import gives_up
 
 if TYPE_CHECKING:
     from ematix_flow.engine.batch.result import Listener, ProgressEvent, Result
@@ -79,11 +78,7 @@ class CommandObservers:
                 watch.listener(event)
                 listener(event)
 
-            try:
-                yield CommandRun(both, watch.run_id, watch)
-            except Exception as error:
-                watch.gave_up = gives_up(spec.retry, attempt, error)
-                raise
+            yield CommandRun(both, watch.run_id, watch)
 
     def on_scheduler_event(self, kind: str, name: str, record: RunRecord | None = None) -> None:
         """Count a scheduler event in the metrics; alert about a lost run, which cannot report its own failure."""
