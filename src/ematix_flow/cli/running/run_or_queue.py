@@ -45,11 +45,7 @@ def run_or_queue(
             or 0
         )
     executor = f"{leader} will carry it out" if leader else "the next scheduler or `flow run-due` carries it out"
-    if output.json:
-        output.document(
-            {"run_id": requested.run_id, "pipeline": requested.pipeline, "status": "requested", "leader": leader}
-        )
-    else:
-        show = f"flow runs show {requested.run_id[:8]}{choice.option}"
-        output.data(f"run {requested.run_id[:8]} of {requested.pipeline} is asked for; {executor}: {show}")
+    document = {"run_id": requested.run_id, "pipeline": requested.pipeline, "status": "requested", "leader": leader}
+    show = f"flow runs show {requested.run_id[:8]}{choice.option}"
+    output.result(document, f"run {requested.run_id[:8]} of {requested.pipeline} is asked for; {executor}: {show}")
     return 0

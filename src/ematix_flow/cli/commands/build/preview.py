@@ -7,7 +7,6 @@ import click
 from ematix_flow.cli.flags import module_option
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.loading import module as modules
-from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.render.progress import progress_for
 from ematix_flow.config import files
@@ -22,7 +21,7 @@ from ematix_flow.config import files
 def command(output: Output, name: str, module: str | None, rows: int) -> None:
     """Show what a run would do: source, path, steps, DDL, estimated rows and parallelism; nothing is changed."""
     modules.load_module(module)
-    (spec,) = chosen_pipelines([name], everything=False)
+    (spec,) = modules.chosen_pipelines([name], everything=False)
     from ematix_flow.engine.batch import preview
 
     with progress_for(name, output), modules.stdout_to_stderr():

@@ -7,7 +7,6 @@ import click
 from ematix_flow.cli.flags import module_option
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.loading import module as modules
-from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.render.progress import progress_for
 from ematix_flow.config import files
@@ -23,7 +22,7 @@ from ematix_flow.foundation import exit_codes
 def command(output: Output, names: tuple[str, ...], everything: bool, module: str | None) -> int:
     """Check source, target and declaration against the real systems; nothing is changed."""
     modules.load_module(module)
-    specs = chosen_pipelines(names, everything=everything)
+    specs = modules.chosen_pipelines(names, everything=everything)
     from ematix_flow.engine.batch import preview
 
     results = []

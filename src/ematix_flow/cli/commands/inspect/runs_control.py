@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import click
@@ -66,18 +67,15 @@ def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None
 @click.pass_obj
 def cancel_command(output: Output, run: str, run_log_choice: RunLogOptions) -> None:
     """Stop a run: a waiting one is removed from the queue, a running one rolls back."""
-    run_log = run_log_choice.for_changing()
-    done = requests.cancel_run(run_log, run)
-    run_log.close()
+    with closing(run_log_choice.for_changing()) as run_log:
+        done = requests.cancel_run(run_log, run)
     outcomes = {
         requests.NEVER_BEGUN: "had not begun, and will not",
         requests.STOPPED: "is told to stop (SIGTERM); it rolls back",
         requests.ASKED: "works elsewhere: its scheduler is asked to stop it",
     }[done.how]
-    if output.json:
-        output.document({"run_id": done.record.run_id, "pipeline": done.record.pipeline, "cancelled": done.how})
-    else:
-        output.data(f"run {short_run_id(done.record.run_id)} of {done.record.pipeline} {outcomes}")
+    document = {"run_id": done.record.run_id, "pipeline": done.record.pipeline, "cancelled": done.how}
+    output.result(document, f"run {short_run_id(done.record.run_id)} of {done.record.pipeline} {outcomes}")
 
 
 @click.command("tail", cls=FlowCommand)

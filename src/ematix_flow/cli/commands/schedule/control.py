@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from ematix_flow.cli.flags import module_option, run_log_options
@@ -58,13 +60,9 @@ def _set(output: Output, names: tuple[str, ...], module: str | None, choice: Run
     for name in names:
         flow = workflow.workflows().get(name)
         jobs += flow.jobs if flow is not None else [registry.get_pipeline(name).spec.name]
-    run_log = choice.for_changing()
-    for name in jobs:
-        (requests.pause_pipeline if paused else requests.unpause_pipeline)(run_log, name)
-    known = run_log.paused()
-    run_log.close()
-    if output.json:
-        output.document({"paused": [{"name": item.name, "at": item.at, "by": item.by} for item in known.values()]})
-        return
-    for name in jobs:
-        output.data(f"{name} is {'paused' if paused else 'no longer paused'}")
+    with closing(choice.for_changing()) as run_log:
+        for name in jobs:
+            (requests.pause_pipeline if paused else requests.unpause_pipeline)(run_log, name)
+        known = run_log.paused()
+    document = {"paused": [{"name": item.name, "at": item.at, "by": item.by} for item in known.values()]}
+    output.result(document, "\n".join(f"{name} is {'paused' if paused else 'no longer paused'}" for name in jobs))

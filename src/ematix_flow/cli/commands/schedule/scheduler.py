@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -102,11 +102,8 @@ def command(output: Output, /, executor_url: str, module: str | None, flags: Obs
         executor.run_with(_in_this_process(run_log, watchers, output))
     _stop_on_signals(scheduler, output)
     output.info(f"scheduling {len(jobs)} pipelines of {loaded.name} by {executor_url} · {run_log_choice.display()}")
-    try:
+    with closing(run_log), closing(watchers):
         scheduler.run(max_iterations=max_iterations)
-    finally:
-        watchers.close()
-        run_log.close()
     return 0
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import click
 
 from ematix_flow.cli.flags import module_option, run_log_options
@@ -22,10 +24,6 @@ def command(output: Output, message: str, module: str | None, run_log_choice: Ru
 
     modules.load_module(module)
     fired = triggers.workflows_for_message(message)
-    run_log = run_log_choice.for_changing()
-    triggers.send_message(run_log, message)
-    run_log.close()
-    if output.json:
-        output.document({"message": message, "workflows": fired})
-    else:
-        output.data(f"{message} is sent; it fires {', '.join(fired)}")
+    with closing(run_log_choice.for_changing()) as run_log:
+        triggers.send_message(run_log, message)
+    output.result({"message": message, "workflows": fired}, f"{message} is sent; it fires {', '.join(fired)}")

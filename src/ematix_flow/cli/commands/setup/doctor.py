@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 
 import click
 
@@ -100,11 +101,8 @@ def _checkpoint(
     from ematix_flow.streaming.admin.status import stream_status
 
     spec = chosen_stream(stream, module, config)
-    run_log = choice.for_reading()
-    try:
+    with closing(choice.for_reading()) as run_log:
         status = stream_status(run_log, spec.name)
-    finally:
-        run_log.close()
     findings = check_all(inspect_checkpoint(spec, holder=status.worker if status.is_running else None))
     if output.json:
         output.document({"pipeline": spec.name, "findings": [item.to_dict() for item in findings]})

@@ -22,7 +22,6 @@ def command(output: Output) -> None:
         spark: str | None = installed("pyspark")
     except PackageNotFoundError:
         spark = None
-    if output.json:
-        output.document({"version": __version__, "python": platform.python_version(), "pyspark": spark})
-    else:
-        output.data(f"flow {__version__} (Python {platform.python_version()}, pyspark {spark or 'not installed'})")
+    python = platform.python_version()
+    text = f"flow {__version__} (Python {python}, pyspark {spark or 'not installed'})"
+    output.result({"version": __version__, "python": python, "pyspark": spark}, text)

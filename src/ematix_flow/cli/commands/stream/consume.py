@@ -55,15 +55,12 @@ def command(output: Output, /, stream: str | None, module: str | None, once: boo
 
     spec = replace(spec, restarts=_restart_policy(spec.restarts, restarts), trigger=trigger_of(trigger) or spec.trigger)
     port = metrics_port if metrics_port is not None else spec.metrics_port
-    run_log = run_log_choice.for_writing(output)
-    output.info(f"{spec.name}: {_route(spec)}")
-    try:
+    with run_log_choice.writing(output) as run_log:
+        output.info(f"{spec.name}: {_route(spec)}")
         with StreamProgress(spec.name, output) as progress, modules.stdout_to_stderr():
             outcome = runner.run_stream(spec, once=once, metrics_port=port, run_log=run_log, listener=progress)
-    finally:
-        if run_log is not None:
-            run_log.close()
-    _report(spec, dict(outcome), output)
+    rows, batches = outcome.get("total_rows", 0), outcome.get("iterations", 0)
+    output.result({"pipeline": spec.name, **outcome}, f"{spec.name}  {rows:,} rows in {batches:,} batches")
 
 
 @click.command("consume-list", cls=FlowCommand)
@@ -110,14 +107,6 @@ def _route(spec: StreamSpec) -> str:
     sources = ", ".join(f"{one.query} ({name_of(one.connection)})" for one in spec.sources)
     targets = ", ".join(f"{one.name} ({name_of(one.connection)})" for one in spec.targets)
     return f"{sources} → {targets}"
-
-
-def _report(spec: StreamSpec, outcome: dict[str, Any], output: Output) -> None:
-    if output.json:
-        output.document({"pipeline": spec.name, **outcome})
-        return
-    rows, batches = outcome.get("total_rows", 0), outcome.get("iterations", 0)
-    output.data(f"{spec.name}  {rows:,} rows in {batches:,} batches")
 
 
 def _context() -> click.Context | None:
