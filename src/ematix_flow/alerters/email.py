@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 
-from ematix_flow.alerters.event import AlertEvent
-from ematix_flow.alerters.sender import Sender
+from ematix_flow.alerters.event import AlertEvent, Sender
 from ematix_flow.alerters.text import alert_lines, alert_title
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError

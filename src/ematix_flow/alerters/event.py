@@ -1,13 +1,15 @@
-"""The event of an alert, and the interface of alerters."""
+"""The event of an alert, the interface of alerters, and the base of those that send over a network."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
 from ematix_flow.foundation.clock import in_utc
 from ematix_flow.foundation.errors import DeclarationError
+from ematix_flow.foundation.isolation import WarnOnce
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.redact import mask
 
@@ -87,3 +89,25 @@ class Alerter(Protocol):
 
     def notify(self, event: AlertEvent) -> None:
         """Send the event."""
+
+
+class Sender(ABC):
+    """An alerter that sends over a network."""
+
+    address = ""
+    """The destination, without secrets."""
+
+    def __init__(self) -> None:
+        self._complaints = WarnOnce()
+
+    @abstractmethod
+    def send(self, event: AlertEvent) -> None:
+        """Send the event; raise Undelivered on failure."""
+
+    def notify(self, event: AlertEvent) -> None:
+        """Send the event; a failure is logged once, however often it occurs."""
+        with self._complaints.guard(f"the alerter {self.address}"):
+            self.send(event)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.address!r})"

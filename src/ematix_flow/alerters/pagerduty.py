@@ -5,8 +5,7 @@ from __future__ import annotations
 import socket
 from typing import Any
 
-from ematix_flow.alerters.event import BRAKE, GAVE_UP, QUALITY_FAILED, RECOVERED, SLA_BREACHED, AlertEvent
-from ematix_flow.alerters.sender import Sender
+from ematix_flow.alerters.event import BRAKE, GAVE_UP, QUALITY_FAILED, RECOVERED, SLA_BREACHED, AlertEvent, Sender
 from ematix_flow.alerters.text import alert_title
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError

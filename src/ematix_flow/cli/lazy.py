@@ -86,45 +86,30 @@ class FlowGroup(click.Group):
 
 def output_options() -> list[click.Option]:
     """Return `--json` and the other output options, as new objects for each command."""
+    formats = click.Choice(["text", "json"])
     return [
-        _option(["--json", "json"], "write one JSON document to stdout, errors included", _set_json, is_flag=True),
-        _option(
-            ["--format"],
-            "the output format; json is the same as --json",
-            _set_format,
-            type=click.Choice(["text", "json"]),
-        ),
-        _option(["-v", "--verbose"], "show tracebacks, log lines and details", _set_verbose, is_flag=True),
-        _option(["--no-color"], "no colours (as NO_COLOR=1)", _set_no_color, is_flag=True),
-        _option(["--no-progress"], "no progress lines", _set_no_progress, is_flag=True),
+        _option(["--json", "json"], "write one JSON document to stdout, errors included", is_flag=True),
+        _option(["--format"], "the output format; json is the same as --json", type=formats),
+        _option(["-v", "--verbose"], "show tracebacks, log lines and details", is_flag=True),
+        _option(["--no-color"], "no colours (as NO_COLOR=1)", is_flag=True),
+        _option(["--no-progress"], "no progress lines", is_flag=True),
     ]
 
 
-def _option(names: list[str], text: str, callback: Any, **more: Any) -> click.Option:
-    return click.Option(names, help=text, callback=callback, expose_value=False, is_eager=True, **more)
+def _option(names: list[str], text: str, **more: Any) -> click.Option:
+    return click.Option(names, help=text, callback=_set_output, expose_value=False, is_eager=True, **more)
 
 
-def _set_json(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).json = True
-
-
-def _set_format(ctx: click.Context, _: click.Parameter, value: str | None) -> None:
-    if value is not None:
-        ctx.ensure_object(Output).json = value == "json"
-
-
-def _set_verbose(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).be_verbose()
-
-
-def _set_no_color(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).colored = False
-        ctx.color = False
-
-
-def _set_no_progress(ctx: click.Context, _: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.ensure_object(Output).progress = False
+def _set_output(ctx: click.Context, option: click.Parameter, value: bool | str | None) -> None:
+    output = ctx.ensure_object(Output)
+    match option.name if value else None:
+        case "json":
+            output.json = True
+        case "format":
+            output.json = value == "json"
+        case "verbose":
+            output.be_verbose()
+        case "no_color":
+            output.colored = ctx.color = False
+        case "no_progress":
+            output.progress = False

@@ -28,8 +28,8 @@ def set_connection(name: str, value: str | Mapping[str, object]) -> Path:
     entry = _entry(name, value, before=file)
     with contextlib.suppress(MissingSecret):  # a variable may be exported later; everything else must be valid now
         from_fields(name, entry)
-    before = file.text if file else ""
-    wanted = _merged_data(file.data if file else {}, name, entry)
+    before, data = (file.text, file.data) if file else ("", {})
+    wanted = {**data, "connections": {**data.get("connections", {}), name: entry}}
     path = files.user_file()
     text = _edited_text(before, name, entry)
     if not _reads_back(text, wanted):
@@ -70,10 +70,6 @@ def _entry(name: str, value: str | Mapping[str, object], *, before: files.Config
     if {"url", "dsn", "kind"} & fields.keys() or before is None or name not in before.connections:
         return fields
     return {**before.entry(name), **fields}
-
-
-def _merged_data(data: Mapping[str, Any], name: str, entry: Mapping[str, object]) -> dict[str, Any]:
-    return {**data, "connections": {**data.get("connections", {}), name: dict(entry)}}
 
 
 def _edited_text(text: str, name: str, entry: Mapping[str, object]) -> str:

@@ -353,11 +353,9 @@ class StreamReader:
 
 def _with_characters(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options with character codes replaced by characters, in the options that take one."""
-    return {
-        key: chr(item) if key in ("delimiter", "quote", "escape", "comment") and _is_number(item) else item
+    codes = {
+        key: chr(item)
         for key, item in options.items()
+        if key in ("delimiter", "quote", "escape", "comment") and type(item) is int and 0 <= item < 128
     }
-
-
-def _is_number(item: Any) -> bool:
-    return isinstance(item, int) and not isinstance(item, bool) and 0 <= item < 128
+    return {**options, **codes}

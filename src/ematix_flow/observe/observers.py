@@ -16,7 +16,7 @@ from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError, LeaseHeld, RunCancelled, error_facts
 from ematix_flow.foundation.isolation import WarnOnce
-from ematix_flow.lineage.declared import Lineage, SourceText, lineage_of
+from ematix_flow.lineage.declared import SourceText, lineage_of
 from ematix_flow.lineage.emitters import LineageEmitter
 from ematix_flow.lineage.events import ABORT, COMPLETE, FAIL, NAMESPACE, START, run_event
 from ematix_flow.metrics.run_metrics import record_run
@@ -170,7 +170,7 @@ class ObservedRun:
                 run_event(
                     kind,
                     self.spec,
-                    self._lineage(),
+                    lineage_of(self.spec, source=self.source),
                     run_id=self.run_id,
                     at=at,
                     record=self._record,
@@ -178,6 +178,3 @@ class ObservedRun:
                     scheduled_for=self._scheduled_for,
                 )
             )
-
-    def _lineage(self) -> Lineage:
-        return lineage_of(self.spec, source=self.source)

@@ -43,24 +43,16 @@ def requested_observers(options: ObserverOptions | None = None, *, warn: Callabl
     An invalid address of alerters, metrics or lineage causes a warning, because the run matters more; one of traces is
     an error. `known` are the outages that were alerted before.
     """
-    chosen_options = options or ObserverOptions()
+    chosen = options or ObserverOptions()
     lineage = _setting("lineage")
+    metrics_url = chosen.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url")
+    lineage_url = chosen.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url")
+    traces = chosen.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")
     return Observers(
-        alerts=Alerts(requested_alerters(chosen_options.alerters, warn=warn), known=known, report=warn),
-        metrics=_or_warn(
-            metrics_urls.from_url,
-            chosen_options.metrics or _from_environment(*METRICS_VARIABLES) or _setting("metrics").get("url"),
-            "metrics",
-            warn,
-        )
-        or NullSink(),
-        tracer=_tracer(chosen_options.traces or _from_environment(TRACES_VARIABLE) or _setting("traces").get("url")),
-        lineage=_or_warn(
-            emitters.from_url,
-            chosen_options.lineage or _from_environment(LINEAGE_VARIABLE) or lineage.get("url"),
-            "lineage",
-            warn,
-        ),
+        alerts=Alerts(requested_alerters(chosen.alerters, warn=warn), known=known, report=warn),
+        metrics=_or_warn(metrics_urls.from_url, metrics_url, "metrics", warn) or NullSink(),
+        tracer=tracing.configure_tracer_from_url(traces) if traces else tracing.get_global_tracer(),
+        lineage=_or_warn(emitters.from_url, lineage_url, "lineage", warn),
         namespace=str(lineage.get("namespace") or os.environ.get("OPENLINEAGE_NAMESPACE") or NAMESPACE),
         run_log_option=run_log_option,
         complaints=WarnOnce(warn),
@@ -77,10 +69,6 @@ def _or_warn(make: Callable[[str], _T], url: str | None, what: str, warn: Callab
     except FlowError as error:
         warn(f"{error.what}; continuing without {what}" + (f"; {error.hint}" if error.hint else ""))
         return None
-
-
-def _tracer(url: str | None) -> Any | None:
-    return tracing.configure_tracer_from_url(url) if url else tracing.get_global_tracer()
 
 
 def _setting(table: str) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NoReturn, TypeVar
 
@@ -159,10 +159,11 @@ class Connection:
         try:
             filled = dataclasses.replace(self, **values)
         except DeclarationError as error:
+            references = [name for field in self.field_names() for name in secrets.references_in(getattr(self, field))]
             raise ConfigError(
                 f"{error.what} once its references are filled in",
                 where=self.declared_at,
-                hint=f"look at the values of {', '.join(f'${{{name}}}' for name in self._references())}",
+                hint=f"look at the values of {', '.join(f'${{{name}}}' for name in references)}",
             ) from None
         filled = filled.placed(self.declared_at)
         object.__setattr__(filled, "_is_resolved", True)
@@ -258,10 +259,6 @@ class Connection:
                 **{"connection": self.name, "field": field, **error.facts},
             ) from None
         return os.path.expanduser(filled) if field in self.rules.paths else filled
-
-    def _references(self) -> Iterator[str]:
-        for field in self.field_names():
-            yield from secrets.references_in(getattr(self, field))
 
     def _remember_secrets(self) -> None:
         for field in self.field_names():
