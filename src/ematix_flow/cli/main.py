@@ -24,8 +24,12 @@ GROUPS = {
     "Build": {
         "init": LazyCommand("build.init", "write a project that runs"),
         "list": LazyCommand("build.listing", "list the pipelines, streams and transforms of a module"),
-        "preview": LazyCommand("build.preview", "show what a run would do, without changing anything"),
-        "validate": LazyCommand("build.validate", "check source, target and declaration against the real systems"),
+        "preview": LazyCommand(
+            "build.inspection:preview_command", "show what a run would do, without changing anything"
+        ),
+        "validate": LazyCommand(
+            "build.inspection:validate_command", "check source, target and declaration against the real systems"
+        ),
         "dry-run": LazyCommand("build.dry_run", "load, check and count, then roll back"),
     },
     "Run": {
@@ -39,7 +43,7 @@ GROUPS = {
         "retry": LazyCommand("schedule.control:retry_command", "retry a pipeline, whatever failed before"),
         "pause": LazyCommand("schedule.control:pause_command", "stop firing pipelines until they are unpaused"),
         "unpause": LazyCommand("schedule.control:unpause_command", "fire paused pipelines again"),
-        "send": LazyCommand("schedule.send", "send a message that fires workflows"),
+        "send": LazyCommand("schedule.control:send_command", "send a message that fires workflows"),
         "freshness-check": LazyCommand("schedule.freshness_check", "check that every pipeline meets its freshness_sla"),
         "gaps": LazyCommand("schedule.gaps", "show which windows of a pipeline are loaded, and which are missing"),
     },

@@ -13,8 +13,7 @@ from typing import Any
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.isolation import WarnOnce
-from ematix_flow.foundation.packages import require_package
-from ematix_flow.foundation.version import __version__
+from ematix_flow.foundation.packages import __version__, require_package
 
 GRPC, HTTP = "grpc", "http"
 GRPC_PORT, HTTP_PORT = 4317, 4318

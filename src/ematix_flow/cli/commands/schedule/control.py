@@ -1,4 +1,4 @@
-"""The commands `flow retry`, `flow pause` and `flow unpause`."""
+"""The commands `flow retry`, `flow pause`, `flow unpause` and `flow send`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ematix_flow.cli.loading.run_log_choice import RunLogOptions
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.running.run_or_queue import queue_option, run_or_queue
 from ematix_flow.declare import registry, workflow
-from ematix_flow.scheduler import requests
+from ematix_flow.scheduler import requests, triggers
 
 
 @click.command("retry", cls=FlowCommand)
@@ -52,6 +52,20 @@ def pause_command(output: Output, names: tuple[str, ...], module: str | None, ru
 def unpause_command(output: Output, names: tuple[str, ...], module: str | None, run_log_choice: RunLogOptions) -> None:
     """Fire paused pipelines again."""
     _set(output, names, module, run_log_choice, paused=False)
+
+
+@click.command("send", cls=FlowCommand)
+@click.argument("message", metavar="MESSAGE")
+@module_option
+@run_log_options
+@click.pass_obj
+def send_command(output: Output, message: str, module: str | None, run_log_choice: RunLogOptions) -> None:
+    """Send a message: the next cycle of a scheduler or run-due fires the workflows with on_message="MESSAGE"."""
+    modules.load_module(module)
+    fired = triggers.workflows_for_message(message)
+    with closing(run_log_choice.for_changing()) as run_log:
+        triggers.send_message(run_log, message)
+    output.result({"message": message, "workflows": fired}, f"{message} is sent; it fires {', '.join(fired)}")
 
 
 def _set(output: Output, names: tuple[str, ...], module: str | None, choice: RunLogOptions, *, paused: bool) -> None:

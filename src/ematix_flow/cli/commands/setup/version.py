@@ -8,7 +8,7 @@ import click
 
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.render.output import Output
-from ematix_flow.foundation.version import __version__
+from ematix_flow.foundation.packages import __version__
 
 
 @click.command("version", cls=FlowCommand)
