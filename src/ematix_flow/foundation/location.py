@@ -8,6 +8,7 @@ import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 _PACKAGE = str(Path(__file__).resolve().parent.parent) + os.sep
 
@@ -49,15 +50,12 @@ def is_ours(filename: str) -> bool:
 
 def caller() -> Location | None:
     """Return the location of the nearest frame outside this package: the line that the user wrote."""
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         filename = frame.f_code.co_filename
         ours = is_ours(filename) or str(frame.f_globals.get("__name__", "")).startswith("ematix_flow.")
         if not ours and not filename.startswith("<frozen"):
             # The bodies of modules and classes are not optimized code; those of functions are.
             return Location(filename, frame.f_lineno, bool(frame.f_code.co_flags & inspect.CO_OPTIMIZED))
-        next_frame = frame.f_back
-        if next_frame is None:
-            return None
-        frame = next_frame
+        frame = frame.f_back
     return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from contextlib import closing
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -42,9 +43,8 @@ def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: 
     begins from the start. A running scheduler executes it; without one it runs in this process.
     """
     loaded = modules.load_module(module)
-    run_log = run_log_choice.for_changing()
-    requested = requests.request_restart(run_log, run, from_step=from_step)
-    return run_or_queue(ctx, run_log, requested, loaded, run_log_choice, queue=queue)
+    request = partial(requests.request_restart, run_id=run, from_step=from_step)
+    return run_or_queue(ctx, request, loaded, run_log_choice, queue=queue)
 
 
 @click.command("resume", cls=FlowCommand)
@@ -56,9 +56,7 @@ def restart_command(ctx: click.Context, run: str, from_step: str | None, queue: 
 def resume_command(ctx: click.Context, run: str, queue: bool, module: str | None, run_log_choice: RunLogOptions) -> int:
     """Continue a run that failed: from the last committed watermark, or with the transform that failed."""
     loaded = modules.load_module(module)
-    run_log = run_log_choice.for_changing()
-    requested = requests.request_resume(run_log, run)
-    return run_or_queue(ctx, run_log, requested, loaded, run_log_choice, queue=queue)
+    return run_or_queue(ctx, partial(requests.request_resume, run_id=run), loaded, run_log_choice, queue=queue)
 
 
 @click.command("cancel", cls=FlowCommand)

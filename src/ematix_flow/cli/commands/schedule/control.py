@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from functools import partial
 
 import click
 
@@ -29,9 +30,7 @@ def retry_command(ctx: click.Context, name: str, queue: bool, module: str | None
     """
     loaded = modules.load_module(module)
     registry.get_pipeline(name)
-    run_log = run_log_choice.for_changing()
-    requested = requests.request_retry(run_log, name)
-    return run_or_queue(ctx, run_log, requested, loaded, run_log_choice, queue=queue)
+    return run_or_queue(ctx, partial(requests.request_retry, name=name), loaded, run_log_choice, queue=queue)
 
 
 @click.command("pause", cls=FlowCommand)
