@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, Protocol, runtime_checkable
 
@@ -64,22 +64,9 @@ class AlertEvent:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields, ready for JSON, with secrets masked that became known since."""
-        known = {
-            "kind": self.kind,
-            "pipeline": self.pipeline,
-            "timestamp": self.timestamp.isoformat(),
-            "since": self.since.isoformat() if self.since else None,
-            "error_type": self.error_type,
-            "error_message": self.error_message,
-            "where": self.where,
-            "step": self.step,
-            "attempt_count": self.attempt_count,
-            "max_attempts": self.max_attempts,
-            "gave_up": self.gave_up,
-            "run_id": self.run_id,
-            "hint": self.hint,
-            "command": self.more,
-        }
+        moments = {"timestamp": self.timestamp.isoformat(), "since": self.since.isoformat() if self.since else None}
+        known = {**asdict(self), **moments, "command": self.more}
+        del known["recovers"]  # which kinds end is of no use outside this process
         return {name: mask(value) if isinstance(value, str) else value for name, value in known.items()}
 
 
