@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.declare.endpoints import Target
 from ematix_flow.declare.quality.checks import Check
-from ematix_flow.declare.quality.expectations import checks_for
+from ematix_flow.declare.quality.expectations import checks_of
 from ematix_flow.declare.strategy import Append, Deletes, Incremental, Merge, Scd2, Strategy, Truncate
 from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.declare.types import Column, TimestampTZ
@@ -78,7 +78,7 @@ def load_for(item: Any, options: PipelineOptions, where: Location | None) -> Loa
         column_map=dict(target.column_map or options.column_map or {}),
         write_options=target.write_options,
         max_delete_fraction=options.max_delete_fraction,
-        checks=checks_for(spec, options, where),
+        checks=checks_of(spec, options.expectations, options.freshness_column, options.freshness_sla, where),
     )
 
 

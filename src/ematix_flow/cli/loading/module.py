@@ -47,8 +47,7 @@ def load_module(requested: str | None) -> LoadedModule:
     name = requested or default_module()
     if name is None:
         raise click.UsageError(
-            f"no module is named: pass --module pipelines, set {VARIABLE}, or go to the folder of {DEFAULT_FILE}",
-            ctx=click.get_current_context(silent=True),
+            f"no module is named: pass --module pipelines, set {VARIABLE}, or go to the folder of {DEFAULT_FILE}"
         )
     prepend_to_path(Path.cwd())
     with stdout_to_stderr():
@@ -77,17 +76,16 @@ def default_module() -> str | None:
 
 def chosen_pipelines(names: Sequence[str], *, everything: bool) -> list[PipelineSpec]:
     """Return the named pipelines, or all, each after its dependencies; raise at once if a name is wrong."""
-    context = click.get_current_context(silent=True)
     known = registry.pipelines()
     if everything and names:
-        raise click.UsageError("give names or --all, not both", ctx=context)
+        raise click.UsageError("give names or --all, not both")
     if not everything and not names:
         offered = f" ({', '.join(known)})" if known else ""
-        raise click.UsageError(f"name a pipeline{offered}, or pass --all", ctx=context)
+        raise click.UsageError(f"name a pipeline{offered}, or pass --all")
     for name in names:
         registry.get_pipeline(name)
     if everything and not known:
-        raise click.UsageError("the module declares no pipelines", ctx=context)
+        raise click.UsageError("the module declares no pipelines")
     wanted = list(known) if everything else list(dict.fromkeys(names))
     return [known[name].spec for name in registry.order(wanted)]
 

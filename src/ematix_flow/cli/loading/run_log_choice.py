@@ -67,7 +67,7 @@ class RunLogOptions:
     def for_changing(self) -> RunLog:
         """Return the run log for a command that changes it; raise UsageError if it is turned off."""
         if self.off:
-            raise click.UsageError("this is about the run log", ctx=click.get_current_context(silent=True))
+            raise click.UsageError("this is about the run log")
         return from_url(self.address)
 
     def for_reading(self) -> RunLog:

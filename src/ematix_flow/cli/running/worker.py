@@ -39,7 +39,7 @@ class WorkerOptions:
         from ematix_flow.scheduler.requested_runs import requested_run
 
         if len(specs) != 1:
-            raise click.UsageError("--run-id is one run of one pipeline", ctx=click.get_current_context(silent=True))
+            raise click.UsageError("--run-id is one run of one pipeline")
         if run_log is None:
             raise ConnectionFailed(
                 f"run {self.run_id} cannot be taken: {choice.display()} does not answer", hint="see the warning above"

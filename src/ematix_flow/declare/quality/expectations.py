@@ -211,11 +211,6 @@ def quality_from(options: PipelineOptions) -> QualitySpec:
     return QualitySpec(options.on_quality_failure, bool(options.alert_on_quality_warn), sla, options.freshness_column)
 
 
-def checks_for(table: TableSpec, options: PipelineOptions, where: Location | None) -> tuple[Check, ...]:
-    """Return the checks of one target: those of the user's function, and the freshness of its column."""
-    return checks_of(table, options.expectations, options.freshness_column, options.freshness_sla, where)
-
-
 def checks_of(table: TableSpec, expectations: Any, freshness_column: str | None,
               freshness_sla: str | int | float | timedelta | None, where: Location | None,
               promises: Sequence[Check] = ()) -> tuple[Check, ...]:  # fmt: skip

@@ -84,9 +84,7 @@ def _refuse_changes(**options: object) -> None:
     """Raise UsageError for options that change a run: a requested run is executed as it was requested."""
     for name, value in options.items():
         if value is not None:
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} does not go with --run-id", ctx=click.get_current_context(silent=True)
-            )
+            raise click.UsageError(f"--{name.replace('_', '-')} does not go with --run-id")
 
 
 def _new_run(

@@ -109,7 +109,7 @@ def command(output: Output, /, executor_url: str, module: str | None, flags: Obs
 
 def _check(choice: RunLogOptions, executor_url: str) -> None:
     if choice.off:
-        raise click.UsageError("a scheduler keeps its slots in the run log", ctx=click.get_current_context(silent=True))
+        raise click.UsageError("a scheduler keeps its slots in the run log")
     if choice.address.startswith("memory:") and not executor_url.startswith("inprocess"):
         raise ConfigError("memory:// is gone with this process, and its workers are others", hint="use a file")
 

@@ -42,7 +42,7 @@ def start_command(output: Output, workers: int, cores: int | None, memory: str, 
     from ematix_flow.engine.cluster.local_processes import ClusterOptions, start_cluster
 
     if re.fullmatch(r"\d+[kmgt]b?", memory.strip().lower()) is None:
-        raise click.UsageError(f"--memory {memory} is not a size: use 1g or 1500m", ctx=click.get_current_context())
+        raise click.UsageError(f"--memory {memory} is not a size: use 1g or 1500m")
     output.info("starting a cluster …")
     began = time.monotonic()
     cluster, is_new = start_cluster(ClusterOptions(workers, cores, memory.strip().lower(), port))

@@ -82,7 +82,7 @@ def _seconds(text: str) -> float:
 
     seconds = parse_seconds(text)
     if not seconds:
-        raise click.UsageError(f"--idle {text} is not a time: use 90s, 30m or 8h", ctx=click.get_current_context())
+        raise click.UsageError(f"--idle {text} is not a time: use 90s, 30m or 8h")
     return seconds
 
 

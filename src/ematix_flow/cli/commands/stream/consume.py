@@ -48,7 +48,7 @@ def command(output: Output, /, stream: str | None, module: str | None, once: boo
     it between two batches; the next start continues from there.
     """
     if once and trigger is not None:
-        raise click.UsageError("--once reads what is there as fast as it can; leave out --trigger", ctx=_context())
+        raise click.UsageError("--once reads what is there as fast as it can; leave out --trigger")
     spec = chosen_stream(stream, module)
     from ematix_flow.declare.streams.rules import trigger_of
     from ematix_flow.streaming.runtime import runner
@@ -90,7 +90,7 @@ def _restart_policy(declared: Restarts, options: Mapping[str, Any]) -> Restarts:
     }
     restarts = replace(declared, **{name: value for name, value in changes.items() if value is not None})
     if restarts.max_backoff_ms < restarts.initial_backoff_ms:
-        raise click.UsageError("the longest wait is shorter than the first one: --max-backoff-ms", ctx=_context())
+        raise click.UsageError("the longest wait is shorter than the first one: --max-backoff-ms")
     return restarts
 
 
@@ -107,7 +107,3 @@ def _route(spec: StreamSpec) -> str:
     sources = ", ".join(f"{one.query} ({name_of(one.connection)})" for one in spec.sources)
     targets = ", ".join(f"{one.name} ({name_of(one.connection)})" for one in spec.targets)
     return f"{sources} → {targets}"
-
-
-def _context() -> click.Context | None:
-    return click.get_current_context(silent=True)

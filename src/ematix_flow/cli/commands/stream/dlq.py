@@ -77,7 +77,7 @@ def show_command(
 
     stream, letters = _stream_and_ids(letters, stream, module, config)
     if len(letters) != 1:
-        raise click.UsageError("name one message by its id", ctx=click.get_current_context(silent=True))
+        raise click.UsageError("name one message by its id")
     (letter,) = letters
     spec = chosen_stream(stream, module, config)
     dead_letter = service.find_letter(spec, letter)
@@ -184,16 +184,14 @@ def _selection(letters: tuple[str, ...], *, everything: bool, first: int | None 
             if not any(options)
             else "ids, --all and the like exclude each other"
         )
-        raise click.UsageError(words, ctx=click.get_current_context(silent=True))
+        raise click.UsageError(words)
     return LetterSelection(ids=letters, first=first, older_than=older_than)
 
 
 def _duration(text: str) -> timedelta:
     match = re.fullmatch(r"(\d{1,6})\s*([smhd])", text.strip())
     if match is None:
-        raise click.UsageError(
-            f"{text!r} is no span of time; write 30d, 12h or 90m", ctx=click.get_current_context(silent=True)
-        )
+        raise click.UsageError(f"{text!r} is no span of time; write 30d, 12h or 90m")
     return timedelta(seconds=int(match[1]) * _UNITS[match[2]])
 
 
