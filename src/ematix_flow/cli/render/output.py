@@ -53,6 +53,16 @@ class Output:
         else:
             self.data(text)
 
+    def listing(self, document: object, rows: Sequence[Sequence[str]], *, header: Sequence[str] = (),
+                empty: str = "") -> None:  # fmt: skip
+        """Write the document with --json, else the rows as a table, or a message to stderr where there are none."""
+        if self.json:
+            self.document(document)
+        elif rows:
+            self.table(rows, header=header)
+        else:
+            self.info(empty)
+
     def table(self, rows: Sequence[Sequence[str]], *, header: Sequence[str] = ()) -> None:
         """Write rows in aligned columns."""
         for line in aligned_rows(rows, header=header):

@@ -28,13 +28,8 @@ def command(output: Output, module: str | None) -> None:
     of_streams = [_stream(declared.spec) for declared in streams.streams().values()]
     transforms = [_entry(transform, "transform", transform.schedule) for transform in registry.transforms().values()]
     entries = sorted([*pipelines, *of_streams, *transforms], key=lambda entry: (entry["name"], entry["kind"]))
-    if output.json:
-        output.document(entries)
-        return
-    if not entries:
-        output.info(f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)")
-        return
-    output.table([_row(entry) for entry in entries])
+    empty = f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)"
+    output.listing(entries, [_row(entry) for entry in entries], empty=empty)
 
 
 def _entry(

@@ -28,12 +28,8 @@ def command(output: Output, module: str | None, run_log_choice: RunLogOptions) -
 
     with closing(_opened(run_log_choice, output)) as run_log:
         snapshot = status_snapshot(run_log)
-    if output.json:
-        output.document(snapshot)
-    elif not snapshot:
-        output.info(f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)")
-    else:
-        output.table(status_rows(snapshot), header=HEADER)
+    empty = f"{loaded.name} declares no pipelines; decorate a function with @ematix.pipeline(…)"
+    output.listing(snapshot, status_rows(snapshot), header=HEADER, empty=empty)
 
 
 def _opened(choice: RunLogOptions, output: Output) -> RunLog:

@@ -41,12 +41,9 @@ def command(output: Output, module: str | None, flags: ObserverFlags, run_log_ch
     with closing(run_log_choice.for_reading()) as run_log:
         states = evaluate_all(last_success_in(run_log))
     _notify(states, flags, output, run_log_choice)
-    if output.json:
-        output.document([state.to_dict() for state in states])
-    elif not states:
-        output.info(f"no pipeline of {loaded.name} has a freshness_sla")
-    else:
-        output.table([_row(state) for state in states], header=_HEADER)
+    rows = [_row(state) for state in states]
+    empty = f"no pipeline of {loaded.name} has a freshness_sla"
+    output.listing([state.to_dict() for state in states], rows, header=_HEADER, empty=empty)
     return 1 if any(state.state == BREACHED for state in states) else 0
 
 

@@ -23,17 +23,12 @@ def list_command(output: Output, module: str | None) -> None:
     from ematix_flow.config.resolve import list_entries
 
     entries = list_entries()
-    if output.json:
-        output.document(
-            [
-                {"name": one.name, "kind": one.kind, "address": one.label, "origin": one.origin, "problem": one.problem}
-                for one in entries
-            ]
-        )
-        return
-    output.table([(one.name, one.label, one.origin, f"✗ {one.problem}" if one.problem else "") for one in entries])
-    if not entries:
-        output.info(_NONE)
+    document = [
+        {"name": one.name, "kind": one.kind, "address": one.label, "origin": one.origin, "problem": one.problem}
+        for one in entries
+    ]
+    rows = [(one.name, one.label, one.origin, f"✗ {one.problem}" if one.problem else "") for one in entries]
+    output.listing(document, rows, empty=_NONE)
 
 
 @group.command("check", short_help="check whether connections answer")

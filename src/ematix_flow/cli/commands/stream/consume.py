@@ -70,13 +70,9 @@ def list_command(output: Output, module: str | None) -> None:
     """List the streams of a module, by name."""
     loaded = modules.load_module(module)
     specs = {name: stream.spec for name, stream in sorted(streams.streams().items())}
-    if output.json:
-        output.document({"pipelines": list(specs), "streams": [_entry(spec) for spec in specs.values()]})
-        return
-    if not specs:
-        output.info(f"{loaded.name} declares no streams; decorate a function with @ematix.streaming_pipeline(…)")
-        return
-    output.table([(name, _route(spec)) for name, spec in specs.items()])
+    document = {"pipelines": list(specs), "streams": [_entry(spec) for spec in specs.values()]}
+    empty = f"{loaded.name} declares no streams; decorate a function with @ematix.streaming_pipeline(…)"
+    output.listing(document, [(name, _route(spec)) for name, spec in specs.items()], empty=empty)
 
 
 def _restart_policy(declared: Restarts, options: Mapping[str, Any]) -> Restarts:
