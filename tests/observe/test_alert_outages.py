@@ -8,13 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ematix_flow.alerters.event import KINDS, OF_RUNS, RECOVERED, SLA_BREACHED
-from ematix_flow.alerters.outages import (
-    Outage,
-    outages_from_dict,
-    outages_from_history,
-    outages_to_dict,
-    update_outages,
-)
+from ematix_flow.alerters.outages import Outage, outages_from_history, update_outages
 from ematix_flow.alerters.sources import freshness_recovered_alert, recovery_alert
 from ematix_flow.run_log.records import RunRecord
 from tests.observe.samples import NOON, event, record
@@ -97,13 +91,6 @@ def test_the_state_is_left_as_it_was() -> None:
     update_outages(known, event("recovered"))
     update_outages(known, event("gave_up"))
     assert known == {"orders": Outage(NOON, ("failed",))}
-
-
-def test_the_state_survives_being_written_down() -> None:
-    known, _ = update_outages({}, event(pipeline="people"))
-    known, _ = update_outages(known, event("brake"))
-    assert outages_from_dict(outages_to_dict(known)) == known
-    assert outages_from_dict({"orders": "nonsense", "people": {"since": 3}}) == {}
 
 
 def test_a_history_tells_the_outage_that_is_still_open() -> None:

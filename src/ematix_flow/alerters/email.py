@@ -10,13 +10,11 @@ from collections.abc import Sequence
 from email.message import EmailMessage
 from email.utils import format_datetime, make_msgid
 
-from ematix_flow.alerters.event import AlertEvent
-from ematix_flow.alerters.sender import Sender
+from ematix_flow.alerters.event import AlertEvent, Sender
 from ematix_flow.alerters.text import alert_lines, alert_title
 from ematix_flow.declare.connections import urls
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.http import Undelivered
-from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.foundation.redact import mask, remember_secret
 
 SUBMISSION_PORT, TLS_PORT = 587, 465
@@ -92,10 +90,7 @@ class EmailAlerter(Sender):
 def from_url(url: str) -> EmailAlerter:
     """Return the alerter of `email://[user[:password]@]host[:port]?to=a,b[&from=c][&starttls=0][&ca=FILE]`."""
     parts = urls.split(url)
-    unknown = set(parts.params) - set(_PARAMETERS)
-    if unknown:
-        name = sorted(unknown)[0]
-        raise ConfigError(f"email:// has no parameter {name!r}", hint=did_you_mean(name, _PARAMETERS))
+    urls.refuse_parameters(parts, _PARAMETERS, of="email://")
     port = parts.port or str(SUBMISSION_PORT)
     if not port.isdigit():
         raise ConfigError(

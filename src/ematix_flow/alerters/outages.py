@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
-from ematix_flow.alerters.event import FAILED, GAVE_UP, KINDS, QUALITY_FAILED, RECOVERED, AlertEvent
+from ematix_flow.alerters.event import FAILED, GAVE_UP, QUALITY_FAILED, RECOVERED, AlertEvent
 from ematix_flow.alerters.sources import failure_alert, was_notified
 from ematix_flow.run_log.protocol import RunLog
-from ematix_flow.run_log.records import RunRecord, from_text, to_text
+from ematix_flow.run_log.records import RunRecord
 
 
 @dataclass(frozen=True)
@@ -104,23 +103,3 @@ def _open_outage(newest_first: Iterable[RunRecord]) -> Outage | None:
     if since is None:
         return None
     return Outage(since, tuple(dict.fromkeys(still)), tuple(dict.fromkeys(told_kinds)))
-
-
-def outages_to_dict(known: Outages) -> dict[str, Any]:
-    """Return the outages as plain data, to be stored between two processes."""
-    return {
-        name: {"since": to_text(outage.since), "open": list(outage.open), "told": list(outage.told)}
-        for name, outage in known.items()
-    }
-
-
-def outages_from_dict(data: Mapping[str, Any]) -> dict[str, Outage]:
-    """Return the outages that `outages_to_dict` wrote; invalid entries are left out."""
-    outages = {}
-    for name, entry in data.items():
-        if isinstance(entry, Mapping) and isinstance(entry.get("since"), str):
-            still, told_kinds = (
-                tuple(kind for kind in entry.get(key, ()) if kind in KINDS) for key in ("open", "told")
-            )
-            outages[str(name)] = Outage(from_text(entry["since"]), still or (FAILED,), told_kinds)
-    return outages

@@ -14,7 +14,7 @@ from ematix_flow.declare.table import ManagedTable, TableSpec
 from ematix_flow.declare.table_data import table_from
 from ematix_flow.declare.udfs import PythonAggregateUdfHandle, PythonScalarUdfHandle, aggregate_udf, scalar_udf
 from ematix_flow.foundation.location import caller
-from ematix_flow.foundation.version import __version__
+from ematix_flow.foundation.packages import __version__
 from ematix_flow.streaming.python_api import run_pipeline
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Imports optional packages and checks the extras of this package."""
+"""Imports optional packages, checks the extras of this package, and its version."""
 
 from __future__ import annotations
 
@@ -8,6 +8,13 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
 from ematix_flow.foundation.errors import ConfigError
+
+PACKAGE = "ematix-flow-spark"
+
+try:
+    __version__ = version(PACKAGE)
+except PackageNotFoundError:  # a source tree that is not installed
+    __version__ = "0.0.0"
 
 
 class MissingPackage(ConfigError, ImportError):
@@ -23,9 +30,6 @@ def require_package(module: str, *, what: str, extra: str) -> Any:
         raise MissingPackage(
             f"{what} needs the package {package}", hint=f'pip install "ematix-flow-spark[{extra}]"'
         ) from None
-
-
-PACKAGE = "ematix-flow-spark"
 
 
 def require_extra(extra: str, *, what: str) -> None:

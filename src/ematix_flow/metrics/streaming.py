@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.packages import require_package
+from ematix_flow.metrics.prometheus import MetricsServer
 
 if TYPE_CHECKING:
     from ematix_flow.contract.stream import PartitionLag
@@ -120,17 +119,5 @@ def serve_metrics(metrics: StreamMetrics, port: int | None, host: str = "127.0.0
     client = require_package("prometheus_client", what="--metrics-port", extra="metrics-prometheus")
     registry = client.CollectorRegistry()
     registry.register(metrics)
-    try:
-        server, thread = client.start_http_server(port, addr=host, registry=registry)
-    except OSError as error:
-        busy = error.errno == errno.EADDRINUSE
-        raise ConfigError(
-            f"metrics cannot be served on {host}:{port}: {error.strerror}",
-            hint="another process has that port; choose another" if busy else "choose another port",
-        ) from None
-    try:
+    with closing(MetricsServer(registry, port, host)):
         yield
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(timeout=5)

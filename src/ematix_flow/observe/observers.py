@@ -16,7 +16,7 @@ from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.foundation.clock import now
 from ematix_flow.foundation.errors import FlowError, LeaseHeld, RunCancelled, error_facts
 from ematix_flow.foundation.isolation import WarnOnce
-from ematix_flow.lineage.declared import Lineage, SourceText, lineage_of
+from ematix_flow.lineage.declared import SourceText, lineage_of
 from ematix_flow.lineage.emitters import LineageEmitter
 from ematix_flow.lineage.events import ABORT, COMPLETE, FAIL, NAMESPACE, START, run_event
 from ematix_flow.metrics.run_metrics import record_run
@@ -77,7 +77,7 @@ class ObservedRun:
         self.source: SourceText | None = None
         """The source's SQL, as soon as it is known."""
         self.gave_up = False
-        """To be set if this failure is the last attempt."""
+        """Whether this failure is the last attempt."""
         self.spark_jobs: list[int] = []
         self.spark_stages: list[int] = []
         self._observers = observers
@@ -107,6 +107,7 @@ class ObservedRun:
     def failed(self, error: BaseException) -> None:
         """Set the exception that the run raised."""
         self._interrupted = isinstance(error, _NOBODYS_FAULT)
+        self.gave_up = self.gave_up or self.spec.retry.gives_up(self.attempt, error)
         facts = error.facts if isinstance(error, FlowError) else {}
         result = facts.get("result")
         partly = result.to_dict() if result is not None and hasattr(result, "to_dict") else {}
@@ -169,7 +170,7 @@ class ObservedRun:
                 run_event(
                     kind,
                     self.spec,
-                    self._lineage(),
+                    lineage_of(self.spec, source=self.source),
                     run_id=self.run_id,
                     at=at,
                     record=self._record,
@@ -177,6 +178,3 @@ class ObservedRun:
                     scheduled_for=self._scheduled_for,
                 )
             )
-
-    def _lineage(self) -> Lineage:
-        return lineage_of(self.spec, source=self.source)

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 from ematix_flow.declare.pipeline import PipelineSpec
 from ematix_flow.declare.retry import RetryPolicy
 from ematix_flow.foundation.clock import now as clock_now
-from ematix_flow.foundation.errors import FlowError, LeaseHeld, LeaseLost, RunCancelled, UnknownName
+from ematix_flow.foundation.errors import LeaseHeld, LeaseLost, RunCancelled, UnknownName
 from ematix_flow.run_log.protocol import RunLog
 from ematix_flow.run_log.records import AttemptState
 
 if TYPE_CHECKING:
-    from ematix_flow.run_log.protocol import RunLog
     from ematix_flow.run_log.records import RunRecord
 
 
@@ -51,12 +50,6 @@ def record_attempt_outcome(
     if error is None:
         run_log.clear_attempt_state(name)
         return None
-    state = AttemptState(attempt, at, gives_up(policy, attempt, error))
+    state = AttemptState(attempt, at, policy.gives_up(attempt, error))
     run_log.record_attempt(name, state)
     return state
-
-
-def gives_up(policy: RetryPolicy, attempt: int, error: BaseException) -> bool:
-    """Return whether only a new slot or a user restarts the job; a job without an explicit policy never gives up."""
-    heals = not isinstance(error, FlowError) or error.retryable
-    return policy.explicit and (attempt >= policy.max_attempts or not heals)

@@ -83,7 +83,8 @@ def cancel_run(run_log: RunLog, run_id: str) -> CancelResult:
         return CancelResult(record, NEVER_BEGUN)
     worker = str(record.extras.get("worker") or "")
     pid = worker.split(":")[1] if worker.count(":") >= 2 else ""
-    if pid.isdigit() and not is_dead(worker) and worker_of(int(pid)) == worker and not _is_shared(record):
+    is_shared = bool(record.extras.get("inprocess"))  # with other runs, which must not end with it
+    if pid.isdigit() and not is_dead(worker) and worker_of(int(pid)) == worker and not is_shared:
         os.kill(int(pid), signal.SIGTERM)
         return CancelResult(record, STOPPED)
     run_log.enqueue(Action("cancel", record.pipeline, record.run_id, by=current_user()))
@@ -92,11 +93,6 @@ def cancel_run(run_log: RunLog, run_id: str) -> CancelResult:
 
 def _enqueued(run_log: RunLog, action: Action) -> RequestedRun:
     return RequestedRun(run_log.enqueue(action), action.pipeline)
-
-
-def _is_shared(record: RunRecord) -> bool:
-    """Return whether other runs share the process."""
-    return bool(record.extras.get("inprocess"))
 
 
 def _withdrawn_record(record: RunRecord) -> RunRecord | RecordFate:

@@ -25,7 +25,7 @@ from ematix_flow.run_log.urls import from_url
 from ematix_flow.scheduler.due import Job, cron_slot
 from ematix_flow.scheduler.firing import RunDueResult, RunDueTick
 from ematix_flow.scheduler.jobs import declared_jobs
-from ematix_flow.scheduler.requested_runs import gives_up, recorded_attempt
+from ematix_flow.scheduler.requested_runs import recorded_attempt
 
 _kept: dict[int, InMemoryRunLog] = {}
 
@@ -55,11 +55,7 @@ def _execute(record: RunRecord, log: RunLog, watchers: Observers, now: datetime)
         recorded_attempt(record, spec, log, now=now),
         watchers.watching(spec, attempt=record.attempt, run_id=record.run_id) as watch,
     ):
-        try:
-            done = pipeline_run.run(spec, run_log=log, requested=record, listener=watch.listener)
-        except Exception as error:
-            watch.gave_up = gives_up(spec.retry, record.attempt, error)
-            raise
+        done = pipeline_run.run(spec, run_log=log, requested=record, listener=watch.listener)
         watch.succeeded(done.to_dict())
     return done
 

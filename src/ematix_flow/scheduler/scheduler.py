@@ -133,7 +133,7 @@ class Scheduler:
 
     def _leads(self) -> bool:
         if self._token is not None:
-            if self._keep_leading():
+            if self.run_log.heartbeat(self._token, self.settings.leader_lease_seconds):
                 return True
             self._stand_down("the lease was lost to another scheduler")
         claim = self.run_log.claim(self._leadership, self.settings.worker_id, self.settings.leader_lease_seconds)
@@ -148,9 +148,6 @@ class Scheduler:
             self.on_event("recovered", name, "asked for again: its slot was taken and nobody had begun")
         self._listening.start(claim.token)
         return True
-
-    def _keep_leading(self) -> bool:
-        return self._token is not None and self.run_log.heartbeat(self._token, self.settings.leader_lease_seconds)
 
     def _stand_down(self, reason: str) -> None:
         self._token = None

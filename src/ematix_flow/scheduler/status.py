@@ -58,12 +58,10 @@ def _entry(
         "depends_on": list(spec.depends_on),
         "last_run": {"at": to_text(last.at), "success": last.success} if last else None,
         "retry_policy": asdict(spec.retry),
-        "attempt_state": _state(attempts) if attempts else None,
+        "attempt_state": {**asdict(attempts), "last_attempt_at": to_text(attempts.last_attempt_at)}
+        if attempts
+        else None,
     }
-
-
-def _state(attempts: AttemptState) -> dict[str, Any]:
-    return {**asdict(attempts), "last_attempt_at": to_text(attempts.last_attempt_at)}
 
 
 def _retry_at(spec: PipelineSpec, attempts: AttemptState | None) -> datetime | None:

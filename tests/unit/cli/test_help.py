@@ -18,7 +18,7 @@ def every_command() -> list[tuple[str, ...]]:
         found.append((name,))
         command = root.get_command(click.Context(root), name)
         if isinstance(command, FlowGroup):
-            found += [(name, inner) for inner in command.lazy]
+            found += [(name, inner) for inner in command.list_commands(click.Context(command))]
     return found
 
 

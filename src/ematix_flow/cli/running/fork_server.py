@@ -30,7 +30,7 @@ _IMPORTED = (
     "pyarrow.compute", "pyarrow.parquet", "pandas", "sqlglot", "psycopg", "adbc_driver_postgresql.dbapi",
     "pyspark.sql.connect.session", "pyspark.sql.connect.functions", "pyspark.sql.types",
     "ematix_flow.engine.batch.pipeline_run", "ematix_flow.engine.batch.preview", "ematix_flow.observe.observers",
-    "ematix_flow.cli.commands.run.run", "ematix_flow.cli.commands.build.preview", "ematix_flow.cli.commands.run.run_due",
+    "ematix_flow.cli.commands.run.run", "ematix_flow.cli.commands.build.inspection", "ematix_flow.cli.commands.run.run_due",
 )  # fmt: skip
 _LOOK = 2.0
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ematix_flow.cli.render.output import Output
 from ematix_flow.declare.pipeline import PipelineSpec
-from ematix_flow.scheduler.requested_runs import gives_up
 
 if TYPE_CHECKING:
     from ematix_flow.engine.batch.result import Listener, ProgressEvent, Result
@@ -79,11 +78,7 @@ class CommandObservers:
                 watch.listener(event)
                 listener(event)
 
-            try:
-                yield CommandRun(both, watch.run_id, watch)
-            except Exception as error:
-                watch.gave_up = gives_up(spec.retry, attempt, error)
-                raise
+            yield CommandRun(both, watch.run_id, watch)
 
     def on_scheduler_event(self, kind: str, name: str, record: RunRecord | None = None) -> None:
         """Count a scheduler event in the metrics; alert about a lost run, which cannot report its own failure."""
@@ -126,8 +121,7 @@ def _is_observing_requested(flags: ObserverFlags) -> bool:
         return True
     from ematix_flow.config import files
 
-    documents = [file.data for file in (files.read_project(), files.read_user()) if file is not None]
-    return any(table in data for data in documents for table in _TABLES)
+    return any(table in file.data for file in files.configuration_files() for table in _TABLES)
 
 
 def _is_registered() -> bool:

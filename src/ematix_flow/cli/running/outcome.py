@@ -61,6 +61,11 @@ class CommandOutcome:
             self.skipped.append(SkippedPipeline(spec.name, ", ".join(f"{name} {missing[name]}" for name in blocked)))
             skip(self.skipped[-1])
 
+    @property
+    def counts(self) -> dict[str, int]:
+        """The numbers of pipelines that succeeded, failed and were skipped."""
+        return {"succeeded": len(self.results), "failed": len(self.failed), "skipped": len(self.skipped)}
+
     def to_dict(self) -> dict[str, Any]:
         """Return one dict for JSON; the first failure is at its top level, as in the output of any other command."""
         first = failure_to_dict(self.failed[0].error) if self.failed else {}

@@ -7,7 +7,6 @@ import click
 from ematix_flow.cli.flags import accept_deletes_option, force_path_option, module_option
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.loading import module as modules
-from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
 from ematix_flow.cli.render import report
 from ematix_flow.cli.render.output import Output
 from ematix_flow.cli.running.outcome import CommandOutcome
@@ -27,7 +26,7 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
             force_path: str | None) -> int:  # fmt: skip
     """Load, check and count, then roll back: nothing is changed."""
     loaded = modules.load_module(module)
-    specs = chosen_pipelines(names, everything=everything)
+    specs = modules.chosen_pipelines(names, everything=everything)
     from ematix_flow.engine.batch import pipeline_run
 
     overrides = {"force_path": force_path} if force_path else {}
@@ -42,12 +41,7 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
             )
     if output.json:
         output.document(outcome.to_dict())
-    else:
-        summary = report.summary(
-            succeeded=len(outcome.results),
-            failed=len(outcome.failed),
-            skipped=len(outcome.skipped),
-            engine_seconds=None,
-        )
-        output.info(f"{summary} · rehearsed, nothing was changed")
+    output.info(
+        f"{report.summary(**outcome.counts, engine_seconds=None, session=None)} · rehearsed, nothing was changed"
+    )
     return outcome.exit_code

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,7 +16,6 @@ from ematix_flow.cli.flags import (
 )
 from ematix_flow.cli.lazy import FlowCommand
 from ematix_flow.cli.loading import module as modules
-from ematix_flow.cli.loading.pipeline_choice import chosen_pipelines
 from ematix_flow.cli.loading.run_log_choice import RunLogOptions
 from ematix_flow.cli.render import report
 from ematix_flow.cli.render.output import Output
@@ -55,17 +54,18 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     if worker.run_id is not None:
         _refuse_changes(accept_deletes=accept_deletes, force_path=force_path)
     loaded = modules.load_module(module)
-    specs = chosen_pipelines(names, everything=everything)
+    specs = modules.chosen_pipelines(names, everything=everything)
     from ematix_flow.engine.batch import context
     from ematix_flow.engine.session import session
 
     context.announce_pipelines(specs)
-    run_log = run_log_choice.for_writing(output)
-    watchers = CommandObservers(flags, output, run_log, run_log_choice.option)
     outcome, width = CommandOutcome(), report.widest_name([spec.name for spec in specs])
-    reporter = RunReporter(output, loaded, outcome, run_log, run_log_choice.option, width)
     options = {"overrides": {"force_path": force_path} if force_path else {}, "accept_deletes": accept_deletes}
-    try:
+    with (
+        run_log_choice.writing(output) as run_log,
+        closing(CommandObservers(flags, output, run_log, run_log_choice.option)) as watchers,
+    ):
+        reporter = RunReporter(output, loaded, outcome, run_log, run_log_choice.option, width)
         requested = worker.requested(specs, run_log, run_log_choice) if worker.run_id is not None else None
         with cancelled_by_sigterm():
             for spec in outcome.runnable(specs, reporter.skipped):
@@ -75,10 +75,6 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
                         if requested is not None
                         else _new_run(spec, run.listener, watchers, run_log, terms=worker.terms, **options)
                     )
-    finally:
-        watchers.close()
-        if run_log is not None:
-            run_log.close()
     history = f"flow runs list{run_log_choice.option}" if run_log is not None else ""
     _report(outcome, output, engine_seconds=session.session_start_seconds(), history=history)
     return outcome.exit_code
@@ -88,9 +84,7 @@ def _refuse_changes(**options: object) -> None:
     """Raise UsageError for options that change a run: a requested run is executed as it was requested."""
     for name, value in options.items():
         if value is not None:
-            raise click.UsageError(
-                f"--{name.replace('_', '-')} does not go with --run-id", ctx=click.get_current_context(silent=True)
-            )
+            raise click.UsageError(f"--{name.replace('_', '-')} does not go with --run-id")
 
 
 def _new_run(
@@ -112,11 +106,6 @@ def _report(outcome: CommandOutcome, output: Output, *, engine_seconds: float | 
         alone = outcome.results[0].to_dict() if len(outcome.results) == 1 and not outcome.failed else {}
         output.document({**alone, **outcome.to_dict()})
         return
-    summary = report.summary(
-        succeeded=len(outcome.results),
-        failed=len(outcome.failed),
-        skipped=len(outcome.skipped),
-        engine_seconds=engine_seconds,
-        session=report.session_of(outcome.results),
-    )
+    session = report.session_of(outcome.results)
+    summary = report.summary(**outcome.counts, engine_seconds=engine_seconds, session=session)
     output.info(f"{summary} · history: {history}" if history else summary)

@@ -23,11 +23,9 @@ def command(output: Output) -> None:
     from ematix_flow.backends.catalog import all_backends
 
     backends = all_backends()
-    if output.json:
-        output.document([_backend_to_dict(backend) for backend in backends])
-        return
-    output.table([_row(backend) for backend in backends], header=_HEADER)
-    if output.verbose:
+    rows = [_row(backend) for backend in backends]
+    output.listing([_backend_to_dict(backend) for backend in backends], rows, header=_HEADER)
+    if output.verbose and not output.json:
         for backend in backends:
             for note in backend.notes:
                 output.data(f"{backend.name}: {note}")
