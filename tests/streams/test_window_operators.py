@@ -103,7 +103,7 @@ def test_a_row_is_late_only_when_all_its_windows_are_out(small: Any) -> None:
 
 
 @pytest.mark.full
-def test_before_any_row_told_a_time_the_columns_are_known_already(small: Any, tmp_path: Path) -> None:
+def test_before_any_row_has_a_time_the_columns_are_known_already(small: Any, tmp_path: Path) -> None:
     fold = Fold(small, operator_of(window()), tmp_path)
     assert fold.step(fold.rows([]), None, compact=True) == []
     assert fold.out().dtypes == [

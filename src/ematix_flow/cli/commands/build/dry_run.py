@@ -49,5 +49,5 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
             skipped=len(outcome.skipped),
             engine_seconds=None,
         )
-        output.info(f"{summary} · rehearsed, nothing was changed")
+        output.info(f"{summary} · dry run, nothing was changed")
     return outcome.exit_code
