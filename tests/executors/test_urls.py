@@ -64,7 +64,7 @@ def test_the_error_of_an_unknown_address_names_the_nearest_with_an_example(url: 
     [
         ("k8s://", "cannot be a namespace"),
         ("k8s://Etl?image=x", "cannot be a namespace"),
-        ("k8s://etl", "which image"),
+        ("k8s://etl", "no image"),
         ("k8s://etl?img=x", "did you mean 'image'?"),
         ("k8s://etl?image=x&memory=lots", "memory=lots"),
         ("k8s://etl?image=x&ttl=soon", "whole number"),

@@ -222,7 +222,7 @@ def test_kubernetes_without_an_image_is_refused_before_anything_starts(tmp_path:
     def never(_: object) -> object:
         raise AssertionError("nothing may start")
 
-    with pytest.raises(FlowError, match="which image the executors run"):
+    with pytest.raises(FlowError, match="no image is set for the executors"):
         cluster_session.open_cluster_session(set(), choose_engine(), start_jvm=never, log=tmp_path / "log")  # type: ignore[arg-type]
 
 
