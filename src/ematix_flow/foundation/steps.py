@@ -38,5 +38,5 @@ MICRO_BATCH_STEPS = (
     Step("stage", "staging", "all targets, invisible", sets_rows_aside=True),
     Step("publish", "publishing", "token = batch number, per target"),
     Step("settle", "settling", "close the history, drop the stage"),
-    Step("acknowledge", "acknowledging", "offsets to the broker, metrics"),
+    Step("commit", "committing", "checkpoint, then offsets of the broker"),
 )
