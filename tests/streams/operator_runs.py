@@ -40,7 +40,7 @@ def small(spark: Any) -> Iterator[Any]:
 
 
 @dataclass
-class Fold:
+class OperatorRun:
     """One stream: its state, its watermark, and what it outputs."""
 
     spark: Any
@@ -128,4 +128,4 @@ def batched(dice: random.Random, rows: Sequence[Row], *, jitter: int, batches: i
     return [ordered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
-__all__ = ["FAR", "SECOND", "SEEDS", "Fold", "batched", "few", "outputs", "rows_of", "small", "spark"]
+__all__ = ["FAR", "SECOND", "SEEDS", "OperatorRun", "batched", "few", "outputs", "rows_of", "small", "spark"]
