@@ -23,6 +23,7 @@ STORED: Mapping[str, frozenset[str]] = {
     "scripts/words.py": frozenset({"heard", "keeper", "rehearsal", "told", "wish"}),
     "src/ematix_flow/alerters/outages.py": frozenset({"told"}),
     "src/ematix_flow/cli/commands/stream/": frozenset({"told"}),
+    "src/ematix_flow/contract/state.py": frozenset({"heard", "told"}),
     "src/ematix_flow/declare/fingerprint.py": frozenset({"wish"}),
     "src/ematix_flow/streaming/admin/": frozenset({"told"}),
     "src/ematix_flow/streaming/runtime/": frozenset({"rehearsal"}),

@@ -32,7 +32,7 @@ class RowTrial(Protocol):
         """Try the rows between two numbers, except some, with the earlier rows if they matter; return the error."""
 
     def too_many(self, first_error: str) -> FlowError:
-        """Return the error for rows of which more fail than can be told apart."""
+        """Return the error for rows of which more fail than can be separated."""
 
 
 def find_failing_rows(ids: Sequence[int], trial: RowTrial, error: FlowError | None = None) -> dict[int, str]:
