@@ -233,7 +233,7 @@ def test_a_function_that_did_the_work_itself_gives_its_dict(target: Harness) -> 
 
 
 @pytest.mark.systems("postgres")
-def test_a_small_table_that_nobody_analysed_is_not_guessed_at(harness: Harness) -> None:
+def test_the_size_of_a_small_table_without_statistics_is_not_guessed(harness: Harness) -> None:
     """gaps L18"""
     table = declare({"id": BigInt})
     harness.seed(table.spec(), [{"id": 1}, {"id": 2}])

@@ -226,7 +226,7 @@ def test_what_a_bucket_says_is_one_sentence_without_the_login(there: TestBucket)
     assert check_reachable(DeltaS3Connection("lake", **there.fields)) == f"s3://flow-tests/{there.prefix}"
 
 
-def test_spark_is_told_of_one_bucket_only(there: TestBucket) -> None:
+def test_spark_is_configured_for_one_bucket_only(there: TestBucket) -> None:
     bucket = S3Bucket.of(DeltaS3Connection("lake", **there.fields))
     settings = hadoop_settings(bucket)
     assert all(name.startswith("fs.s3a.bucket.flow-tests.") for name in settings)

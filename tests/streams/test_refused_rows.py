@@ -193,6 +193,6 @@ def test_of_two_rows_with_one_key_the_second_is_refused() -> None:
 
 def test_a_batch_with_too_many_refused_rows_is_given_up() -> None:
     table = Table(*range(0, 1200, 3))
-    with pytest.raises(DataError, match="more rows of this batch are refused than can be told apart in 400 tries"):
+    with pytest.raises(DataError, match="more rows of this batch are refused than can be separated in 400 tries"):
         find_failing_rows(range(0, 1200, 3), table)
     assert table.asked == 400

@@ -109,7 +109,7 @@ def plan_of(frame: Any) -> str:
         ("SELECT nothing(id) FROM source", SqlError, "no function is called 'nothing'", "pass your own functions"),
     ],
 )
-def test_what_is_wrong_with_the_sql_is_said_before_anything_runs(
+def test_what_is_wrong_with_the_sql_is_reported_before_anything_runs(
     orders: Any, open_until: ExitStack, sql: str, kind: Any, said: str, hint: str
 ) -> None:
     for policy in ("fail", DROP, DLQ):
@@ -180,7 +180,7 @@ def test_rows_that_fail_are_set_aside_and_all_others_go_on(
 
 
 @pytest.mark.full
-def test_what_is_wrong_is_told_row_by_row(orders: Any, open_until: ExitStack) -> None:
+def test_what_is_wrong_is_reported_row_by_row(orders: Any, open_until: ExitStack) -> None:
     aside = Aside()
     applied(
         transform("SELECT id, CAST(amount AS INT) / (id - 5) AS x FROM source", policy=DLQ),
@@ -319,7 +319,7 @@ def test_a_batch_that_cannot_be_sorted_out_ends_with_a_sentence(spark: Any, open
         statement("SELECT sum(CAST(amount AS INT)) AS s FROM source"), {}, open_until, max_tries=5
     )
     with pytest.raises(
-        DataError, match="more rows of this batch fail in the transform than can be told apart in 5 tries"
+        DataError, match="more rows of this batch fail in the transform than can be separated in 5 tries"
     ):
         sieve.split_failing(messages(spark, 64, bad=range(0, 64, 2)))
 

@@ -36,7 +36,7 @@ class EmailAlerter(Sender):
         if not host:
             raise ConfigError("an email alerter needs a mail server", hint="write email://user:…@host:587?to=a@b.c")
         if not to:
-            raise ConfigError("an email alerter needs somebody to write to", hint="add ?to=a@example.com,b@example.com")
+            raise ConfigError("an email alerter needs a recipient", hint="add ?to=a@example.com,b@example.com")
         remember_secret(password)
         self.host, self.port = host, port
         self.username, self._password = username, password or ""

@@ -135,7 +135,8 @@ def _outcome(planned: BackfillPlan, run_log: RunLog, tally: BackfillProgress, *,
         loaded=loaded,
         done_before=planned.done,
         failed=tuple(
-            FailedWindow(window_of(item), item.error or "nobody knows why", run_id_of(item)) for item in failed
+            FailedWindow(window_of(item), item.error or "the reason was not recorded", run_id_of(item))
+            for item in failed
         ),
         left=len(wanted) - loaded - len(failed),
         rows=tally.rows,

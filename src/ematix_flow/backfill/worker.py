@@ -149,16 +149,16 @@ class BackfillWorker:
         if self.policy.side_by_side:
             yield
             return
-        is_told = False
+        is_reported = False
         with ExitStack() as held:
             while True:
                 try:
                     held.enter_context(lease.hold_lease(self.run_log, self.spec.name))
                     break
                 except LeaseHeld as error:
-                    if not is_told:
+                    if not is_reported:
                         self.report(f"waiting: {error.what}")
-                        is_told = True
+                        is_reported = True
                     time.sleep(SECONDS_BETWEEN_LOOKS)
             yield
 

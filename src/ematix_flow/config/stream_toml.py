@@ -203,7 +203,7 @@ class StreamReader:
     def _transform(self, table: Mapping[str, Any]) -> None:
         if "tls" in table:
             self._wrong(("transform", "tls"), "a stream does not say how to get into a cluster",
-                        hint="that is said under [spark] in .ematix-flow.toml")  # fmt: skip
+                        hint="set it under [spark] in .ematix-flow.toml")  # fmt: skip
         self._only(table, (*TRANSFORM, *TRANSFORM_PARTS, *FUNCTIONS, "lookups"), ("transform",))
         for key, keyword in TRANSFORM.items():
             if key in table:

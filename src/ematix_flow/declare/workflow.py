@@ -49,7 +49,7 @@ def AnyOf(*members: Any) -> TriggerOp:  # noqa: N802
 
 def _op(kind: str, members: Sequence[Any]) -> TriggerOp:
     if not members:
-        raise DeclarationError("a trigger names nobody", hint='for example AllOf("orders", "customers")')
+        raise DeclarationError("a trigger names no job", hint='for example AllOf("orders", "customers")')
     for member in members:
         if not isinstance(member, (str, TriggerOp)) or member == "":
             raise DeclarationError(f"a trigger does not take {member!r}", hint="names, AllOf(…) and AnyOf(…) only")

@@ -47,7 +47,7 @@ class HeartbeatThread(threading.Thread):
         """Renew the claim until `stop` is called or the claim is lost."""
         self._lease.keep()
         if self.lost:
-            _log.warning("the claim %s… was lost to somebody else, or ran out", self._token[:8])
+            _log.warning("the claim %s… was taken by another worker, or expired", self._token[:8])
 
     def stop(self, *, timeout: float = 2.0) -> None:
         """Stop renewing; wait up to `timeout` seconds for a renewal in progress."""

@@ -192,9 +192,7 @@ def _check(namespace: str, image: str, account: str | None, labels: Mapping[str,
             hint="small letters, digits and - only: k8s://etl?image=registry/flow:1",
         )
     if not image or re.search(r"\s", image):
-        raise ConfigError(
-            "nobody said which image the workers run", hint=f"write k8s://{namespace}?image=registry/flow:1"
-        )
+        raise ConfigError("no image is set for the workers", hint=f"write k8s://{namespace}?image=registry/flow:1")
     if account is not None and not _DNS_NAME.fullmatch(account):
         raise ConfigError(f"{account!r} cannot be a service account of Kubernetes", hint="use its name: sa=flow-worker")
     for name, value in labels.items():

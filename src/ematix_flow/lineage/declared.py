@@ -191,7 +191,7 @@ class _Target:
             origin = self._origin(column.name)
             if origin is None:
                 if self._query is not None:
-                    self.notes += (f"{table.qualified}.{column.name}: its origin cannot be told from the SQL",)
+                    self.notes += (f"{table.qualified}.{column.name}: its origin cannot be determined from the SQL",)
             else:
                 origins[column.name] = self._inputs(origin)
         event = self._load.strategy.event_time if isinstance(self._load.strategy, Scd2) else None

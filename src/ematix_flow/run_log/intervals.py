@@ -82,5 +82,5 @@ class IntervalLease:
     def _renew(self) -> bool:
         is_held = self._run_log.renew_interval(*self._key)
         if not is_held:
-            _log.warning("somebody else has taken the window %s; only one of both will publish it", self.window)
+            _log.warning("another worker has taken the window %s; only one of both will publish it", self.window)
         return is_held

@@ -29,7 +29,7 @@ class LeaseTerms:
 
 def _lost() -> LeaseLost:
     return LeaseLost(
-        "this process lost its lease, because it could not renew it in time; somebody else may run by now",
+        "this process lost its lease, because it could not renew it in time; another process may run by now",
         hint="flow runs list shows who",
     )
 

@@ -201,6 +201,6 @@ def only_match(prefix: str, records: Sequence[RunRecord]) -> RunRecord | None:
 def lease_lost_error(claim_token: str) -> LeaseLost:
     """Return the error for a worker whose leader token is no longer valid."""
     return LeaseLost(
-        f"the lease of token {claim_token[:8]}… is over or somebody else's; nothing was fired",
+        f"the lease of token {claim_token[:8]}… has expired or belongs to another process; nothing was fired",
         hint="claim it again before going on",
     )

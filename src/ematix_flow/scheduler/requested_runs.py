@@ -22,7 +22,7 @@ def requested_run(run_log: RunLog, run_id: str, spec: PipelineSpec) -> RunRecord
     """Return the requested run; raise an UnknownName if this pipeline has none with that id."""
     record = run_log.get_run(run_id)
     if record is None or record.pipeline != spec.name:
-        raise UnknownName(f"nobody asked for a run {run_id} of {spec.name}", hint="see them: flow runs list")
+        raise UnknownName(f"no request for a run {run_id} of {spec.name}", hint="see them: flow runs list")
     return record
 
 

@@ -145,7 +145,7 @@ class Scheduler:
         self._token, self._stands_by, self._last = claim.token, False, None
         self.on_event("leading", ITSELF, f"as {self.settings.worker_id}, number {claim.fence}")
         for name in replace(self._queue, leader=self._token).recover():
-            self.on_event("recovered", name, "asked for again: its slot was taken and nobody had begun")
+            self.on_event("recovered", name, "asked for again: its slot was taken and no worker had begun")
         self._listening.start(claim.token)
         return True
 

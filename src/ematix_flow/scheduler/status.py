@@ -27,7 +27,7 @@ def status_snapshot(run_log: RunLogReader) -> list[dict[str, Any]]:
     entries = []
     for name, declared in sorted(registry.pipelines().items()):
         entry = _entry(declared.spec, runs.get(name), attempts.get(name), newest.get(name))
-        entry["paused_by"] = (paused[name].by or "somebody") if name in paused else None
+        entry["paused_by"] = (paused[name].by or "unknown") if name in paused else None
         success, sla = succeeded(name), slas.get(name)
         entry["lag_seconds"] = max(0, round((now() - success).total_seconds())) if success is not None else None
         state = evaluate_freshness(pipeline=name, last_success=success, sla=sla.sla_seconds) if sla else None

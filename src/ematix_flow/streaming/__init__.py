@@ -1,4 +1,4 @@
-"""Streams: their parts, the functions that run one, and those that this process has declared."""
+"""Streams: runs them with their state and dead letters, and lists those that this process has declared."""
 
 from typing import TYPE_CHECKING
 

@@ -39,11 +39,11 @@ def cluster() -> Iterator[Cluster]:
     started.stop()
 
 
-def test_a_listener_whose_brokers_are_gone_says_that_nobody_answers(cluster: Cluster) -> None:
+def test_a_listener_whose_brokers_are_gone_reports_that_no_server_answers(cluster: Cluster) -> None:
     cluster.send("arrivals", b"a.csv", {})
     listener = KafkaListener(cluster.connection, "arrivals", "load")
     cluster.stop()
-    with pytest.raises(Unreachable, match="nobody answers at"):
+    with pytest.raises(Unreachable, match="no server answers at"):
         _listen(listener)
     listener.close()
 

@@ -197,7 +197,7 @@ def test_an_entry_in_the_wrong_table_is_pointed_out(project_toml: Path, header: 
     assert f"./.ematix-flow.toml has {header}; write [connections.warehouse]" in str(caught.value)
 
 
-def test_malformed_toml_says_file_line_and_what_the_parser_said_but_not_the_line(project_toml: Path) -> None:
+def test_malformed_toml_is_reported_with_file_line_and_parser_message_but_without_the_text(project_toml: Path) -> None:
     project_toml.write_text('[connections.warehouse]\nurl = "postgres://ana:hunter22@db/x\n')
     with pytest.raises(ConfigError) as caught:
         resolve("warehouse")

@@ -132,7 +132,7 @@ class DeltaSink(LakeSink, ArrowStage):
         create_table(table, job.shape.table, partition_by=wanted)
 
     def dry_run(self, job: WriteJob, facts: StageFacts, write_session: WriteSession) -> Counts:
-        with translated_errors("the rehearsal"), exact_settings(active_session()):
+        with translated_errors("the dry run"), exact_settings(active_session()):
             return self._planned(job, facts, write_session)[0].counts
 
     def commit(self, job: WriteJob, facts: StageFacts, write_session: WriteSession, load: LakeLoad) -> LakeLoad:

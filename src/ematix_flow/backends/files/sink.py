@@ -167,7 +167,7 @@ class FilesSink(LakeSink, ArrowStage):
         )
 
     def dry_run(self, job: WriteJob, facts: StageFacts, write_session: WriteSession) -> Counts:
-        with translated_errors("the rehearsal"), exact_settings(active_session()):
+        with translated_errors("the dry run"), exact_settings(active_session()):
             return self._planned(job, facts, write_session, self._layout(job)).counts
 
     def commit(self, job: WriteJob, facts: StageFacts, write_session: WriteSession, load: LakeLoad) -> LakeLoad:

@@ -31,8 +31,8 @@ _AGAIN = "run it again: nothing is lost"
 _FENCED = "one runner of a stream is enough: stop the other one; the last one to start goes on"
 
 _BY_NAME: dict[str, tuple[type[FlowError], str, str]] = {
-    "_TRANSPORT": (Unreachable, "nobody answers at {at}", _UP),
-    "_ALL_BROKERS_DOWN": (Unreachable, "nobody answers at {at}", _UP),
+    "_TRANSPORT": (Unreachable, "no server answers at {at}", _UP),
+    "_ALL_BROKERS_DOWN": (Unreachable, "no server answers at {at}", _UP),
     "_RESOLVE": (Unreachable, "the host of {at} is not known to this network", _UP),
     "_TIMED_OUT": (Unreachable, "{at} did not answer in time", _UP),
     "_TIMED_OUT_QUEUE": (Unreachable, "{at} did not answer in time", _UP),

@@ -44,7 +44,7 @@ class PubSubAddress:
         is_open = bool(ready.anonymous_auth) or (not ready.endpoint and endpoint is not None)
         if is_open and not endpoint:
             raise ConfigError(
-                f"connection {connection.name!r} has anonymous_auth, and no endpoint where nobody logs in",
+                f"connection {connection.name!r} has anonymous_auth, and no endpoint that works without a login",
                 hint=f'add endpoint = "localhost:8085", or set {_EMULATOR}',
                 connection=connection.name,
             )

@@ -162,7 +162,7 @@ def open_context(spec: PipelineSpec, clock: StepClock | None = None) -> RunConte
     """Return the context of a run; raise FlowError for what its systems do not support."""
     if not spec.loads:
         raise PlainFunction(
-            f"{spec.name} is a plain function: there is no plan to show or rehearse",
+            f"{spec.name} is a plain function: there is no plan to show, and no dry run",
             where=spec.where,
             hint="run it, or declare the load with @ematix.pipeline",
         )

@@ -67,6 +67,8 @@ def write_rows(
 def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _TaskPlan:
     declared, table = job.shape.declared, job.shape.table
     added = {column.name for column in job.shape.added}
+    stored = set(table.column_names)
+    from_source = [column for column in declared.columns if column.name not in stored]  # an event time without a column
     event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
     own = {LOADED_AT: job.started_at, BATCH_ID: job.run_id}
     mark = None
@@ -74,7 +76,7 @@ def _work(job: WriteJob, folder: Path, options: Mapping[str, Any]) -> _TaskPlan:
         mark = (job.incremental.column, declared.column(job.incremental.column).type.kind)
     return _TaskPlan(
         folder=str(folder),
-        columns=tuple(pairs(table.columns)),
+        columns=tuple(pairs((*table.columns, *from_source))),
         constants={name: value for name, value in own.items() if name in added},
         not_null=tuple(
             column.name

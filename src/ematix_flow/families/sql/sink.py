@@ -141,7 +141,7 @@ class SqlSink(ABC):
 
     def publish(self, job: WriteJob, stage: Stage, write_session: WriteSession) -> WriteResult:
         """Publish rows, token and watermark in one transaction; raise `LeaseHeld` if the token is already published."""
-        if job.pending and not self._can_rehearse(job):
+        if job.pending and not self._can_dry_run(job):
             return self._checked(job, stage, write_session)
         changes = self.ddl().statements(job.shape, job.pending) if job.pending else []
         if isinstance(job.strategy, Scd2) and job.strategy.event_time:
@@ -165,11 +165,11 @@ class SqlSink(ABC):
                     result = self._write(session, meta, job_sql, write_session)
                     if job.dry_run:
                         raise _RolledBack(result)
-            except _RolledBack as rehearsed:
-                return rehearsed.result
+            except _RolledBack as rolled_back:
+                return rolled_back.result
             return result
 
-    def _can_rehearse(self, job: WriteJob) -> bool:
+    def _can_dry_run(self, job: WriteJob) -> bool:
         """Return whether a dry run can execute the pending DDL: only if it rolls back and no second table changes."""
         return self.dialect.changes_roll_back and not (isinstance(job.strategy, Scd2) and job.strategy.event_time)
 

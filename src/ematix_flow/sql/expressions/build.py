@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ematix_flow.declare.normalizers import normalizers as said
+from ematix_flow.declare.normalizers import normalizers
 from ematix_flow.declare.normalizers.patterns import Replacement, parse_pattern, parse_replacement
 from ematix_flow.sql.expressions import datetime_text, number_text
 from ematix_flow.sql.expressions.tree import (
@@ -40,10 +40,10 @@ from ematix_flow.sql.expressions.tree import (
 def build_expression(markers: Sequence[object], column: ColumnExpr | None) -> Expression:
     """Return the tree of a column's markers around its source column (None where the first marker is `derive`)."""
     tree: Expression | None = column
-    for marker in said.check_chain(markers):
+    for marker in normalizers.check_chain(markers):
         tree = (
             UserSqlExpr(marker.expression, None)
-            if isinstance(marker, said.Derive)
+            if isinstance(marker, normalizers.Derive)
             else _step(marker, _require_tree(tree))
         )
     return _require_tree(tree)
@@ -60,48 +60,54 @@ def _require_tree(tree: Expression | None) -> Expression:
     return tree
 
 
-def _step(marker: said.Normalizer, x: Expression) -> Expression:
+def _step(marker: normalizers.Normalizer, x: Expression) -> Expression:
     match marker:
-        case said.ParseTimestamp() | said.ParseDate() | said.ParseInt() | said.ParseNumeric() | said.ParseBool():
+        case (
+            normalizers.ParseTimestamp()
+            | normalizers.ParseDate()
+            | normalizers.ParseInt()
+            | normalizers.ParseNumeric()
+            | normalizers.ParseBool()
+        ):
             return _parsing(marker, x)
-        case said.ToTimezone(zone):
+        case normalizers.ToTimezone(zone):
             return AtTimeZoneExpr(x, zone)
-        case said.DateTrunc(unit):
+        case normalizers.DateTrunc(unit):
             return DateTruncExpr(x, unit)
-        case said.Round(digits):
+        case normalizers.Round(digits):
             return RoundExpr(x, digits)
-        case said.Clamp(low, high):
+        case normalizers.Clamp(low, high):
             return _clamp(x, low, high)
-        case said.Default(value):
+        case normalizers.Default(value):
             return CoalesceExpr(_text(x) if isinstance(value, str) else x, LiteralExpr(value))
-        case said.NullIf(value):
+        case normalizers.NullIf(value):
             return NullIfExpr(_text(x) if isinstance(value, str) else x, LiteralExpr(value))
-        case said.Sql(expression):
+        case normalizers.Sql(expression):
             return UserSqlExpr(expression, x)
     return _text_step(marker, _text(x))
 
 
-def _text_step(marker: said.Normalizer, x: Expression) -> Expression:
+def _text_step(marker: normalizers.Normalizer, x: Expression) -> Expression:
     match marker:
-        case said.Trim():
+        case normalizers.Trim():
             return TrimExpr(x)
-        case said.Lower():
+        case normalizers.Lower():
             return LowerExpr(x)
-        case said.Upper():
+        case normalizers.Upper():
             return UpperExpr(x)
-        case said.EmptyToNull():
+        case normalizers.EmptyToNull():
             return NullIfExpr(x, LiteralExpr(""))
-        case said.WhitespaceToNull():
+        case normalizers.WhitespaceToNull():
             return NullIfExpr(TrimExpr(x), LiteralExpr(""))
-        case said.EmailNormalize():
+        case normalizers.EmailNormalize():
             return LowerExpr(TrimExpr(x))
-        case said.PhoneNormalize():
+        case normalizers.PhoneNormalize():
             return RegexReplaceExpr(x, parse_pattern("[^0-9+]"), Replacement(()), everywhere=True)
-        case said.Replace(old, new):
+        case normalizers.Replace(old, new):
             return ReplaceExpr(x, old, new)
-        case said.TruncateText(n):
+        case normalizers.TruncateText(n):
             return SubstringExpr(x, 1, n)
-        case said.RegexReplace(source, replacement, flags):
+        case normalizers.RegexReplace(source, replacement, flags):
             pattern = parse_pattern(source, ignore_case="i" in flags)
             return RegexReplaceExpr(
                 x, pattern, parse_replacement(replacement, pattern=pattern), everywhere="g" in flags
@@ -109,22 +115,25 @@ def _text_step(marker: said.Normalizer, x: Expression) -> Expression:
     raise TypeError(f"{marker!r} has no meaning as an expression")
 
 
-def _parsing(marker: said.Normalizer, x: Expression) -> Expression:
+def _parsing(marker: normalizers.Normalizer, x: Expression) -> Expression:
     text = _text(x)
     match marker, kind_of(x):
-        case (said.ParseTimestamp(default=value), "timestamp_tz") | (said.ParseDate(default=value), "date"):
+        case (normalizers.ParseTimestamp(default=value), "timestamp_tz") | (
+            normalizers.ParseDate(default=value),
+            "date",
+        ):
             return x if value is None else CoalesceExpr(x, LiteralExpr(value))
     match marker:
-        case said.ParseTimestamp():
+        case normalizers.ParseTimestamp():
             branches = datetime_text.instant_branches(text, marker.formats_to_try())
             return _or_failure(text, branches, marker, kind="timestamp_tz")
-        case said.ParseDate():
+        case normalizers.ParseDate():
             return _or_failure(text, datetime_text.date_branches(text, marker.formats_to_try()), marker, kind="date")
-        case said.ParseInt():
+        case normalizers.ParseInt():
             return _or_failure(text, number_text.integer_branches(text), marker, kind="big_int")
-        case said.ParseNumeric(precision, scale):
+        case normalizers.ParseNumeric(precision, scale):
             return _or_failure(text, number_text.decimal_branches(text, precision, scale), marker, kind="numeric")
-        case said.ParseBool(truthy, falsy):
+        case normalizers.ParseBool(truthy, falsy):
             word = LowerExpr(text)
             answers = ((truthy, True), (falsy, False))
             return CaseExpr(
@@ -141,7 +150,7 @@ def _parsing(marker: said.Normalizer, x: Expression) -> Expression:
 def _or_failure(
     text: Expression,
     branches: tuple[tuple[Condition, Expression], ...],
-    marker: said.ParseTimestamp | said.ParseDate | said.ParseInt | said.ParseNumeric,
+    marker: normalizers.ParseTimestamp | normalizers.ParseDate | normalizers.ParseInt | normalizers.ParseNumeric,
     *,
     kind: Kind,
 ) -> Expression:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
-from ematix_flow.declare.quality import checks as said
+from ematix_flow.declare.quality import checks
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.sql.expressions.dialects import renderer_for
 from ematix_flow.sql.expressions.literals import known_dialect
@@ -27,11 +27,11 @@ _TEXTS = ("text", "string")
 _DOUBLES = ("float", "double")
 
 
-def failing_condition(check: said.RowCheck, column: str, kind: ColumnType, dialect: str) -> str:
+def failing_condition(check: checks.RowCheck, column: str, kind: ColumnType, dialect: str) -> str:
     """Return a condition that holds for rows that violate the check; `column` is its column, as SQL.
 
     >>> from ematix_flow.declare.types import Integer
-    >>> failing_condition(said.Between("n", 0, 9), 's."n"', Integer(), "postgres")
+    >>> failing_condition(checks.Between("n", 0, 9), 's."n"', Integer(), "postgres")
     '(s."n" < 0 OR s."n" > 9)'
     """
     condition = _condition(check, ColumnExpr(column, known_kind(kind.kind)), kind, known_dialect(dialect))
@@ -51,11 +51,11 @@ def newest_value(column: str, dialect: str) -> str:
     return renderer_for(dialect).as_text(f"MAX({column})")
 
 
-def _condition(check: said.RowCheck, column: ColumnExpr, kind: ColumnType, dialect: str) -> Condition:
+def _condition(check: checks.RowCheck, column: ColumnExpr, kind: ColumnType, dialect: str) -> Condition:
     match check:
-        case said.NotNull():
+        case checks.NotNull():
             return IsNullExpr(column)
-        case said.Between(_, low, high):
+        case checks.Between(_, low, high):
             x: Expression = AsTextExpr(column) if kind.kind in _TEXTS else column
             parts: list[Condition] = []
             if low is not None:
@@ -63,13 +63,13 @@ def _condition(check: said.RowCheck, column: ColumnExpr, kind: ColumnType, diale
             if high is not None:
                 parts.append(CompareExpr(x, ">", _bound(high, kind, dialect)))
             return EitherExpr(tuple(parts))
-        case said.Matches(_, pattern):
+        case checks.Matches(_, pattern):
             return NotExpr(SearchesExpr(AsTextExpr(column), pattern))
-        case said.OneOf(_, values):
+        case checks.OneOf(_, values):
             return NotExpr(OneOfExpr(AsTextExpr(column), tuple(str(value) for value in values)))
 
 
-def _bound(value: said.Bound, kind: ColumnType, dialect: str) -> Expression:
+def _bound(value: checks.Bound, kind: ColumnType, dialect: str) -> Expression:
     if dialect == "duckdb" and kind.kind in _DOUBLES and isinstance(value, (int, float, Decimal)):
         return ColumnExpr(f"CAST('{float(value)!r}' AS DOUBLE)")  # a long decimal would become a neighbouring double
     return LiteralExpr(value)

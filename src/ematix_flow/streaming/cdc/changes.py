@@ -41,7 +41,7 @@ STAGE = "transform"
 CREATES, UPDATES, DELETES = "cdc_creates_total", "cdc_updates_total", "cdc_deletes_total"
 SKIPPED = "cdc_skipped_total"
 _COUNTED = {CREATE: CREATES, READ: CREATES, UPDATE: UPDATES, DELETE: DELETES}
-_SAID, _WRONG, _IMAGE, _WORD = "_flow_said", "_flow_wrong", "_flow_image", "_flow_word"
+_TEXT, _WRONG, _IMAGE, _WORD = "_flow_text", "_flow_wrong", "_flow_image", "_flow_word"
 _TABLE = "_flow_table"
 _OWN = (CHANGE, HIDDEN, RAW, EVENT_TS, ERROR, _IMAGE)
 
@@ -150,14 +150,14 @@ class ChangeProcessor:
     def _change_rows(self, rows: DataFrame) -> DataFrame:
         """Return every message with its change or its error; a message that is to be left out has neither."""
         if self.decoder.gives_text:
-            with_text = rows.withColumn(_SAID, text_of(RAW, framed=self.decoder.is_framed))
+            with_text = rows.withColumn(_TEXT, text_of(RAW, framed=self.decoder.is_framed))
         else:
-            with_text = rows.selectExpr("*", f"{self._written(rows)} AS {_SAID}")
+            with_text = rows.selectExpr("*", f"{self._written(rows)} AS {_TEXT}")
         kept = [quote(name) for name in (RAW, HIDDEN) if name in rows.columns]
         key = "CAST(_source.key AS STRING)" if HIDDEN in rows.columns else "CAST(NULL AS STRING)"
         kinds = KINDS if KINDS in rows.columns else "CAST(NULL AS MAP<STRING, STRING>)"
         whole = with_text.selectExpr(
-            *kept, _SAID, f"{as_object(_SAID)} AS whole", f"try_validate_utf8({key}) AS key_text", f"{kinds} AS kinds"
+            *kept, _TEXT, f"{as_object(_TEXT)} AS whole", f"try_validate_utf8({key}) AS key_text", f"{kinds} AS kinds"
         )
         event = whole.selectExpr(*kept, "kinds", "key_text", *self._unwrapped(has_bytes=RAW in rows.columns))
         parts = event.selectExpr(
@@ -189,7 +189,7 @@ class ChangeProcessor:
 
     def _unwrapped(self, *, has_bytes: bool) -> list[str]:
         """Return SQL columns for the message without its Connect wrapper; a message without content is empty."""
-        empty = f"({RAW} IS NULL OR length({RAW}) = 0)" if has_bytes else f"{_SAID} IS NULL"
+        empty = f"({RAW} IS NULL OR length({RAW}) = 0)" if has_bytes else f"{_TEXT} IS NULL"
         if not self.envelope.is_wrapped:
             return [f"{empty} AS is_empty", "whole AS event", "CAST(NULL AS STRING) AS schema_text"]
         wrapped = f"{value_at('whole', self.envelope.operation)} IS NULL AND map_contains_key(whole, 'payload')"

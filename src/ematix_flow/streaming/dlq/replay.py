@@ -190,7 +190,7 @@ class ReplayDeadLetterStore:
             came_from = known.get(tuple(row))
             if came_from is None:
                 raise RunFailed(
-                    f"messages fail again in the {stage} step, and which of them cannot be told: {matching[0]['error']}",
+                    f"messages fail again in the {stage} step, and which of them cannot be determined: {matching[0]['error']}",
                     hint="replay them one by one: flow dlq replay ID",
                 )
             failures += _pair_with_records(came_from, matching, stage, target)

@@ -32,7 +32,7 @@ class RowTrial(Protocol):
         """Try the rows between two numbers, except some, with the earlier rows if they matter; return the error."""
 
     def too_many(self, first_error: str) -> FlowError:
-        """Return the error for rows of which more fail than can be told apart."""
+        """Return the error for rows of which more fail than can be separated."""
 
 
 def find_failing_rows(ids: Sequence[int], trial: RowTrial, error: FlowError | None = None) -> dict[int, str]:
@@ -181,7 +181,7 @@ def rows_up_to(row: str, last: int, without: Collection[int]) -> str:
 def refused_too_many(max_tries: int, first_error: str) -> FlowError:
     """Return the error for a target that refuses more rows than can be found."""
     return DataError(
-        f"more rows of this batch are refused than can be told apart in {max_tries} tries, "
+        f"more rows of this batch are refused than can be separated in {max_tries} tries, "
         f"the first of them: {first_error}",
         hint="correct the rows, or what refuses them; nothing of the batch was written there",
     )

@@ -139,7 +139,7 @@ class _StatementTrial:
 
     def too_many(self, first_error: str) -> FlowError:
         return DataError(
-            f"more rows of this batch fail in the transform than can be told apart in {self.max_tries} tries",
+            f"more rows of this batch fail in the transform than can be separated in {self.max_tries} tries",
             where=self.search.statement.where,
             hint="correct the SQL (try_cast, try_divide …) or the source; nothing was written",
         )
@@ -172,8 +172,8 @@ def row_test_statement(statement: Statement, calls: Calls) -> str | None:
         test = _failing_value(always, f"CASE WHEN {condition} THEN {test} ELSE '+' END")
     source = calls.written(trying, clauses.source)
     row = f"{quote(source_alias(tree, statement.view))}.{ROW}"
-    each = f"SELECT {row} AS {ROW}, CAST(try_to_binary({test}, 'utf-8') AS STRING) AS said {source}"
-    return f"SELECT {ROW}, substr(said, 2) FROM ({each}) WHERE (said IS NULL OR said LIKE '-%') AND {ROW} IS NOT NULL"
+    each = f"SELECT {row} AS {ROW}, CAST(try_to_binary({test}, 'utf-8') AS STRING) AS outcome {source}"
+    return f"SELECT {ROW}, substr(outcome, 2) FROM ({each}) WHERE (outcome IS NULL OR outcome LIKE '-%') AND {ROW} IS NOT NULL"
 
 
 def _failing_value(faults: Sequence[str], value: str) -> str:

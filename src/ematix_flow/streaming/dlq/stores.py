@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _KEYS = ("id",)
 _DECIDED = ("status", "leased_until", "attempt")
 """Columns that users and replays set: they stay when the same record is written once more."""
-_TOLD = tuple(name for name in RECORDS.column_names if name not in (*_KEYS, *_DECIDED))
+_CONTENT = tuple(name for name in RECORDS.column_names if name not in (*_KEYS, *_DECIDED))
 
 
 @dataclass
@@ -44,7 +44,7 @@ class TableDeadLetterStore:
     def at(cls, spec: StreamSpec, folder: CheckpointFolder, generation: str) -> TableDeadLetterStore:
         """Return the store in the stream's table of dead letters."""
         connection = dead_letter_connection(spec, folder)
-        load = LoadSpec(RECORDS, connection, Merge(_KEYS, _TOLD, _TOLD))
+        load = LoadSpec(RECORDS, connection, Merge(_KEYS, _CONTENT, _CONTENT))
         target = TableTarget("dead letters", connection, load, mode="merge")
         own = replace(spec, on_drift="evolve", cdc=None)  # this table may evolve, whatever the stream's tables may do
         return cls(

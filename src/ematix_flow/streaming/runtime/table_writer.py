@@ -222,7 +222,7 @@ class TableWriter:
         if state is None:
             if not keys:
                 raise PlanError(
-                    f"{empty.qualified} is not there, and nobody says what its key is",
+                    f"{empty.qualified} is not there, and no key is declared for it",
                     hint='add target_primary_key=["id"], or declare the table as a class',
                     where=self.spec.where,
                 )

@@ -249,4 +249,4 @@ def union_parts(frames: Sequence[DataFrame]) -> DataFrame:
 
 
 def _times_to_dict(times: EventTimes) -> dict[str, Any]:
-    return {"newest": times.newest, "heard": times.heard, "mark": times.mark}
+    return {"newest": times.newest, "heard": times.arrived, "mark": times.mark}

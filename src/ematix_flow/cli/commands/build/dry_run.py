@@ -42,6 +42,6 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
     if output.json:
         output.document(outcome.to_dict())
     output.info(
-        f"{report.summary(**outcome.counts, engine_seconds=None, session=None)} · rehearsed, nothing was changed"
+        f"{report.summary(**outcome.counts, engine_seconds=None, session=None)} · dry run, nothing was changed"
     )
     return outcome.exit_code

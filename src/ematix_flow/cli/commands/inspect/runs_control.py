@@ -69,7 +69,7 @@ def cancel_command(output: Output, run: str, run_log_choice: RunLogOptions) -> N
         done = requests.cancel_run(run_log, run)
     outcomes = {
         requests.NEVER_BEGUN: "had not begun, and will not",
-        requests.STOPPED: "is told to stop (SIGTERM); it rolls back",
+        requests.STOPPED: "was sent SIGTERM; it rolls back",
         requests.ASKED: "works elsewhere: its scheduler is asked to stop it",
     }[done.how]
     document = {"run_id": done.record.run_id, "pipeline": done.record.pipeline, "cancelled": done.how}

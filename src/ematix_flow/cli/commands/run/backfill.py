@@ -149,17 +149,17 @@ def _execute(
     with progress_for(spec.name, output) as progress:
         _show_progress(progress, tally)
 
-        def heard(result: WindowResult) -> None:
+        def on_result(result: WindowResult) -> None:
             tally(result)
             _show_progress(progress, tally)
 
         if pool is not None:
-            pool.on_result, pool.report = heard, output.info
+            pool.on_result, pool.report = on_result, output.info
             with cancelled_by_sigterm():
                 return execute_backfill(planned, run_log, tally, pool.work)
         load = window_loader(spec, run_log)
         worker = BackfillWorker(
-            spec, run_log, planned.windows, planned.policy, load, on_result=heard, report=output.info
+            spec, run_log, planned.windows, planned.policy, load, on_result=on_result, report=output.info
         )
         with stdout_to_stderr(), cancelled_by_sigterm():
             return execute_backfill(planned, run_log, tally, worker.run)

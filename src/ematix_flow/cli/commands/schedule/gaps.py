@@ -65,5 +65,5 @@ def _line(item: TimelineSegment, spec: PipelineSpec) -> tuple[str, str, str]:
     detail = format_count(item.windows, "window") if item.windows and item.state != "failed" else ""
     if item.state == "failed":
         run = f", run {short_run_id(item.run_id)}" if item.run_id else ""
-        detail = f"{(item.error or 'nobody knows why').splitlines()[0]} (attempt {item.attempt}{run})"
+        detail = f"{(item.error or 'the reason was not recorded').splitlines()[0]} (attempt {item.attempt}{run})"
     return (item.state, format_window(item.window, spec), detail)

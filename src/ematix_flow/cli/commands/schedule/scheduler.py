@@ -170,7 +170,7 @@ def _in_this_process(run_log: RunLog, watchers: CommandObservers, output: Output
     def carried(spec: DispatchSpec, is_stopped: Callable[[], bool]) -> None:
         def listener(_: object) -> None:
             if is_stopped():
-                raise RunCancelled("somebody cancelled the run; nothing more was loaded")
+                raise RunCancelled("the run was cancelled; nothing more was loaded")
 
         record = run_log.get_run(spec.run_id)
         if record is None:

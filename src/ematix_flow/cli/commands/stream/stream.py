@@ -219,7 +219,7 @@ def _details(item: StreamStatus) -> list[str]:
         ("run", item.run_id or ""),
         ("since", _local_time(item) if item.since else ""),
         ("ended", format_local_time(item.ended) if item.ended else ""),
-        ("told", format_local_time(item.told_at) if item.told_at and item.is_running else ""),
+        ("reported", format_local_time(item.told_at) if item.told_at and item.is_running else ""),
         ("worker", item.worker or ""),
         (
             "rows",

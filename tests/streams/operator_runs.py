@@ -40,8 +40,8 @@ def small(spark: Any) -> Iterator[Any]:
 
 
 @dataclass
-class Fold:
-    """One stream: its state, its watermark, and what it told."""
+class OperatorRun:
+    """One stream: its state, its watermark, and what it outputs."""
 
     spark: Any
     operator: Operator
@@ -103,7 +103,7 @@ class Fold:
         self.parts.append(part)
 
 
-def told(rows: Sequence[Any]) -> list[Out]:
+def outputs(rows: Sequence[Any]) -> list[Out]:
     """What came out, of an operator with the columns of these tests."""
     return [
         Out(row["who"], _moment(row["window_start"]), _moment(row["window_end"]), row["n"], row["bits"]) for row in rows
@@ -128,4 +128,4 @@ def batched(dice: random.Random, rows: Sequence[Row], *, jitter: int, batches: i
     return [ordered[start:end] for start, end in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
 
 
-__all__ = ["FAR", "SECOND", "SEEDS", "Fold", "batched", "few", "rows_of", "small", "spark", "told"]
+__all__ = ["FAR", "SECOND", "SEEDS", "OperatorRun", "batched", "few", "outputs", "rows_of", "small", "spark"]

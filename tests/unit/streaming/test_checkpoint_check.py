@@ -56,7 +56,7 @@ def test_a_stream_that_never_ran_has_nothing_wrong() -> None:
         ({"tokens": {"main.orders": 4}}, {"token of main.orders": DAMAGED}),
         ({"tokens": {"main.orders": 4}, "behind": {"main.orders": 2}}, {"backlog": TO_DO}),
         ({"tokens": {"main.orders": None}}, {"token of main.orders": TO_DO}),
-        ({"tokens": {"main.orders": "nobody answers"}}, {"token of main.orders": TO_DO}),
+        ({"tokens": {"main.orders": "no server answers"}}, {"token of main.orders": TO_DO}),
         ({"reaches": {"copies": PartialCommit(5), "dead letters": PartialCommit(2)}}, {}),
         ({"reaches": {"copies": PartialCommit(None), "dead letters": PartialCommit(None)}}, {}),
         ({"reaches": {"copies": PartialCommit(None)}, "offsets": log(3, 4, 5, 6)}, {"token of copies": TO_DO}),
@@ -67,9 +67,9 @@ def test_a_stream_that_never_ran_has_nothing_wrong() -> None:
             {"token of copies": DAMAGED},
         ),
         ({"reaches": {"dead letters": PartialCommit(6)}}, {"dead letters": DAMAGED}),
-        ({"reaches": {"copies": "nobody answers"}}, {"token of copies": TO_DO}),
+        ({"reaches": {"copies": "no server answers"}}, {"token of copies": TO_DO}),
         ({"lost": (LostRows("orders-0", "5", "9", 4),)}, {"source": DAMAGED}),
-        ({"lost": "nobody answers"}, {"source": TO_DO}),
+        ({"lost": "no server answers"}, {"source": TO_DO}),
         ({"note_problem": "is not there"}, {"generation": DAMAGED}),
         ({"unfinished_rewind": True}, {"generation": TO_DO}),
         ({"schema_problems": {"schema.json": "cannot be read"}}, {"learned schema": DAMAGED}),
@@ -84,7 +84,7 @@ def test_each_fault_is_found_by_itself(change: dict[str, Any], wrong: dict[str, 
     assert all(item.next for item in check_all(look) if item.status != OK)
 
 
-def test_a_gap_in_the_source_is_told_with_its_numbers() -> None:
+def test_a_gap_in_the_source_is_reported_with_its_numbers() -> None:
     (line,) = [
         item
         for item in check_all(replace(HEALTHY, lost=(LostRows("orders-0", "5", "9", 4),)))
@@ -100,7 +100,7 @@ def test_a_half_written_plan_stays_where_a_target_may_have_its_batch() -> None:
     assert (step.kind, step.needs_word) == ("remove", False)
     assert step.paths == ("spark/offsets/6", "spark/offsets/.6.crc")
     assert checkpoint_check.plan_repair(replace(torn, tokens={"main.orders": 7})) == []
-    assert checkpoint_check.plan_repair(replace(torn, tokens={"main.orders": "nobody answers"})) == []
+    assert checkpoint_check.plan_repair(replace(torn, tokens={"main.orders": "no server answers"})) == []
     assert checkpoint_check.plan_repair(replace(torn, reaches={"copies": PartialCommit(6)})) == []
 
 
@@ -124,7 +124,7 @@ def test_a_half_written_commit_is_taken_away_with_its_checksum() -> None:
     assert step.paths == ("spark/commits/5", "spark/commits/.5.crc")
 
 
-def test_a_damaged_entry_in_the_middle_is_nobodys_to_remove() -> None:
+def test_a_damaged_entry_in_the_middle_is_never_removed() -> None:
     assert checkpoint_check.plan_repair(replace(HEALTHY, commits=log(3, 4, 5, bad=(4,)))) == []
 
 

@@ -35,8 +35,8 @@ def numbers(*given: int | None) -> Any:
     return spark_session(JARS).createDataFrame([(number,) for number in given], "n BIGINT")
 
 
-def read(keeper: StateBackend, part: str) -> list[int | None]:
-    return sorted(row.n for row in keeper.read(part).collect())
+def read(backend: StateBackend, part: str) -> list[int | None]:
+    return sorted(row.n for row in backend.read(part).collect())
 
 
 def in_postgres(url: str, stream: str, generation: str = "g1", *, since: int = 0, **said: Any) -> PostgresStateBackend:
@@ -47,7 +47,7 @@ def in_postgres(url: str, stream: str, generation: str = "g1", *, since: int = 0
     params=["folder", "memory", "postgres", pytest.param("bucket", marks=pytest.mark.full("Spark writes both alike"))]
 )
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
-    """Makes the keeper of a stream, as often as its process is started."""
+    """Makes the backend of a stream, as often as its process is started."""
     opened: list[StateBackend] = []
 
     def folder() -> StateBackend:
@@ -67,14 +67,14 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
         return FolderStateBackend(opened[0].root) if isinstance(opened[0], FolderStateBackend) else opened[0]
 
     yield {"folder": folder, "memory": memory, "postgres": postgres, "bucket": bucket}[request.param]
-    for keeper in opened:
-        keeper.close()
+    for backend in opened:
+        backend.close()
 
 
 def test_what_a_note_names_is_there_for_the_next_process_and_nothing_else(make: Make) -> None:
-    keeper = make()
-    assert keeper.manifest() is None
-    assert (keeper.write("a", numbers(1, 2)), keeper.write("b", numbers(3)), keeper.write("out", numbers(9))) == (
+    backend = make()
+    assert backend.manifest() is None
+    assert (backend.write("a", numbers(1, 2)), backend.write("b", numbers(3)), backend.write("out", numbers(9))) == (
         2,
         1,
         1,
@@ -83,7 +83,7 @@ def test_what_a_note_names_is_there_for_the_next_process_and_nothing_else(make: 
         0, ("a", "b"), rows=3, outcome="out", mark=7, newest=(7, None), heard=(5, None), told={"late": 2}
     )
     assert make().manifest() is None  # before it is said
-    keeper.commit(first)
+    backend.commit(first)
     again = make()
     assert (again.manifest(), read(again, "a"), read(again, "b"), read(again, "out")) == (first, [1, 2], [3], [9])
     again.write("c", again.read("a").union(again.read("b")))
@@ -97,19 +97,19 @@ def test_what_a_note_names_is_there_for_the_next_process_and_nothing_else(make: 
 
 @pytest.mark.full
 def test_a_part_is_written_in_place_of_an_earlier_try_and_may_be_of_another_shape(make: Make) -> None:
-    keeper = make()
-    keeper.write("a", numbers(1, 2, 3))
-    assert keeper.write("a", spark_session(JARS).createDataFrame([("x", 4)], "s STRING, n BIGINT")) == 1
-    keeper.commit(StateManifest(0, ("a",)))
+    backend = make()
+    backend.write("a", numbers(1, 2, 3))
+    assert backend.write("a", spark_session(JARS).createDataFrame([("x", 4)], "s STRING, n BIGINT")) == 1
+    backend.commit(StateManifest(0, ("a",)))
     assert [tuple(row) for row in make().read("a").collect()] == [("x", 4)]
 
 
 @pytest.mark.full
 def test_what_a_dead_process_left_is_no_part_of_the_state_and_goes_with_the_next_note(make: Make) -> None:
-    keeper = make()
-    keeper.write("a", numbers(1))
-    keeper.commit(StateManifest(0, ("a",)))
-    keeper.write("b", numbers(2))  # and died before it said so
+    backend = make()
+    backend.write("a", numbers(1))
+    backend.commit(StateManifest(0, ("a",)))
+    backend.write("b", numbers(2))  # and died before it said so
     again = make()
     assert again.manifest() == StateManifest(0, ("a",))
     again.write("c", numbers(3))
@@ -139,13 +139,13 @@ def test_a_process_that_slept_through_a_commit_of_another_keeps_nothing(make: Ma
 
 @pytest.mark.full
 def test_a_part_without_rows_keeps_its_columns_and_parts_of_different_columns_add_up(make: Make) -> None:
-    spark, keeper = spark_session(JARS), make()
+    spark, backend = spark_session(JARS), make()
     when = datetime(2026, 3, 1, 12, 30, 0, 123456, tzinfo=timezone.utc)
     wide = "n BIGINT, row STRUCT<`a b`: DECIMAL(10,2), at: TIMESTAMP, tags: MAP<STRING, ARRAY<INT>>>, late INT"
-    assert keeper.write("none", spark.createDataFrame([], "n BIGINT, row STRUCT<`a b`: DECIMAL(10,2)>")) == 0
-    assert keeper.write("never", numbers(1).where("false")) == 0
-    assert keeper.write("wide", spark.createDataFrame([(1, (None, when, {"x": [1, None]}), None)], wide)) == 1
-    keeper.commit(StateManifest(0, ("none", "never", "wide")))
+    assert backend.write("none", spark.createDataFrame([], "n BIGINT, row STRUCT<`a b`: DECIMAL(10,2)>")) == 0
+    assert backend.write("never", numbers(1).where("false")) == 0
+    assert backend.write("wide", spark.createDataFrame([(1, (None, when, {"x": [1, None]}), None)], wide)) == 1
+    backend.commit(StateManifest(0, ("none", "never", "wide")))
     again = make()
     none, found = again.read("none"), again.read("wide")
     assert [(field.name, field.dataType.simpleString()) for field in none.schema] == [
@@ -162,36 +162,36 @@ def test_a_part_without_rows_keeps_its_columns_and_parts_of_different_columns_ad
 @pytest.mark.full
 @pytest.mark.parametrize("root", ["plain", "with [brackets] and {braces}"])
 def test_a_folder_has_one_file_for_few_rows_and_several_for_many(tmp_path: Path, root: str) -> None:
-    keeper, spark = FolderStateBackend(tmp_path / root), spark_session(JARS)
-    assert keeper.write("few", spark.range(0, 1000, 1, 8)) == 1000
-    assert keeper.write("many", spark.range(0, 200_000, 1, 8).selectExpr("id", "uuid() AS text")) == 200_000
+    backend, spark = FolderStateBackend(tmp_path / root), spark_session(JARS)
+    assert backend.write("few", spark.range(0, 1000, 1, 8)) == 1000
+    assert backend.write("many", spark.range(0, 200_000, 1, 8).selectExpr("id", "uuid() AS text")) == 200_000
     files = {part: len(list((tmp_path / root / f"part-{part}").glob("*.parquet"))) for part in ("few", "many")}
     assert files["few"] == 1
     assert files["many"] > 1
-    assert (keeper.read("few").count(), keeper.read("many").count()) == (1000, 200_000)
+    assert (backend.read("few").count(), backend.read("many").count()) == (1000, 200_000)
 
 
 @pytest.mark.full
 def test_a_note_that_is_damaged_is_not_taken_for_an_empty_state(tmp_path: Path) -> None:
-    keeper = FolderStateBackend(tmp_path)
-    keeper.commit(StateManifest(3))
+    backend = FolderStateBackend(tmp_path)
+    backend.commit(StateManifest(3))
     (tmp_path / ".x.tmp").write_text("half")
     (tmp_path / NOTE).write_text((tmp_path / NOTE).read_text()[:9])
     with pytest.raises(RunFailed, match="is damaged") as caught:
-        keeper.manifest()
+        backend.manifest()
     assert "flow stream rewind" in str(caught.value)
-    keeper.commit(StateManifest(4))
+    backend.commit(StateManifest(4))
     assert {item.name for item in tmp_path.iterdir()} == {NOTE, LOCK}
 
 
 @pytest.mark.full
 def test_a_large_part_is_several_pieces_in_postgres(fresh_postgres: str) -> None:
-    keeper = in_postgres(fresh_postgres, "large", bytes_a_piece=100_000)
+    backend = in_postgres(fresh_postgres, "large", bytes_a_piece=100_000)
     rows = spark_session(JARS).range(0, 50_000, 1, 4).selectExpr("id AS n", "repeat('x', 20) AS text")
-    assert keeper.write("a", rows) == 50_000
-    keeper.commit(StateManifest(0, ("a",), rows=50_000))
+    assert backend.write("a", rows) == 50_000
+    backend.commit(StateManifest(0, ("a",), rows=50_000))
     found = (
-        keeper.read("a").selectExpr("count(*) AS rows", "count(DISTINCT n) AS different", "sum(n) AS total").collect()
+        backend.read("a").selectExpr("count(*) AS rows", "count(DISTINCT n) AS different", "sum(n) AS total").collect()
     )
     assert [tuple(row) for row in found] == [(50_000, 50_000, sum(range(50_000)))]
     with psycopg.connect(fresh_postgres) as session:
@@ -204,19 +204,19 @@ def test_a_large_part_is_several_pieces_in_postgres(fresh_postgres: str) -> None
 
 @pytest.mark.full
 def test_pieces_of_attempts_that_do_not_count_are_never_read(fresh_postgres: str) -> None:
-    keeper = in_postgres(fresh_postgres, "tries")
-    keeper.write("a", numbers(1))
-    keeper.commit(StateManifest(0, ("a",)))
+    backend = in_postgres(fresh_postgres, "tries")
+    backend.write("a", numbers(1))
+    backend.commit(StateManifest(0, ("a",)))
     with psycopg.connect(fresh_postgres) as session:  # a task that Spark gave up writes the same rows a little later
         session.execute(
             f"INSERT INTO state.{STATE} SELECT pipeline_name, regexp_replace(convert_from(group_key, 'utf8'), "
             f"'[0-9]+/([0-9]+)$', '99/\\1')::bytea, state_blob, 0, now() FROM state.{STATE} "
             "WHERE pipeline_name = 'tries' AND convert_from(group_key, 'utf8') LIKE '%/rows/%'"
         )
-    assert read(keeper, "a") == [1]
+    assert read(backend, "a") == [1]
     assert len(keys(fresh_postgres, "tries")) == 4
-    keeper.commit(StateManifest(1, ("a",)))
-    assert (read(keeper, "a"), len(keys(fresh_postgres, "tries"))) == ([1], 3)
+    backend.commit(StateManifest(1, ("a",)))
+    assert (read(backend, "a"), len(keys(fresh_postgres, "tries"))) == ([1], 3)
 
 
 def keys(url: str, stream: str) -> list[str]:
@@ -229,9 +229,9 @@ def test_generations_and_streams_know_nothing_of_each_other_and_a_later_one_remo
     fresh_postgres: str,
 ) -> None:
     old, other = in_postgres(fresh_postgres, "pairs", "g1", since=1), in_postgres(fresh_postgres, "others", since=9)
-    for keeper in (old, other):
-        keeper.write("a", numbers(1))
-        keeper.commit(StateManifest(7, ("a",)))
+    for backend in (old, other):
+        backend.write("a", numbers(1))
+        backend.commit(StateManifest(7, ("a",)))
     new = in_postgres(fresh_postgres, "pairs", "g2", since=2)
     assert new.manifest() is None
     with pytest.raises(RunFailed, match="no part 'a'"):
@@ -253,27 +253,27 @@ def test_generations_and_streams_know_nothing_of_each_other_and_a_later_one_remo
 
 @pytest.mark.full
 def test_a_note_and_the_end_of_what_it_does_not_name_are_one_step_in_postgres(fresh_postgres: str) -> None:
-    keeper = in_postgres(fresh_postgres, "steps")
-    keeper.write("a", numbers(1))
-    keeper.commit(StateManifest(0, ("a",)))
+    backend = in_postgres(fresh_postgres, "steps")
+    backend.write("a", numbers(1))
+    backend.commit(StateManifest(0, ("a",)))
     with psycopg.connect(fresh_postgres, autocommit=True) as session:
         session.execute("CREATE FUNCTION state.no() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RAISE 'no'; END$$")
         session.execute(f"CREATE TRIGGER no BEFORE DELETE ON state.{STATE} EXECUTE FUNCTION state.no()")
-        keeper.write("b", numbers(2))
+        backend.write("b", numbers(2))
         with pytest.raises(Exception, match="no"):
-            keeper.commit(StateManifest(1, ("b",)))
+            backend.commit(StateManifest(1, ("b",)))
         session.execute(f"DROP TRIGGER no ON state.{STATE}")
-    assert (keeper.manifest(), read(keeper, "a")) == (StateManifest(0, ("a",)), [1])
+    assert (backend.manifest(), read(backend, "a")) == (StateManifest(0, ("a",)), [1])
 
 
 @pytest.mark.full
 def test_rows_of_others_in_the_same_table_stay(fresh_postgres: str) -> None:
-    keeper = in_postgres(fresh_postgres, "shared")
-    assert keeper.manifest() is None
+    backend = in_postgres(fresh_postgres, "shared")
+    assert backend.manifest() is None
     with psycopg.connect(fresh_postgres) as session:
         for key in (b"\x00\x01", b"zebra"):
             session.execute(f"INSERT INTO state.{STATE} VALUES ('shared', %s, '', 1, now())", (key,))
-    keeper.commit(StateManifest(0))
+    backend.commit(StateManifest(0))
     assert len(keys(fresh_postgres, "shared")) == 3
 
 
@@ -287,28 +287,28 @@ def test_a_login_that_may_only_use_the_tables_needs_no_right_to_make_them(fresh_
     there = urlsplit(fresh_postgres)
     url = there._replace(netloc=f"keeps:open-sesame@{there.hostname}:{there.port}").geturl()
     try:
-        keeper = in_postgres(url, "modest")
-        keeper.write("a", numbers(1))
-        keeper.commit(StateManifest(0, ("a",)))
-        assert read(keeper, "a") == [1]
+        backend = in_postgres(url, "modest")
+        backend.write("a", numbers(1))
+        backend.commit(StateManifest(0, ("a",)))
+        assert read(backend, "a") == [1]
     finally:
         with psycopg.connect(fresh_postgres, autocommit=True) as session:
             session.execute("DROP OWNED BY keeps")
             session.execute("DROP ROLE keeps")
 
 
-def test_a_wrong_password_is_told_without_saying_it(fresh_postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_password_is_reported_without_showing_it(fresh_postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
     there = urlsplit(fresh_postgres)
     monkeypatch.setenv("STATE_PASSWORD", "wrong/hunter22")
     url = there._replace(netloc=f"{there.username}:${{STATE_PASSWORD}}@{there.hostname}:{there.port}").geturl()
-    keeper = in_postgres(url, "locked")
+    backend = in_postgres(url, "locked")
     with pytest.raises(ConnectionFailed) as caught:
-        keeper.manifest()
+        backend.manifest()
     said = str(caught.value)
     assert "the state store of locked" in said
     assert "password" in said
     assert "in the url of state_store" in said
-    assert "hunter22" not in said + repr(keeper) + repr(keeper._state_blobs)
+    assert "hunter22" not in said + repr(backend) + repr(backend._state_blobs)
 
 
 @pytest.mark.full

@@ -1,4 +1,4 @@
-"""The keeper: one small process per server, which starts it, waits for the test run to end, and stops it."""
+"""The supervisor: one small process per server, which starts it, waits for the test run to end, and stops it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def keep(kind: str, *, record: Path, owner: int) -> None:
             shutil.rmtree(folder, ignore_errors=True)
             return
         try:
-            _write(record, {"url": server.url, "keeper": os.getpid()})
+            _write(record, {"url": server.url, "supervisor": os.getpid()})
             owner_end.wait()
         finally:
             server.stop()

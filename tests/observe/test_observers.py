@@ -65,7 +65,7 @@ def result(run_id: str) -> Result:
     return Result("orders", run_id, "success", (target,), 1.5)
 
 
-def test_a_run_that_succeeds_is_counted_and_its_lineage_told(room: Room, spec: PipelineSpec) -> None:
+def test_a_run_that_succeeds_is_counted_and_its_lineage_sent(room: Room, spec: PipelineSpec) -> None:
     with room.observers.watching(spec) as watch:
         watch.source = SourceText("SELECT id, amount, at FROM raw.orders")
         for step in ("plan", "stage", "publish"):
@@ -84,13 +84,13 @@ def test_a_run_that_succeeds_is_counted_and_its_lineage_told(room: Room, spec: P
     assert room.said == []
 
 
-def test_a_failure_goes_through_and_is_told_once_until_it_works_again(room: Room, spec: PipelineSpec) -> None:
+def test_a_failure_goes_through_and_is_reported_once_until_it_works_again(room: Room, spec: PipelineSpec) -> None:
     for attempt in (1, 2):
         with (
-            pytest.raises(Unreachable, match="nobody"),
+            pytest.raises(Unreachable, match="no server"),
             room.observers.watching(spec, attempt=attempt),
         ):
-            raise Unreachable("nobody answers at postgres://ana:geheim99@db", where=spec.where, step="stage")
+            raise Unreachable("no server answers at postgres://ana:geheim99@db", where=spec.where, step="stage")
     with room.observers.watching(spec, attempt=3) as watch:
         watch.succeeded(result(watch.run_id).to_dict())
     titles = [line for line in room.told.getvalue().splitlines() if not line.startswith("[ALERT]   ")]
@@ -107,7 +107,7 @@ def test_a_failure_goes_through_and_is_told_once_until_it_works_again(room: Room
 def test_giving_up_and_the_brake_have_alerts_of_their_own(room: Room, spec: PipelineSpec) -> None:
     def last_attempt(watch: ObservedRun) -> None:
         watch.gave_up = True
-        raise Unreachable("nobody answers")
+        raise Unreachable("no server answers")
 
     with pytest.raises(Unreachable), room.observers.watching(spec, attempt=3) as watch:
         last_attempt(watch)
@@ -117,7 +117,7 @@ def test_giving_up_and_the_brake_have_alerts_of_their_own(room: Room, spec: Pipe
     assert "orders was stopped by its brake" in room.told.getvalue()
 
 
-def test_an_error_that_is_not_ours_is_told_with_the_pipelines_line(room: Room, spec: PipelineSpec) -> None:
+def test_an_error_that_is_not_ours_is_reported_with_the_pipelines_line(room: Room, spec: PipelineSpec) -> None:
     with pytest.raises(ZeroDivisionError), room.observers.watching(spec):
         _ = 1 / 0
     assert "ZeroDivisionError: division by zero" in room.told.getvalue()
@@ -144,14 +144,14 @@ def test_observers_that_all_break_harm_nothing_and_are_named_once(spec: Pipeline
     )
     for _ in range(2):
         with pytest.raises(Unreachable), observers.watching(spec):
-            raise Unreachable("nobody answers")
+            raise Unreachable("no server answers")
     observers.close()
     assert len(said) == len(set(said)) <= 4
     assert any("the metrics sink does not work" in line for line in said)
     assert any("lineage to broken://" in line for line in said)
 
 
-def test_a_run_that_somebody_interrupts_is_aborted_and_wakes_nobody(room: Room, spec: PipelineSpec) -> None:
+def test_a_run_that_is_interrupted_is_aborted_and_sends_no_alert(room: Room, spec: PipelineSpec) -> None:
     with pytest.raises(KeyboardInterrupt), room.observers.watching(spec):
         raise KeyboardInterrupt
     assert [event["eventType"] for event in room.lineage()] == ["START", "ABORT"]
@@ -161,11 +161,11 @@ def test_a_run_that_somebody_interrupts_is_aborted_and_wakes_nobody(room: Room, 
 def test_the_command_of_an_alert_leads_to_the_run_log_in_use(room: Room, spec: PipelineSpec) -> None:
     room.observers.run_log_option = " --run-log-path history.db"
     with pytest.raises(Unreachable), room.observers.watching(spec):
-        raise Unreachable("nobody answers", run_id="1a2b3c4d-0000-4000-8000-000000000000")
+        raise Unreachable("no server answers", run_id="1a2b3c4d-0000-4000-8000-000000000000")
     assert "more     flow runs show 1a2b3c4d --run-log-path history.db" in room.told.getvalue()
 
 
-def test_a_run_of_which_nothing_is_said_has_succeeded(room: Room, spec: PipelineSpec) -> None:
+def test_a_run_of_which_nothing_is_reported_has_succeeded(room: Room, spec: PipelineSpec) -> None:
     with room.observers.watching(spec):
         pass
     assert room.metrics.counters == {("orders", "success"): 1}

@@ -32,7 +32,7 @@ class Alerter:
 
 
 @pytest.fixture(autouse=True)
-def _nobody_registered(project: Path) -> Iterator[None]:
+def _no_observers_registered(project: Path) -> Iterator[None]:
     clear_alerters()
     yield
     clear_alerters()
@@ -45,7 +45,7 @@ def test_without_alerters_the_history_is_not_read(flags: ObserverFlags, reads: i
     assert log.reads == reads
 
 
-def test_nobody_watches_where_nobody_was_asked_for_and_an_alerter_of_the_module_does() -> None:
+def test_there_are_no_observers_by_default_and_an_alerter_of_the_module_is_one() -> None:
     log = Asked()
     assert CommandObservers(ObserverFlags(), Output(), log, "")._observers is None
     register_alerter(Alerter())

@@ -19,7 +19,7 @@ from ematix_flow.streaming.admin.check_findings import DAMAGED, OK
 from ematix_flow.streaming.admin.checkpoint_check import check_all
 from ematix_flow.streaming.admin.commit_tokens import known_generations
 from ematix_flow.streaming.runtime.checkpoint_folder import CheckpointFolder
-from tests.streams.kafka_session import everybody
+from tests.streams.kafka_session import open_kafka
 from tests.streams.kafka_topics import drop_before, new_topic, send
 from tests.streams.operated import Events, counted, declared, run
 
@@ -143,7 +143,7 @@ def test_transactions_and_dead_letters_are_compared_with_the_checkpoint(
 ) -> None:
     copies, dead = new_topic(events.kafka), "dead letters"
     spec = declared(
-        name="events", source=everybody(events.kafka), source_query=events.topic, target=everybody(events.kafka),
+        name="events", source=open_kafka(events.kafka), source_query=events.topic, target=open_kafka(events.kafka),
         target_topic=copies, delivery="exactly_once", transform_on_error="dlq", fields={"id": "BIGINT"},
     )  # fmt: skip
     events.arrive(1, 2)
@@ -180,7 +180,7 @@ def test_a_checkpoint_that_is_older_than_its_targets_is_damaged(events: Events, 
 
 
 @pytest.mark.full
-def test_messages_that_kafka_dropped_are_told_before_the_stream_finds_out(
+def test_messages_that_kafka_dropped_are_reported_before_the_stream_finds_out(
     events: Events, run_log: SqliteRunLog
 ) -> None:
     spec = events.spec()
