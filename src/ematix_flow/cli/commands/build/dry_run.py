@@ -41,7 +41,5 @@ def command(output: Output, names: tuple[str, ...], everything: bool, module: st
             )
     if output.json:
         output.document(outcome.to_dict())
-    output.info(
-        f"{report.summary(**outcome.counts, engine_seconds=None, session=None)} · dry run, nothing was changed"
-    )
+    output.info(f"{report.summary(**outcome.counts, engine_seconds=None, session=None)} · dry run, nothing was changed")
     return outcome.exit_code
