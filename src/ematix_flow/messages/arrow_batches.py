@@ -1,4 +1,4 @@
-"""Payloads of single messages as Arrow batches and back, without Spark, and iterators over such batches."""
+"""Payloads of single messages as Arrow batches and back, without Spark."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import datetime
 import decimal
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from ematix_flow.foundation.errors import BadValue, MissingColumn
 from ematix_flow.foundation.redact import mask
@@ -110,32 +109,3 @@ def _json_value(value: Any) -> Any:
     if isinstance(value, datetime.timedelta):
         return value.total_seconds()
     raise BadValue(f"a {type(value).__name__} has no form in JSON", hint="cast the column before it is written")
-
-
-_Reader = TypeVar("_Reader")
-
-
-class ArrowBatchIter(Iterator[Any]):
-    """PyArrow record batches, fetched lazily; `close()` ends the reading early."""
-
-    def __init__(self, batches: Iterator[Any]) -> None:
-        self._batches = batches
-
-    def __next__(self) -> Any:
-        return next(self._batches)
-
-    def close(self) -> None:
-        """Stop fetching."""
-        end = getattr(self._batches, "close", None)
-        if end is not None:
-            end()
-
-
-def as_batch_iterator(read: Callable[[_Reader, str], Iterator[Any]]) -> Callable[..., ArrowBatchIter]:
-    """Decorate a method that yields batches so that it returns an `ArrowBatchIter`."""
-
-    @wraps(read)
-    def reading(self: _Reader, *args: str, **named: str) -> ArrowBatchIter:
-        return ArrowBatchIter(read(self, *args, **named))
-
-    return reading

@@ -16,10 +16,14 @@ from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError, Unreachable
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages import arrow_batches
-from ematix_flow.messages.arrow_batches import as_batch_iterator
+from ematix_flow.messages.notebook import (
+    BATCH_BYTES,
+    BATCH_SIZE,
+    NotebookBackend,
+    as_batch_iterator,
+    positive_option,
+)
 
-BATCH_SIZE = 10_000
-BATCH_BYTES = 16 * 1024**2
 BATCH_WINDOW_MS = 1_000
 IDLE_TIMEOUT_MS = 5_000
 _SEMANTICS = ("at_least_once", "exactly_once")
@@ -28,12 +32,12 @@ _NEW_TOPIC_MS = 5_000
 """The time that a topic may stay unknown after the first request for it."""
 
 
-class KafkaBackend:
+class KafkaBackend(NotebookBackend):
     """A connection to one Kafka cluster; `KafkaBackend.open("localhost:9092", group_id="me")`."""
 
     def __init__(self, connection: KafkaConnection, *, is_exact: bool, transactional_id: str | None,
                  batch_size: int, batch_bytes: int, batch_window_ms: int, idle_timeout_ms: int) -> None:  # fmt: skip
-        self._connection = connection
+        super().__init__(connection)
         self._is_exact, self._transactional_id = is_exact, transactional_id
         self._batch_size, self._batch_bytes = batch_size, batch_bytes
         self._window, self._idle = batch_window_ms / 1000, idle_timeout_ms / 1000
@@ -92,10 +96,10 @@ class KafkaBackend:
             connection,
             is_exact=_is_exact(delivery_semantics, transactional_id),
             transactional_id=transactional_id,
-            batch_size=_positive("batch_size", batch_size, BATCH_SIZE),
-            batch_bytes=_positive("batch_bytes", batch_bytes, BATCH_BYTES),
-            batch_window_ms=_positive("batch_window_ms", batch_window_ms, BATCH_WINDOW_MS),
-            idle_timeout_ms=_positive("idle_timeout_ms", idle_timeout_ms, IDLE_TIMEOUT_MS),
+            batch_size=positive_option("batch_size", batch_size, BATCH_SIZE),
+            batch_bytes=positive_option("batch_bytes", batch_bytes, BATCH_BYTES),
+            batch_window_ms=positive_option("batch_window_ms", batch_window_ms, BATCH_WINDOW_MS),
+            idle_timeout_ms=positive_option("idle_timeout_ms", idle_timeout_ms, IDLE_TIMEOUT_MS),
         )
 
     @property
@@ -131,10 +135,6 @@ class KafkaBackend:
             for message in messages:
                 self._seen[message.topic(), message.partition()] = message.offset() + 1
             yield batch
-
-    def read_arrow_stream(self, query: str) -> list[Any]:
-        """Return the same batches as one list."""
-        return list(self.iter_arrow_stream(query))
 
     def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
         """Send every row as a message, wait for the brokers, and return the count; exactly-once sends all or none."""
@@ -182,15 +182,6 @@ class KafkaBackend:
         if self._producer is not None:
             self._producer.flush(_GROUP_SECONDS)
         self._consumer = self._producer = None
-
-    def __enter__(self) -> KafkaBackend:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"KafkaBackend({self._connection!r})"
 
     def _subscribed(self, topics: TopicSelection) -> Any:
         """Return the consumer, subscribed to these topics as a member of the group."""
@@ -392,11 +383,3 @@ def _is_exact(semantics: str | None, transactional_id: str | None) -> bool:
             hint='transactional_id="my-notebook": a name that stays the same from start to start',
         )
     return delivery == "exactly_once"
-
-
-def _positive(name: str, value: int | None, default: int) -> int:
-    if value is None:
-        return default
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise DeclarationError(f"{name} takes a positive whole number, not {value!r}")
-    return value
