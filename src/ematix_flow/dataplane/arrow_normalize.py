@@ -7,24 +7,10 @@ from contextlib import closing
 from typing import Any
 
 from ematix_flow.contract.lane import Carried
-from ematix_flow.dataplane.type_mapping import arrow_schema, arrow_type
+from ematix_flow.dataplane.type_mapping import arrow_schema, column_type
 from ematix_flow.declare.normalizers.normalizers import Derive, EmailNormalize, Lower, Sql, Upper
 from ematix_flow.declare.table import TableSpec
-from ematix_flow.declare.types import (
-    BigInt,
-    Boolean,
-    Bytes,
-    ColumnType,
-    Date,
-    Double,
-    Float,
-    Integer,
-    Numeric,
-    SmallInt,
-    Text,
-    Timestamp,
-    TimestampTZ,
-)
+from ematix_flow.declare.types import Text
 from ematix_flow.foundation.errors import MissingDriver
 from ematix_flow.sql.expressions import CannotRender, normalized_select, quote, render_chain
 
@@ -67,7 +53,8 @@ def normalized_columns(table: TableSpec, input_columns: Carried) -> Carried | st
     declared = dict(input_columns)
     plain = {column.name for column in table.columns if not column.normalizers}
     return tuple(
-        (field.name, declared[field.name] if field.name in plain else _type_of(field.type)) for field in schema
+        (field.name, declared[field.name] if field.name in plain else (column_type(field.type) or Text()))
+        for field in schema
     )
 
 
@@ -97,7 +84,9 @@ def added_columns(query: str, input_columns: Carried) -> Carried:
         ) from exc
     existing = {name for name, _ in input_columns}
     return tuple(
-        (field.name, _type_of(field.type)) for field in _described(query, input_columns) if field.name not in existing
+        (field.name, (column_type(field.type) or Text()))
+        for field in _described(query, input_columns)
+        if field.name not in existing
     )
 
 
@@ -132,16 +121,3 @@ def _connect() -> Any:
     session.execute("SET threads = 1")  # Spark already runs one task per core
     session.execute("SET TimeZone = 'UTC'")
     return session
-
-
-def _type_of(duckdb_type: Any) -> ColumnType:
-    import pyarrow as pa
-
-    if pa.types.is_decimal(duckdb_type):
-        return Numeric(duckdb_type.precision, duckdb_type.scale)
-    if pa.types.is_timestamp(duckdb_type):
-        return Timestamp() if duckdb_type.tz is None else TimestampTZ()
-    kinds: list[ColumnType] = [
-        SmallInt(), Integer(), BigInt(), Float(), Double(), Boolean(), Date(), Bytes(),
-    ]  # fmt: skip
-    return next((kind for kind in kinds if arrow_type(kind) == duckdb_type), Text())
