@@ -22,7 +22,8 @@ from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.dataplane.type_mapping import arrow_schema, pairs
 from ematix_flow.declare.strategy import Scd2
 from ematix_flow.declare.types import String
-from ematix_flow.families.lake.integrity import SAMPLES, StageFacts, row_keys
+from ematix_flow.families.integrity import SAMPLES, row_keys
+from ematix_flow.families.lake.integrity import StageFacts
 from ematix_flow.families.sql.sink import earlier_watermark, later_watermark
 from ematix_flow.foundation import fault
 from ematix_flow.storage.paths import translated_os_errors

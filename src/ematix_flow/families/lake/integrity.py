@@ -7,20 +7,26 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.contract.cdc import DELETE, KEPT, OPERATION
 from ematix_flow.contract.write import WriteJob
 from ematix_flow.dataplane.spark_session import is_sail_session
-from ematix_flow.declare.strategy import Changes, Merge, Scd2
-from ematix_flow.declare.types import Column, String
+from ematix_flow.declare.types import Column
+from ematix_flow.families.integrity import (
+    SAMPLES,
+    RowTest,
+    duplicate_keys,
+    keys_text,
+    row_keys,
+    row_tests,
+    row_violation,
+)
 from ematix_flow.families.lake.columns import watermark_text
-from ematix_flow.foundation.errors import BadValue, DataError, DuplicateKeys, NullViolation, TextTooLong
+from ematix_flow.foundation.errors import BadValue, DataError
 from ematix_flow.sql.spark_text import quote, text_literal
 from ematix_flow.storage.paths import LakePath, translated_os_errors, write_atomically
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-SAMPLES = 5
 _TEXTS = ("text", "string", "json", "jsonb", "uuid")
 
 
@@ -86,7 +92,7 @@ def refuse_violations(facts: StageFacts, staged: Callable[[], DataFrame], job: W
         if facts.broken.get(name):
             keys = row_keys(job)
             known = facts.samples.get(name) or (_sampled(staged(), keys, test) if keys else [])
-            samples = f" (for example {_keys_text(keys, known)})" if keys else ""
+            samples = f" (for example {keys_text(keys, known)})" if keys else ""
             raise _broken(job, kind, column, facts.broken[name], samples)
 
 
@@ -105,58 +111,26 @@ def check_keys(frame: DataFrame, job: WriteJob, keys: Sequence[str]) -> None:
     if not repeated_rows:
         return
     totals = twice.selectExpr("count(*) AS `keys`", "sum(__flow_n) AS `rows`").collect()[0]
-    raise DuplicateKeys(
-        f"{totals['keys']} key(s) of {job.shape.declared.qualified} appear more than once in this batch "
-        f"({totals['rows']} rows): {_keys_text(keys, [tuple(row)[:-1] for row in repeated_rows])}; nothing was loaded",
-        hint=f'keep one row per key: transforms_pre=[deduplicate_by({", ".join(repr(key) for key in keys)}, order_by="… desc")]',
-        keys=int(totals["keys"]),
-        rows=int(totals["rows"]),
-    )
+    examples = [tuple(row)[:-1] for row in repeated_rows]
+    raise duplicate_keys(job, keys, count=int(totals["keys"]), rows=int(totals["rows"]), examples=examples)
 
 
-def _tests(job: WriteJob) -> list[tuple[str, Column, str]]:
-    tests: list[tuple[str, Column, str]] = []
-    event = job.strategy.event_time if isinstance(job.strategy, Scd2) else None
+def _tests(job: WriteJob) -> list[RowTest]:
+    tests = row_tests(job, quote, lambda text: f"char_length({text})")
+    folders, marker = job.write_options.get("partition_by") or (), job.write_options.get("csv_null_value")
     for column in job.shape.declared.columns:
         name = quote(column.name)
-        if not column.nullable or column.primary_key or column.name == event:
-            tests.append(("null", column, f"{name} IS NULL{_unless_deleted(job, column)}"))
-        if isinstance(column.type, String):
-            tests.append(("long", column, f"char_length({name}) > {column.type.length}"))
-        if column.name in (job.write_options.get("partition_by") or ()) and column.type.kind in _TEXTS:
+        if column.name in folders and column.type.kind in _TEXTS:
             tests.append(("folder", column, f"{name} = ''"))
-        if job.write_options.get("csv_null_value"):
-            tests.append(
-                ("marker", column, f"CAST({name} AS STRING) = {text_literal(job.write_options['csv_null_value'])}")
-            )
+        if marker:
+            tests.append(("marker", column, f"CAST({name} AS STRING) = {text_literal(marker)}"))
     return tests
 
 
-def _unless_deleted(job: WriteJob, column: Column) -> str:
-    """Return a condition that skips deleted rows, which have only their key, and rows that leave columns unchanged."""
-    if not isinstance(job.strategy, Changes) or column.name in (*job.strategy.keys, OPERATION):
-        return ""
-    return f" AND {OPERATION} <> '{DELETE}' AND {KEPT} IS NULL"
-
-
 def _broken(job: WriteJob, kind: str, column: Column, count: int, samples: str) -> DataError:
-    table = job.shape.declared.qualified
-    if kind == "null":
-        return NullViolation(
-            f"{count} row(s) have NULL in {table}.{column.name}, which is NOT NULL{samples}; nothing was loaded",
-            hint=f'declare it `| None`, give it a default(...) or filter the rows: filter_where("{column.name} IS NOT NULL")',
-            column=column.name,
-            rows=count,
-        )
     if kind in ("folder", "marker"):
-        return _unwritable(job, kind, column, f"{table}.{column.name}{samples}", count)
-    length = column.type.to_spec()["length"]
-    return TextTooLong(
-        f"{count} row(s) have more than {length} characters in {table}.{column.name}{samples}; nothing was loaded",
-        hint=f"declare a longer String, or cut with truncate({length})",
-        column=column.name,
-        rows=count,
-    )
+        return _unwritable(job, kind, column, f"{job.shape.declared.qualified}.{column.name}{samples}", count)
+    return row_violation(job, kind, column, count, samples)
 
 
 def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int) -> DataError:
@@ -173,17 +147,6 @@ def _unwritable(job: WriteJob, kind: str, column: Column, where: str, count: int
     )
 
 
-def row_keys(job: WriteJob) -> tuple[str, ...]:
-    """Return the columns that identify a row of this load."""
-    return tuple(
-        job.strategy.keys if isinstance(job.strategy, (Merge, Scd2, Changes)) else job.shape.declared.primary_key
-    )
-
-
 def _sampled(frame: DataFrame, keys: Sequence[str], test: str) -> list[tuple[object, ...]]:
     examples = frame.where(test).selectExpr(*(quote(key) for key in keys)).limit(SAMPLES).collect()
     return [tuple(row) for row in examples]
-
-
-def _keys_text(keys: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    return "; ".join(", ".join(f"{key}={value}" for key, value in zip(keys, row, strict=True)) for row in rows)
