@@ -12,6 +12,7 @@ from ematix_flow.declare.normalizers.normalizers import Derive, EmailNormalize, 
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Text
 from ematix_flow.foundation.errors import MissingDriver
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.sql.expressions import CannotRender, normalized_select, quote, render_chain
 
 # Engines differ on letters like İ and a final Σ: both lanes must give the same values.
@@ -92,8 +93,6 @@ def added_columns(query: str, input_columns: Carried) -> Carried:
 
 def normalize_batches(batches: Iterator[Any], query: str, input_columns: Carried) -> Iterator[Any]:
     """Yield the normalized batches as they are read."""
-    import pyarrow as pa
-
     reader = pa.RecordBatchReader.from_batches(arrow_schema(list(input_columns)), batches)
     with closing(_connect()) as session:
         session.register(_GIVEN, reader)

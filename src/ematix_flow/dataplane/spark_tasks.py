@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation import fault
+from ematix_flow.foundation.lazy_imports import pa
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame
 
 Work = Callable[[Iterator[Any]], Iterator[Any]]
@@ -56,7 +56,6 @@ def watched(frame: DataFrame) -> DataFrame:
 
 def on_arrow(function: Callable[[pa.Array], pa.Array], returns: Any) -> Callable[[Column], Column]:
     """Return a function of one Arrow column as a function of Spark columns."""
-    import pyarrow as pa
     from pyspark.sql.functions import arrow_udf  # type: ignore[attr-defined]  # missing from its stubs
 
     def applied(column: pa.Array) -> pa.Array:

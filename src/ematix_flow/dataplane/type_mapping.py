@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
 
 from ematix_flow.declare.types import PLAIN_BY_KIND, Column, ColumnType, Numeric, Timestamp, TimestampTZ
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from ematix_flow.foundation.lazy_imports import pa
 
 SPARK_TYPES = {
     "small_int": "SMALLINT", "integer": "INT", "big_int": "BIGINT", "float": "FLOAT", "double": "DOUBLE",
@@ -39,8 +36,6 @@ def spark_schema(columns: list[tuple[str, ColumnType]]) -> str:
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
     """Return the Arrow type that Spark uses for a column of this type."""
-    import pyarrow as pa
-
     if isinstance(column_type, Numeric):
         return pa.decimal128(column_type.precision, column_type.scale)
     return _arrow_types().get(column_type.kind, pa.string())
@@ -48,8 +43,6 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
 
 @cache
 def _arrow_types() -> dict[str, pa.DataType]:
-    import pyarrow as pa
-
     return {
         "small_int": pa.int16(), "integer": pa.int32(), "big_int": pa.int64(), "float": pa.float32(),
         "double": pa.float64(), "boolean": pa.bool_(), "date": pa.date32(), "timestamp": pa.timestamp("us"),
@@ -59,8 +52,6 @@ def _arrow_types() -> dict[str, pa.DataType]:
 
 def column_type(stored: pa.DataType) -> ColumnType | None:
     """Return the declared type that Spark reads from a Parquet column of this type; None when they may differ."""
-    import pyarrow as pa
-
     if pa.types.is_decimal128(stored):
         return Numeric(stored.precision, stored.scale)
     if pa.types.is_timestamp(stored) and stored.unit in ("us", "ms"):
@@ -74,8 +65,6 @@ def column_type(stored: pa.DataType) -> ColumnType | None:
 
 def arrow_schema(columns: list[tuple[str, ColumnType]]) -> pa.Schema:
     """Return the columns as an Arrow schema."""
-    import pyarrow as pa
-
     return pa.schema([pa.field(name, arrow_type(column_type)) for name, column_type in columns])
 
 

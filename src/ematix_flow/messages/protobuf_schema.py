@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation.errors import MissingDriver, PlanError
+from ematix_flow.foundation.lazy_imports import t
 from ematix_flow.messages.registries.registry import GLUE_WIRE, RegisteredSchema
 
 if TYPE_CHECKING:
@@ -147,8 +148,6 @@ def _reserved(former: Any) -> list[tuple[int, int]]:
 
 def _kind(kind: DataType, inner: str) -> tuple[str, str, StructType | None]:
     """Return a field's label and type, and the nested record that it needs."""
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.ArrayType) and not isinstance(kind.elementType, (t.ArrayType, t.MapType)):
         _, element, record = _kind(kind.elementType, inner)
         return "repeated ", element, record
@@ -176,8 +175,6 @@ def _kind(kind: DataType, inner: str) -> tuple[str, str, StructType | None]:
 
 
 def _has_moments(kind: DataType) -> bool:
-    from pyspark.sql import types as t
-
     if isinstance(kind, t.StructType):
         return any(_has_moments(field.dataType) for field in kind.fields)
     if isinstance(kind, t.ArrayType):

@@ -21,6 +21,7 @@ from ematix_flow.backends.delta.delta_rs import (
 from ematix_flow.contract.lane import Carried
 from ematix_flow.dataplane.type_mapping import arrow_type
 from ematix_flow.foundation import fault
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.redact import mask
 from ematix_flow.storage.paths import LakePath, require_local, translated_os_errors
 from ematix_flow.storage.s3_path import S3Path
@@ -135,7 +136,6 @@ def remove_files_of_run(table: Path, run_id: str) -> None:
 
 
 def _delta_type(kind: Any) -> str:
-    import pyarrow as pa
     from deltalake import Schema
 
     return _type_text(Schema.from_arrow(pa.schema([pa.field("c", arrow_type(kind))])).fields[0].type)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ematix_flow.foundation.errors import LeaseHeld
+from ematix_flow.foundation.lazy_imports import pq
 from ematix_flow.storage.paths import LakePath
 from ematix_flow.storage.s3_path import S3Path
 
@@ -66,7 +67,6 @@ def _login(table: LakePath) -> dict[str, str] | None:
 def parquet_footer(file: LakePath) -> Any:
     """Return the metadata from the footer of a Parquet file."""
     import pyarrow.fs
-    import pyarrow.parquet as pq
 
     if not isinstance(file, S3Path):
         return pq.ParquetFile(file).metadata

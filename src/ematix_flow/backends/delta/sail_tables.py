@@ -21,6 +21,7 @@ from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.table_change import ACTION
 from ematix_flow.foundation.errors import MissingDriver, Unsupported
+from ematix_flow.foundation.lazy_imports import pa, t
 from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local, translated_os_errors
 
 if TYPE_CHECKING:
@@ -82,9 +83,7 @@ def _library() -> Any:
 
 def schema_of(path: Path) -> Any:
     """Return the columns as a PySpark schema with their comments, which Sail's own schema omits."""
-    from pyspark.sql.types import StructType
-
-    return StructType.fromJson(json.loads(open_table(path).schema().to_json()))
+    return t.StructType.fromJson(json.loads(open_table(path).schema().to_json()))
 
 
 def read(path: Path, columns: str) -> DataFrame:
@@ -292,7 +291,6 @@ def _properties(token: tuple[str, int] | None, note: str) -> Any:
 
 def _reader(table: Any, folder: Path, *, more: Sequence[str] = (), only: Sequence[str] = ()) -> Any:
     """Return the files of a folder as batches in the table's own types; table columns that they lack are NULL."""
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
     fields = [field for field in pa.schema(table.schema().to_arrow()) if not only or field.name in only]

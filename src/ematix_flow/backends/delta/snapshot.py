@@ -16,12 +16,12 @@ from urllib.parse import unquote
 
 from ematix_flow.backends.delta.delta_rs import is_addressable, is_plain, open_table
 from ematix_flow.dataplane.spark_session import active_session, is_active_session_sail
+from ematix_flow.foundation.lazy_imports import f, pa, t
 from ematix_flow.foundation.redact import mask
 from ematix_flow.storage.paths import LakePath, engine_uri
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
 
 SMALL_BYTES = 4 * 1024 * 1024
 SMALL_ROWS = 100_000  # a limit on bytes is not enough: columns with one value compress to almost nothing
@@ -51,8 +51,6 @@ class DeltaSnapshot:
     @cached_property
     def adds(self) -> Any:
         """Return what the log records about each file, as an Arrow table."""
-        import pyarrow as pa
-
         return pa.table(self.opened.get_add_actions())
 
     @cached_property
@@ -74,11 +72,9 @@ class DeltaSnapshot:
         return None if None in counts else sum(counts)
 
     @property
-    def schema(self) -> StructType:
+    def schema(self) -> t.StructType:
         """Return the columns, with their comments."""
-        from pyspark.sql.types import StructType
-
-        return StructType.fromJson(json.loads(self.columns))
+        return t.StructType.fromJson(json.loads(self.columns))
 
     @property
     def is_small(self) -> bool:
@@ -96,12 +92,10 @@ class DeltaSnapshot:
 
     def read(self) -> DataFrame:
         """Return the rows as one partition, so that nothing has to be exchanged to compare them."""
-        from pyspark.sql.functions import lit
-
         columns = self.schema
         if not self.paths:
             nothing = active_session().sql("SELECT 1 AS n WHERE false")
-            nulls = (lit(None).cast(field.dataType).alias(field.name) for field in columns.fields)
+            nulls = (f.lit(None).cast(field.dataType).alias(field.name) for field in columns.fields)
             return nothing.select(*nulls).coalesce(1)
         return (
             active_session()

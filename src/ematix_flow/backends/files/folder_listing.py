@@ -12,6 +12,7 @@ from typing import Any
 from ematix_flow.backends.files.layout import BATCH
 from ematix_flow.backends.files.published_batches import batches_of
 from ematix_flow.declare.connections.lakes import format_from_path
+from ematix_flow.foundation.lazy_imports import pq
 from ematix_flow.storage.paths import LakePath, require_local, translated_os_errors
 from ematix_flow.storage.s3_path import S3Path
 
@@ -170,8 +171,6 @@ def _tail(path: Path, most: int) -> bytes:
 
 
 def _rows_of_parquet(path: Path) -> int:
-    import pyarrow.parquet as pq
-
     return int(pq.read_metadata(path).num_rows)
 
 

@@ -26,6 +26,7 @@ from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.client import LakeClient
 from ematix_flow.families.lake.source import LakeSource, table_name_parts
 from ematix_flow.foundation.errors import RunFailed
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins.file_statistics import TableFiles
 from ematix_flow.sql.linear_query import without_semicolon
 from ematix_flow.sql.spark_text import quote
@@ -72,8 +73,6 @@ class FilesSource(LakeSource):
 
     def _selected_from(self, query: str) -> LakePath | None:
         """Return the external file whose columns a query selects unchanged, None where it does more."""
-        from sqlglot import exp
-
         tree = selected_columns_tree(query)
         path = self.locate(table_name_parts(tree.find(exp.Table))) if tree is not None else None
         return path if path is not None and self._layout(path) is None else None

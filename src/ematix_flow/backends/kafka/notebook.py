@@ -14,6 +14,7 @@ from ematix_flow.backends.kafka.registry_payloads import KINDS, RegistryPayloads
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import ConfigError, DeclarationError, FlowError, Unreachable
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.names import did_you_mean
 from ematix_flow.messages import arrow_batches
 from ematix_flow.messages.notebook import (
@@ -358,8 +359,6 @@ def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None, 
 
 
 def _raw_batch(messages: Sequence[Any]) -> Any:
-    import pyarrow as pa
-
     columns = {
         "key": pa.array([message.key() for message in messages], pa.binary()),
         "value": pa.array([message.value() for message in messages], pa.binary()),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, MissingDriver, Unsupported
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages import avro_schema, protobuf_arrow, protobuf_schema
 from ematix_flow.messages.encode import subject_of
@@ -130,7 +131,6 @@ def _avro_bodies(schema: RegisteredSchema, batch: Any) -> Iterator[bytes]:
 
 
 def _protobuf_reader(schema: RegisteredSchema, wire: str, meaning: SchemaPrefix) -> Callable[[bytes], Any]:
-    import pyarrow as pa
     from pyspark.sql.pandas.types import to_arrow_type
 
     descriptors = protobuf_schema.compile_schema(schema)
@@ -150,8 +150,6 @@ def _protobuf_reader(schema: RegisteredSchema, wire: str, meaning: SchemaPrefix)
 
 
 def _protobuf_bodies(schema: RegisteredSchema, wire: str, batch: Any) -> list[bytes]:
-    import pyarrow as pa
-
     descriptors = protobuf_schema.compile_schema(schema)
     # prefix_for writes the first message: the first by position (Confluent), or by Glue's numbering.
     name = protobuf_schema.message_name(descriptors, (0,), wire=wire)

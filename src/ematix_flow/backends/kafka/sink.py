@@ -16,6 +16,7 @@ from ematix_flow.contract.stream import BrokerJob
 from ematix_flow.dataplane.spark_tasks import watched
 from ematix_flow.dataplane.task_errors import carried_error_in
 from ematix_flow.foundation.errors import PlanError, RunFailed
+from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.messages.message_ids import HEADER_BYTES, with_ids
 
 if TYPE_CHECKING:
@@ -60,10 +61,9 @@ class KafkaSink:
 
     def _by_spark(self, job: BrokerJob, frame: DataFrame) -> int:
         from pyspark.sql import Observation
-        from pyspark.sql.functions import count, lit
 
         seen = Observation()
-        rows = watched(with_ids(frame.selectExpr(*MESSAGE), job)).observe(seen, count(lit(1)).alias("rows"))
+        rows = watched(with_ids(frame.selectExpr(*MESSAGE), job)).observe(seen, f.count(f.lit(1)).alias("rows"))
         options = {**KafkaLogin.of(self._connection).for_spark(), "topic": job.place, "kafka.acks": "all"}
         options["kafka.batch.size"] = str(self._batch_size(job.place))
         _let_writes_be_observed(rows.sparkSession)

@@ -17,6 +17,7 @@ from ematix_flow.dataplane.spark_tasks import attempt_number
 from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.foundation.lazy_imports import pc
 
 ANSWER = "topic STRING, partition BIGINT, rows BIGINT, repeated BIGINT"
 PATIENCE_SECONDS = 30.0
@@ -122,8 +123,6 @@ def _partition_of(batch: Any) -> tuple[str, int]:
 
 def _refuse_others(batch: Any, topic: str, number: int) -> None:
     """Raise PlanError for rows of another partition: a task can put only one partition into its transaction."""
-    import pyarrow.compute as pc
-
     topics, numbers = pc.unique(batch.column("topic")), pc.unique(batch.column("partition"))
     if topics.to_pylist() != [topic] or numbers.to_pylist() != [number]:
         raise PlanError(

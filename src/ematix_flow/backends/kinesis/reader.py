@@ -18,6 +18,7 @@ from ematix_flow.backends.kinesis.retention import RetentionHorizon, ShardEnds, 
 from ematix_flow.backends.kinesis.shards import ShardPosition, ShardPositions, number_of
 from ematix_flow.dataplane.task_errors import CarriedError, to_carried_error
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.redact import mask
 from ematix_flow.spool.segments import DDL, schema
 
@@ -224,8 +225,6 @@ def read_part(client: KinesisClient, part: ShardRange, *, stream: str = "NAME") 
 
 def envelopes(stream: str, shard: str, records: Sequence[Any]) -> Any:
     """Return the records with the envelope columns that all brokers share."""
-    import pyarrow as pa
-
     count = len(records)
     columns: dict[str, list[Any]] = {
         "key": [record["PartitionKey"].encode() for record in records],

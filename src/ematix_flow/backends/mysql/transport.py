@@ -10,6 +10,7 @@ from ematix_flow.backends.mysql.session import SETTINGS, MySqlLogin, open_connec
 from ematix_flow.contract.lane import Carried
 from ematix_flow.dataplane.type_mapping import arrow_schema
 from ematix_flow.foundation.errors import BadValue
+from ematix_flow.foundation.lazy_imports import pa, pc
 
 BATCH_ROWS = 20_000
 
@@ -43,7 +44,6 @@ def _fetch(data: MySqlLogin, query: str) -> Iterator[Any]:
 
 def _fetch_encrypted(data: MySqlLogin, query: str) -> Iterator[Any]:
     """Yield the rows by PyMySQL, because connectorx has no TLS; it is slower, and returns every value as text."""
-    import pyarrow as pa
     from pymysql.cursors import SSCursor
 
     raw = open_connection(data, conv={}, cursorclass=SSCursor)
@@ -58,8 +58,6 @@ def _fetch_encrypted(data: MySqlLogin, query: str) -> Iterator[Any]:
 
 
 def _to_schema(batch: Any, schema: Any) -> Any:
-    import pyarrow as pa
-
     columns = []
     for index, field in enumerate(schema):
         try:
@@ -73,9 +71,6 @@ def _to_schema(batch: Any, schema: Any) -> Any:
 
 
 def _converted(column: Any, wanted: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     if column.type == wanted:
         return column
     if pa.types.is_decimal(wanted):  # a direct cast of text with too many digits would silently wrap around

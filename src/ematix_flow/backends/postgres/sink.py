@@ -25,6 +25,7 @@ from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.families.sql.statements import JobSql
 from ematix_flow.foundation import fault
 from ematix_flow.foundation.errors import NullViolation, TextTooLong
+from ematix_flow.foundation.lazy_imports import pa, pc
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -175,7 +176,6 @@ def _ingest(url: str, schema: str, table: str, first: Any, rest: Iterator[Any]) 
     import itertools
 
     import adbc_driver_postgresql.dbapi as adbc
-    import pyarrow as pa
 
     reader = pa.RecordBatchReader.from_batches(first.schema, itertools.chain([first], rest))
     with adbc.connect(url) as session:
@@ -186,8 +186,6 @@ def _ingest(url: str, schema: str, table: str, first: Any, rest: Iterator[Any]) 
 
 def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> Any:
     """Return the batch with the exact types that binary COPY requires, and the attempt column."""
-    import pyarrow as pa
-
     arrays = []
     for index, (_, column_type) in enumerate(columns):
         array = batch.column(index)
@@ -205,9 +203,6 @@ def _typed(batch: Any, columns: list[tuple[str, ColumnType]], attempt: int) -> A
 
 def _sixteen_bytes(texts: Any) -> Any:
     """Return UUIDs in PostgreSQL's wire format, computed without a loop over the rows."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
     filled = pc.fill_null(texts.cast(pa.string()), "00000000-0000-0000-0000-000000000000")
     digits = pc.replace_substring(filled, "-", "")
     joined = pc.binary_join(pa.ListArray.from_arrays([0, len(digits)], digits), "")[0].as_py() if len(digits) else ""

@@ -17,6 +17,7 @@ from ematix_flow.dataplane.type_mapping import arrow_schema
 from ematix_flow.declare.types import ColumnType, Numeric, Text
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import PlanError
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.sql.linear_query import LinearQuery, parse_linear, without_semicolon
 
 if TYPE_CHECKING:
@@ -191,8 +192,6 @@ def _reader(url: str, queries: list[str], snapshot: str | None, carried: Carried
 
 def cast_to_schema(batch: Any, schema: Any) -> Any:
     """Return the batch with exactly the planned types."""
-    import pyarrow as pa
-
     columns = []
     for index, field in enumerate(schema):
         column = batch.column(index)

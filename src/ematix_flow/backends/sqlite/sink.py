@@ -25,6 +25,7 @@ from ematix_flow.families.sql.scd2_events import observations_of
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
 from ematix_flow.foundation.errors import BadValue, FlowError
+from ematix_flow.foundation.lazy_imports import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -166,7 +167,6 @@ class SqliteSink(SqlSink):
 
 def _ingest(folder: str, file: Path, job: WriteJob) -> None:
     import adbc_driver_sqlite.dbapi as adbc
-    import pyarrow as pa
     import pyarrow.dataset as ds
 
     columns = pairs(job.shape.declared.columns)

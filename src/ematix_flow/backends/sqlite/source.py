@@ -20,6 +20,7 @@ from ematix_flow.dataplane.type_mapping import arrow_schema
 from ematix_flow.declare.types import BigInt, Bytes, ColumnType, Double, Text
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import BadValue, FlowError, PlanError, RunFailed
+from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.sql.linear_query import without_semicolon
 
 if TYPE_CHECKING:
@@ -195,8 +196,6 @@ def _mismatch(name: str) -> str:
 
 
 def _translate(exc: Exception) -> FlowError:
-    import pyarrow as pa
-
     if isinstance(exc, pa.ArrowInvalid):
         return BadValue(
             f"{exc} (SQLite)", hint="the source changed while it was planned, or holds a value of another type"
@@ -207,7 +206,6 @@ def _translate(exc: Exception) -> FlowError:
 def _reader(uri: str, query: str, carried: Carried) -> Any:
     def read(_: int) -> Iterator[Any]:
         import adbc_driver_sqlite.dbapi as adbc
-        import pyarrow as pa
 
         schema = arrow_schema(list(carried))
         with adbc.connect(uri) as session, session.cursor() as cursor:

@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins import table_statistics
 from ematix_flow.sql.joins.predicate_evaluation import CannotEstimate
 from ematix_flow.sql.joins.scopes import JoinScope
@@ -107,8 +108,6 @@ class ColumnResolver:
 
     def columns_used(self) -> list[set[str]]:
         """Return the columns of each relation that the SELECT uses anywhere."""
-        from sqlglot import exp
-
         used: list[set[str]] = [set() for _ in self._tables]
         for column in self._scope.select.find_all(exp.Column):
             with suppress(CannotEstimate):
@@ -119,8 +118,6 @@ class ColumnResolver:
 
     def _check(self, node: Any) -> None:
         """Raise Unclear for a condition that may fail for a row: the join order decides which rows it is applied to."""
-        from sqlglot import exp
-
         name = type(node).__name__
         if isinstance(node, (exp.Paren, exp.Not)):
             self._check(node.this)
@@ -151,8 +148,6 @@ class ColumnResolver:
 
     def _value(self, node: Any) -> str:
         """Return the kind of a value that can be computed for every row without an error."""
-        from sqlglot import exp
-
         if isinstance(node, exp.Paren):
             return self._value(node.this)
         if isinstance(node, exp.Column):
@@ -172,8 +167,6 @@ class ColumnResolver:
 
 def _constant(node: Any) -> str:
     """Return the kind of an expression without columns, which is computed when the statement is planned."""
-    from sqlglot import exp
-
     if isinstance(node, exp.Literal):
         return _CONSTANT_TEXT if node.is_string else table_statistics.INTEGER
     if isinstance(node, (exp.Neg, exp.Paren)):
@@ -197,22 +190,16 @@ def _constant(node: Any) -> str:
 
 def columns_outside_queries(node: Any) -> list[Any]:
     """Return the columns of an expression outside of its subqueries."""
-    from sqlglot import exp
-
     return [column for column in node.find_all(exp.Column) if not _is_inside_query(column, node)]
 
 
 def _is_inside_query(column: Any, top: Any) -> bool:
-    from sqlglot import exp
-
     inner = column.find_ancestor(exp.Select)
     outer = top.find_ancestor(exp.Select)
     return inner is not outer
 
 
 def _holds_a_query(node: Any) -> bool:
-    from sqlglot import exp
-
     return node.find(exp.Query) is not None
 
 

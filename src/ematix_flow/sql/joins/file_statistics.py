@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ematix_flow.foundation.cache import ContentCache, Stamp
+from ematix_flow.foundation.lazy_imports import pa, pq
 from ematix_flow.sql.joins import table_statistics
 from ematix_flow.sql.joins.table_statistics import ColumnStats, TableStats, Value, plain_value
 
@@ -82,8 +83,6 @@ class _Footers:
     opened: dict[Path, Any] = field(default_factory=dict)
 
     def of(self, file: Path) -> Any:
-        import pyarrow.parquet as pq
-
         if file not in self.opened:
             self.opened[file] = pq.ParquetFile(file)
         return self.opened[file]
@@ -151,8 +150,6 @@ def _first_values(opened: Any, group: int, name: str) -> list[Value | None]:
 
 def _comparable(values: Any) -> Any:
     """Return the values in types that convert quickly to Python objects."""
-    import pyarrow as pa
-
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     if pa.types.is_date32(values.type):
@@ -249,8 +246,6 @@ def _group_range(group: Any, place: int | None) -> ValueRange:
 
 
 def _kind(stored: Any) -> str:
-    import pyarrow as pa
-
     of = pa.types
     if of.is_dictionary(stored):
         stored = stored.value_type

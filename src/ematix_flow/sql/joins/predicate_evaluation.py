@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ematix_flow.foundation.lazy_imports import exp
 from ematix_flow.sql.joins import table_statistics
 from ematix_flow.sql.joins.table_statistics import ColumnStats, plain_value
 
@@ -107,8 +108,6 @@ class PredicateEvaluator:
         return RowFunction(lambda row: _null_safe(operator.not_, inner.of(row)), table_statistics.BOOLEAN)
 
     def of_is(self, node: Any) -> RowFunction:
-        from sqlglot import exp
-
         if not isinstance(node.expression, exp.Null):
             raise CannotEstimate("IS")
         inner = self.evaluated(node.this)
@@ -171,8 +170,6 @@ class PredicateEvaluator:
         return RowFunction(result, table_statistics.BOOLEAN)
 
     def _computed(self, name: str, node: Any) -> RowFunction:
-        from sqlglot import exp
-
         left = self.evaluated(node.this)
         if isinstance(node.expression, exp.Interval):
             return _shift_date(left, node.expression, 1 if name == "Add" else -1) if name != "Mul" else _refuse(name)

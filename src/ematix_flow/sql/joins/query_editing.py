@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ematix_flow.foundation.lazy_imports import exp, sqlglot
 from ematix_flow.sql.joins.predicate_evaluation import CannotEstimate
 from ematix_flow.sql.joins.scopes import JoinScope, conjuncts
 
@@ -50,8 +51,6 @@ def permute_relations(query: str, scope: JoinScope, order: Sequence[int]) -> str
 
 def canonical_text(tree: Any) -> str:
     """Return the statement with relations and conditions sorted: equal for two that differ in their order only."""
-    from sqlglot import exp
-
     copy = tree.copy()
     for select in reversed(list(copy.find_all(exp.Select))):
         holder, joins = select.args.get("from_"), select.args.get("joins") or []
@@ -106,8 +105,6 @@ class _Tokens:
     """The tokens of a statement and their positions."""
 
     def __init__(self, query: str) -> None:
-        import sqlglot
-
         self._tokens = sqlglot.tokenize(query, read="spark")
         self._starts = [token.start for token in self._tokens]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ematix_flow.engine.sql.functions.tokens import Span, Tokens
+from ematix_flow.foundation.lazy_imports import exp
 
 _AFTER_FROM = ("WHERE", "GROUP_BY", "HAVING", "QUALIFY", "WINDOW", "ORDER_BY", "SORT_BY", "CLUSTER_BY", "DISTRIBUTE_BY",
                "LIMIT", "OFFSET")  # fmt: skip
@@ -47,8 +48,6 @@ class SelectClauses:
 
 def clauses_of(tokens: Tokens, tree: Any) -> SelectClauses | None:
     """Return the clauses; None for anything but one plain SELECT."""
-    from sqlglot import exp
-
     if not isinstance(tree, exp.Select) or tree.args.get("distinct") or tree.args.get("hint"):
         return None
     flat = list(tokens.flat((0, len(tokens))))
@@ -82,8 +81,6 @@ def _is_from(tokens: Tokens, number: int) -> bool:
 
 
 def _items(tokens: Tokens, tree: Any, span: Span) -> tuple[SelectItem, ...] | None:
-    from sqlglot import exp
-
     spans = tokens.parts(span)
     if len(spans) != len(tree.expressions):
         return None

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from ematix_flow.foundation.errors import SqlError
+from ematix_flow.foundation.lazy_imports import sqlglot
 
 Span = tuple[int, int]
 """A half-open range of token numbers."""
@@ -19,13 +20,10 @@ class Tokens:
     """The tokens of one statement."""
 
     def __init__(self, text: str, dialect: str = "spark") -> None:
-        import sqlglot
-        from sqlglot.errors import SqlglotError
-
         self.text = text
         try:
             self._tokens: list[Any] = list(sqlglot.tokenize(text, read=dialect))
-        except SqlglotError as exc:
+        except sqlglot.errors.SqlglotError as exc:
             raise SqlError(
                 f"the SQL cannot be read: {str(exc).splitlines()[0]}", hint="look for an open quote"
             ) from exc
