@@ -5,25 +5,11 @@ They take longer to import than most commands take to run, and many commands nee
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ematix_flow.foundation.packages import LazyModule
 
 __all__ = ["exp", "f", "pa", "pc", "pq", "sqlglot", "t"]
-
-
-class LazyModule:
-    """A module that is imported when one of its names is first used; it is sent to tasks by its name."""
-
-    def __init__(self, module: str) -> None:
-        self._module = module
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(import_module(self._module), name)
-        setattr(self, name, value)
-        return value
-
-    def __reduce__(self) -> tuple[type[LazyModule], tuple[str]]:
-        return LazyModule, (self._module,)
 
 
 if TYPE_CHECKING:

@@ -4,28 +4,43 @@ from __future__ import annotations
 
 import importlib
 import re
-from importlib.metadata import PackageNotFoundError, requires, version
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ematix_flow.foundation.errors import ConfigError
-
-
-class MissingPackage(ConfigError, ImportError):
-    """A required optional package is not installed."""
-
-
-def require_package(module: str, *, what: str, extra: str) -> Any:
-    """Return the imported module; raise a MissingPackage with the install command if it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError:
-        package = module.partition(".")[0]
-        raise MissingPackage(
-            f"{what} needs the package {package}", hint=f'pip install "ematix-flow-spark[{extra}]"'
-        ) from None
-
+from ematix_flow.foundation.errors import ConfigError, MissingDriver
 
 PACKAGE = "ematix-flow-spark"
+
+
+def require_package(module: str, *, what: str, extra: str, package: str | None = None) -> Any:
+    """Return the imported module; raise MissingDriver with the install command if its package is missing."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as exc:
+        name = package or module.partition(".")[0]
+        raise MissingDriver(
+            f"{what} needs the package {name}, which is not installed", hint=f'pip install "{PACKAGE}[{extra}]"'
+        ) from exc
+
+
+class LazyModule:
+    """A module that is imported when one of its names is first used; it is sent to tasks by its name.
+
+    `needed_by` are the arguments of `require_package`, for a module of an optional package.
+    """
+
+    def __init__(self, module: str, **needed_by: str) -> None:
+        self._module, self._needed_by = module, needed_by
+
+    def __getattr__(self, name: str) -> Any:
+        load = partial(require_package, **self._needed_by) if self._needed_by else importlib.import_module
+        value = getattr(load(self._module), name)
+        setattr(self, name, value)
+        return value
+
+    def __reduce__(self) -> tuple[Callable[..., LazyModule], tuple[()]]:
+        return partial(LazyModule, self._module, **self._needed_by), ()
 
 
 def require_extra(extra: str, *, what: str) -> None:
@@ -37,6 +52,8 @@ def require_extra(extra: str, *, what: str) -> None:
 
 def missing_packages(extra: str) -> list[str]:
     """Return the packages of an extra that are not installed; empty where this distribution has no metadata."""
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import
+
     try:
         lines = requires(PACKAGE) or []
     except PackageNotFoundError:
@@ -47,6 +64,8 @@ def missing_packages(extra: str) -> list[str]:
 
 
 def _is_installed(name: str) -> bool:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         version(name)
     except PackageNotFoundError:

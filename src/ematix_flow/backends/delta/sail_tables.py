@@ -10,6 +10,7 @@ import json
 import re
 import tempfile
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,15 @@ from ematix_flow.declare.loads import LoadSpec
 from ematix_flow.declare.strategy import Merge, Scd2
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.table_change import ACTION
-from ematix_flow.foundation.errors import MissingDriver, Unsupported
+from ematix_flow.foundation.errors import Unsupported
 from ematix_flow.foundation.lazy_imports import pa, t
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.storage.paths import LakeRoot, engine_uri, require_local, translated_os_errors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+_load_deltalake = partial(require_package, "deltalake", what='a Delta table on engine="sail"', extra="native")
 _PLAIN = {"appendOnly", "invariants", "timestampNtz"}
 # Sail opens no Delta table below a path with other characters; delta-rs fails on some of them as well.
 _ADDRESS = re.compile(r"[A-Za-z0-9_./=+:,@()-]+")
@@ -37,7 +40,7 @@ _WITH_NAN = ("float", "double")
 
 def sail_limitation(connection: Any, load: LoadSpec | None) -> str | None:
     """Return why Sail cannot run a load, None where it can; raise MissingDriver where deltalake is not installed."""
-    library = _library()
+    library = _load_deltalake()
     if load is None:
         return None
     path = require_local(LakeRoot.of(connection).table(load.table.schema, load.table.name))
@@ -67,18 +70,7 @@ def location(path: Path) -> str:
 
 def open_table(path: Path) -> Any:
     """Return the table, opened by the library at its newest version."""
-    return _library().DeltaTable(str(path))
-
-
-def _library() -> Any:
-    try:
-        import deltalake
-    except ImportError as exc:
-        raise MissingDriver(
-            'Delta tables on engine="sail" need the package deltalake, which is not installed',
-            hint='pip install "ematix-flow-spark[native]"',
-        ) from exc
-    return deltalake
+    return _load_deltalake().DeltaTable(str(path))
 
 
 def schema_of(path: Path) -> Any:

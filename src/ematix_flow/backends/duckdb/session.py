@@ -13,7 +13,8 @@ from ematix_flow.backends.duckdb.errors import translate
 from ematix_flow.dataplane.parquet_stage import scratch_dir
 from ematix_flow.families.sql.in_memory import file_of_memory_database, is_in_memory
 from ematix_flow.families.sql.session import SqlSession
-from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, FlowError, Unreachable
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, Unreachable
+from ematix_flow.foundation.packages import require_package
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import DuckDBConnection
@@ -118,10 +119,7 @@ def _bounded(session: DuckdbSession) -> DuckdbSession:
 
 def _open(path: str, read_only: bool) -> Any:
     """Open the file, waiting up to `LOCK_SECONDS` for another process to close it."""
-    try:
-        import duckdb
-    except ImportError as exc:
-        raise ConfigError("DuckDB needs duckdb", hint='pip install "ematix-flow-spark[duckdb]"') from exc
+    duckdb = require_package("duckdb", what="DuckDB", extra="duckdb")
     deadline = time.monotonic() + LOCK_SECONDS
     while True:
         try:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka
+from ematix_flow.backends.kafka.client import KafkaClient, Part, confluent_kafka
 from ematix_flow.backends.kafka.errors import translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
@@ -161,16 +161,15 @@ class KafkaDeadLetterTopic:
 
     def _read(self, ranges: Mapping[Part, tuple[int, int]]) -> Iterator[KafkaDeadLetter]:
         """Yield the messages in these offset ranges; offsets of transaction markers hold none."""
-        kafka = load_confluent_kafka()
         open_ = {part: end for part, (begin, end) in ranges.items() if end > begin}
         if not open_:
             return
         own = {"group.id": self._group, "enable.auto.commit": False, "enable.partition.eof": True,
                "isolation.level": "read_committed", "auto.offset.reset": "earliest"}  # fmt: skip
-        consumer = kafka.Consumer({**self._settings, **own})
+        consumer = confluent_kafka.Consumer({**self._settings, **own})
         deadline = time.monotonic() + PATIENCE_SECONDS
         try:
-            consumer.assign([kafka.TopicPartition(*part, ranges[part][0]) for part in open_])
+            consumer.assign([confluent_kafka.TopicPartition(*part, ranges[part][0]) for part in open_])
             while open_:
                 if time.monotonic() > deadline:
                     raise Unreachable(f"{self.label} does not answer in time", hint="try again")
@@ -179,8 +178,8 @@ class KafkaDeadLetterTopic:
                     continue
                 part, error = (message.topic(), message.partition()), message.error()
                 if error is not None:
-                    if error.code() != kafka.KafkaError._PARTITION_EOF:
-                        raise translate(kafka.KafkaException(error), at=self.label)
+                    if error.code() != confluent_kafka.KafkaError._PARTITION_EOF:
+                        raise translate(confluent_kafka.KafkaException(error), at=self.label)
                     open_.pop(part, None)
                     continue
                 deadline = time.monotonic() + PATIENCE_SECONDS
@@ -193,8 +192,7 @@ class KafkaDeadLetterTopic:
 
     @contextmanager
     def _producing(self) -> Iterator[Any]:
-        kafka = load_confluent_kafka()
-        producer = kafka.Producer(
+        producer = confluent_kafka.Producer(
             {**self._settings, "transactional.id": f"{self._group}-replay", "partitioner": "murmur2_random"}
         )
         self._request(lambda: producer.init_transactions(PATIENCE_SECONDS))
@@ -203,14 +201,15 @@ class KafkaDeadLetterTopic:
     def _in_one(
         self, producer: Any, letters: Sequence[KafkaDeadLetter], to: str | None, ends: Mapping[Part, int]
     ) -> None:
-        kafka = load_confluent_kafka()
         self._request(producer.begin_transaction)
         try:
             for letter in letters:
                 self._produce(producer, letter, letter.header("source-id") or to)
             if ends:
-                consumer = kafka.Consumer({**self._settings, "group.id": self._group, "enable.auto.commit": False})
-                places = [kafka.TopicPartition(*part, offset) for part, offset in ends.items()]
+                consumer = confluent_kafka.Consumer(
+                    {**self._settings, "group.id": self._group, "enable.auto.commit": False}
+                )
+                places = [confluent_kafka.TopicPartition(*part, offset) for part, offset in ends.items()]
                 try:
                     about = consumer.consumer_group_metadata()
                     self._request(lambda: producer.send_offsets_to_transaction(places, about, PATIENCE_SECONDS))
@@ -218,7 +217,7 @@ class KafkaDeadLetterTopic:
                     consumer.close()
             self._request(lambda: producer.commit_transaction(PATIENCE_SECONDS))
         except BaseException:
-            with suppress(kafka.KafkaException):  # the next replay aborts the transaction anyway
+            with suppress(confluent_kafka.KafkaException):  # the next replay aborts the transaction anyway
                 producer.abort_transaction(PATIENCE_SECONDS)
             raise
 
@@ -232,10 +231,9 @@ class KafkaDeadLetterTopic:
         producer.poll(0)
 
     def _request(self, ask: Any) -> Any:
-        kafka = load_confluent_kafka()
         try:
             return ask()
-        except (kafka.KafkaException, BufferError) as exc:
+        except (confluent_kafka.KafkaException, BufferError) as exc:
             raise translate(exc, at=self.label) from exc
 
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, load_confluent_kafka
+from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, confluent_kafka, load_confluent_kafka
 from ematix_flow.backends.kafka.errors import missing_topic, translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.registry_payloads import KINDS, RegistryPayloads
@@ -139,7 +139,7 @@ class KafkaBackend(NotebookBackend):
 
     def write_arrow_stream(self, topic: str, batches: Iterable[Any]) -> int:
         """Send every row as a message, wait for the brokers, and return the count; exactly-once sends all or none."""
-        kafka, producer = load_confluent_kafka(), self._opened_producer()
+        producer = self._opened_producer()
         refused: list[Any] = []
         sent = 0
         try:
@@ -155,24 +155,23 @@ class KafkaBackend(NotebookBackend):
                 producer.flush(_GROUP_SECONDS + 5)  # by then each message is delivered or timed out
         except BaseException as exc:
             self._give_up(producer)
-            if not isinstance(exc, kafka.KafkaException):
+            if not isinstance(exc, confluent_kafka.KafkaException):
                 raise
-            raise self._unsent(topic, kafka.KafkaException(refused[0]) if refused else exc) from exc
+            raise self._unsent(topic, confluent_kafka.KafkaException(refused[0]) if refused else exc) from exc
         if refused:
-            raise self._unsent(topic, kafka.KafkaException(refused[0]))
+            raise self._unsent(topic, confluent_kafka.KafkaException(refused[0]))
         return sent
 
     def commit_offsets(self) -> None:
         """Commit every batch returned so far; later messages are read again next time."""
-        kafka = load_confluent_kafka()
         if self._connection.group_id is None:
             raise ConfigError("there is no group to commit to", hint='KafkaBackend.open(…, group_id="ematix-flow")')
         if self._consumer is None or not self._seen:
             return
-        partitions = [kafka.TopicPartition(topic, number, at) for (topic, number), at in self._seen.items()]
+        partitions = [confluent_kafka.TopicPartition(topic, number, at) for (topic, number), at in self._seen.items()]
         try:
             self._consumer.commit(offsets=partitions, asynchronous=False)
-        except kafka.KafkaException as exc:
+        except confluent_kafka.KafkaException as exc:
             raise self._translated(exc) from exc
         self._seen.clear()
 
@@ -186,14 +185,13 @@ class KafkaBackend(NotebookBackend):
 
     def _subscribed(self, topics: TopicSelection) -> Any:
         """Return the consumer, subscribed to these topics as a member of the group."""
-        kafka = load_confluent_kafka()
         client = KafkaClient(self._connection)
         try:
             names = sorted({name for name, _ in client.partitions(topics)})
         finally:
             client.close()
         if self._consumer is None:
-            self._consumer = kafka.Consumer(
+            self._consumer = confluent_kafka.Consumer(
                 {
                     **self._access.for_librdkafka(),
                     "error_cb": self._errors,
@@ -230,10 +228,9 @@ class KafkaBackend(NotebookBackend):
 
     def _polled(self, consumer: Any, most: int) -> list[Any]:
         """Return the messages that have arrived, and record the partitions that are read to their end."""
-        kafka = load_confluent_kafka()
         try:
             consumed = consumer.consume(most, timeout=0.1)
-        except kafka.KafkaException as exc:
+        except confluent_kafka.KafkaException as exc:
             raise self._translated(exc) from exc
         messages = []
         for item in consumed:
@@ -241,20 +238,19 @@ class KafkaBackend(NotebookBackend):
             if error is None:
                 self._ended.discard(part)
                 messages.append(item)
-            elif error.code() == kafka.KafkaError._PARTITION_EOF:
+            elif error.code() == confluent_kafka.KafkaError._PARTITION_EOF:
                 self._ended.add(part)
             else:
-                raise self._translated(kafka.KafkaException(error))
+                raise self._translated(confluent_kafka.KafkaException(error))
         if not messages and self._errors.refusal is not None:
-            raise self._translated(kafka.KafkaException(self._errors.refusal))
+            raise self._translated(confluent_kafka.KafkaException(self._errors.refusal))
         return messages
 
     def _seek_back(self, consumer: Any, messages: Sequence[Any]) -> None:
         """Seek back to the messages that could not be decoded, so that no later commit covers them."""
-        kafka = load_confluent_kafka()
         first = {(message.topic(), message.partition()): message.offset() for message in reversed(messages)}
         for (topic, number), offset in first.items():
-            consumer.seek(kafka.TopicPartition(topic, number, offset))
+            consumer.seek(confluent_kafka.TopicPartition(topic, number, offset))
 
     def _is_over(self, consumer: Any, quiet: float) -> bool:
         """Return whether no message has come for the idle timeout.
@@ -293,7 +289,6 @@ class KafkaBackend(NotebookBackend):
         return self._schemas
 
     def _opened_producer(self) -> Any:
-        kafka = load_confluent_kafka()
         if self._producer is None:
             settings = {
                 **self._access.for_librdkafka(),
@@ -306,26 +301,24 @@ class KafkaBackend(NotebookBackend):
             if self._is_exact:
                 settings["transactional.id"] = self._transactional_id
             try:
-                producer = kafka.Producer(settings)
+                producer = confluent_kafka.Producer(settings)
                 if self._is_exact:
                     producer.init_transactions(_GROUP_SECONDS)
-            except kafka.KafkaException as exc:
+            except confluent_kafka.KafkaException as exc:
                 raise self._translated(exc) from exc
             self._producer = producer
         return self._producer
 
     def _give_up(self, producer: Any) -> None:
-        kafka = load_confluent_kafka()
         if self._is_exact:
             try:
                 producer.abort_transaction(_GROUP_SECONDS)
-            except kafka.KafkaException:  # the brokers abort it after its timeout
+            except confluent_kafka.KafkaException:  # the brokers abort it after its timeout
                 self._producer = None
 
     def _unsent(self, topic: str, exc: Exception) -> FlowError:
         """Return the error for unsent messages; a missing topic shows only as a timeout."""
-        kafka = load_confluent_kafka()
-        told_by = kafka.KafkaError
+        told_by = confluent_kafka.KafkaError
         silent = (told_by._MSG_TIMED_OUT, told_by._UNKNOWN_TOPIC, told_by.UNKNOWN_TOPIC_OR_PART)
         if exc.args[0].code() not in silent or self._errors.refusal is not None:
             return self._translated(exc)
@@ -339,9 +332,8 @@ class KafkaBackend(NotebookBackend):
         return self._translated(exc) if topic in existing else missing_topic(topic, existing, at=self._label)
 
     def _translated(self, exc: Exception) -> FlowError:
-        kafka = load_confluent_kafka()
         refusal = self._errors.refusal
-        return translate(exc if refusal is None else kafka.KafkaException(refusal), at=self._label)
+        return translate(exc if refusal is None else confluent_kafka.KafkaException(refusal), at=self._label)
 
 
 def _produce(producer: Any, topic: str, key: bytes | None, value: bytes | None, refused: list[Any]) -> None:

@@ -7,8 +7,9 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, MissingDriver, Unsupported
+from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, Unsupported
 from ematix_flow.foundation.lazy_imports import pa
+from ematix_flow.foundation.packages import LazyModule
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages import avro_schema, protobuf_arrow, protobuf_schema
 from ematix_flow.messages.encode import subject_of
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from ematix_flow.declare.connections import KafkaConnection
 
 _RAW = 'payload_format="raw_bytes" shows what it holds'
+fastavro = LazyModule("fastavro", what="Avro in single batches", extra="kafka")
 KINDS = {"avro": AVRO, "protobuf": PROTOBUF}
 
 
@@ -108,7 +110,6 @@ class RegistryPayloads:
 
 
 def _avro_reader(schema: RegisteredSchema) -> Callable[[bytes], Any]:
-    fastavro = _fastavro()
     parsed = fastavro.parse_schema(avro_schema.complete_schema(schema)[0])
 
     def read(body: bytes) -> Any:
@@ -122,7 +123,6 @@ def _avro_reader(schema: RegisteredSchema) -> Callable[[bytes], Any]:
 
 
 def _avro_bodies(schema: RegisteredSchema, batch: Any) -> Iterator[bytes]:
-    fastavro = _fastavro()
     parsed = fastavro.parse_schema(avro_schema.complete_schema(schema)[0])
     for row in batch.to_pylist():
         out = io.BytesIO()
@@ -208,13 +208,3 @@ def _number(payload: bytes, at: int) -> tuple[int, int]:
         at, shift = at + 1, shift + 7
         if byte < 0x80:
             return number, at
-
-
-def _fastavro() -> Any:
-    try:
-        import fastavro
-    except ImportError as exc:
-        raise MissingDriver(
-            "Avro in single batches needs fastavro", hint='pip install "ematix-flow-spark[kafka]"'
-        ) from exc
-    return fastavro

@@ -15,12 +15,12 @@ from ematix_flow.foundation.errors import (
     BadValue,
     ConnectionFailed,
     FlowError,
-    MissingDriver,
     MissingTable,
     PermissionDenied,
     RunFailed,
     Unreachable,
 )
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
 
 if TYPE_CHECKING:
@@ -216,10 +216,7 @@ def backoff_seconds(tries: int) -> None:
 @lru_cache(maxsize=16)
 def _client(region: str | None, endpoint: str | None, access_key_id: str | None, secret: str | None) -> Any:
     """Return one client, shared by all requests with this login."""
-    try:
-        import boto3
-    except ImportError as exc:
-        raise MissingDriver("Kinesis needs boto3", hint='pip install "ematix-flow-spark[kinesis]"') from exc
+    boto3 = require_package("boto3", what="Kinesis", extra="kinesis")
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError
 

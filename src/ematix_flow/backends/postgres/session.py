@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from ematix_flow.backends.postgres.errors import translate
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.packages import require_package
 
 if TYPE_CHECKING:
     from ematix_flow.declare.connections import PostgresConnection
@@ -16,10 +17,7 @@ CONNECT_TIMEOUT_SECONDS = 10
 
 def connect(connection: PostgresConnection) -> SqlSession:
     """Return an autocommit session in UTC."""
-    try:
-        import psycopg
-    except ImportError as exc:
-        raise ConfigError("PostgreSQL needs psycopg", hint='pip install "ematix-flow-spark[postgres]"') from exc
+    psycopg = require_package("psycopg", what="PostgreSQL", extra="postgres")
     try:
         raw = psycopg.connect(
             dsn(connection),

@@ -10,7 +10,8 @@ from datetime import timezone
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.pubsub.errors import translate
-from ematix_flow.foundation.errors import ConfigError, MissingDriver
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.spool.receiver import Delivery
 
 if TYPE_CHECKING:
@@ -23,13 +24,7 @@ _SERVICE = "pubsub.googleapis.com"
 
 def load_pubsub() -> Any:
     """Return google-cloud-pubsub's module, an optional dependency; raise MissingDriver without it."""
-    try:
-        from google import pubsub_v1
-    except ImportError as exc:
-        raise MissingDriver(
-            "Pub/Sub needs google-cloud-pubsub", hint='pip install "ematix-flow-spark[pubsub]"'
-        ) from exc
-    return pubsub_v1
+    return require_package("google.pubsub_v1", what="Pub/Sub", extra="pubsub", package="google-cloud-pubsub")
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.rabbitmq.errors import translate
 from ematix_flow.declare.connections import urls
-from ematix_flow.foundation.errors import ConfigError, MissingDriver
+from ematix_flow.foundation.errors import ConfigError
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import remember_url_secrets
 from ematix_flow.messages.message_ids import KEY
 from ematix_flow.spool.receiver import Delivery, Headers
@@ -29,14 +30,11 @@ _NO_SECONDS = 100_000_000_000
 
 def load_pika() -> Any:
     """Return pika, an optional dependency; raise MissingDriver without it."""
-    try:
-        import pika
-    except ImportError as exc:
-        raise MissingDriver("RabbitMQ needs pika", hint='pip install "ematix-flow-spark[rabbitmq]"') from exc
+    module = require_package("pika", what="RabbitMQ", extra="rabbitmq")
     log = logging.getLogger("pika")
     if log.level == logging.NOTSET:  # pika logs a traceback for each refusal that we raise
         log.setLevel(logging.CRITICAL)
-    return pika
+    return module
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ematix_flow.foundation.errors import ConnectionFailed, FlowError, MissingDriver, PermissionDenied, Unreachable
+from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PermissionDenied, Unreachable
+from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages.registries.registry import GLUE_WIRE, RegisteredSchema, SchemaId, SchemaRefused, UnknownSchema
 
@@ -40,15 +41,10 @@ class GlueRegistry:
     @classmethod
     def of(cls, connection: GlueSchemaRegistryConnection, *, endpoint: str | None = None) -> GlueRegistry:
         """Return the registry of a connection; `endpoint` is given only where it is not Amazon's."""
-        try:
-            import boto3
-            from botocore.config import Config
-            from botocore.exceptions import BotoCoreError
-        except ImportError as error:
-            raise MissingDriver(
-                "the Glue schema registry needs boto3, which is not installed",
-                hint='pip install "ematix-flow-spark[glue-schema-registry]"',
-            ) from error
+        boto3 = require_package("boto3", what="the Glue schema registry", extra="glue-schema-registry")
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
         try:
             session = boto3.session.Session(
                 profile_name=connection.aws_profile,
