@@ -34,8 +34,9 @@ class LazyModule:
         self._module, self._needed_by = module, needed_by
 
     def __getattr__(self, name: str) -> Any:
-        load = partial(require_package, **self._needed_by) if self._needed_by else importlib.import_module
-        value = getattr(load(self._module), name)
+        needed_by = self._needed_by
+        module = require_package(self._module, **needed_by) if needed_by else importlib.import_module(self._module)
+        value = getattr(module, name)
         setattr(self, name, value)
         return value
 

@@ -7,17 +7,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.duckdb.errors import translate
 from ematix_flow.dataplane.parquet_stage import scratch_dir
+from ematix_flow.declare.connections import DuckDBConnection
 from ematix_flow.families.sql.in_memory import file_of_memory_database, is_in_memory
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConnectionFailed, FlowError, Unreachable
 from ematix_flow.foundation.packages import require_package
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import DuckDBConnection
 
 LOCK_SECONDS = 8.0
 MEMORY_LIMIT = "1GB"

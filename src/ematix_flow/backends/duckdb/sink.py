@@ -12,6 +12,7 @@ from ematix_flow.backends.duckdb.session import catalog_name, connect_target, da
 from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane import parquet_stage
+from ematix_flow.declare.connections import DuckDBConnection
 from ematix_flow.declare.types import Column
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.families.sql.sink import SqlSink
@@ -19,7 +20,6 @@ from ematix_flow.families.sql.sink import SqlSink
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import DuckDBConnection
 
 _VIEW = "flow_stage"
 

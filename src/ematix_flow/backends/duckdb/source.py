@@ -15,6 +15,7 @@ from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.parquet_parts import parquet_files, parquet_parts
 from ematix_flow.dataplane.parquet_stage import scratch_dir
 from ematix_flow.dataplane.type_mapping import spark_schema
+from ematix_flow.declare.connections import DuckDBConnection
 from ematix_flow.declare.types import BigInt, Column, ColumnType, Integer, Numeric, SmallInt, Text, Timestamp
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import FlowError, PlanError, RunFailed
@@ -23,7 +24,6 @@ from ematix_flow.sql.linear_query import without_semicolon
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import DuckDBConnection
 
 _DIALECT = DuckdbDialect()
 _NEAREST: dict[str, ColumnType] = {

@@ -21,6 +21,7 @@ from ematix_flow.backends.files.layout import FileLayout, FileLayouts
 from ematix_flow.backends.files.published_batches import read_table
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan
+from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 from ematix_flow.declare.connections.lakes import format_from_path
 from ematix_flow.declare.types import Column
 from ematix_flow.families.lake.client import LakeClient
@@ -35,8 +36,6 @@ from ematix_flow.storage.s3_path import S3Path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-    from ematix_flow.declare.connections import ObjectStoreLocalConnection, ObjectStoreS3Connection
 
     FilesConnection = ObjectStoreLocalConnection | ObjectStoreS3Connection
 

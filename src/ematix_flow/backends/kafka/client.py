@@ -5,17 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.kafka.errors import missing_topic, translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.contract.stream import Offsets
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import FlowError, MissingTable
 from ematix_flow.foundation.packages import LazyModule, require_package
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 PATIENCE_SECONDS = 10.0
 _ATTEMPT_SECONDS = 1.0

@@ -7,16 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.kafka.client import KafkaClient, Part, confluent_kafka
 from ematix_flow.backends.kafka.errors import translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import PlanError, Unreachable
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 OURS = "ematix-"
 PATIENCE_SECONDS = 30.0

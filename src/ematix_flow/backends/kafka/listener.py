@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, confluent_kafka, group_of
 from ematix_flow.backends.kafka.errors import translate
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.declare.message import Message
 from ematix_flow.foundation.errors import FlowError
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 
 class KafkaListener:

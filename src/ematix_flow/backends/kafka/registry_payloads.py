@@ -5,8 +5,9 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import BadValue, ConfigError, FlowError, Unsupported
 from ematix_flow.foundation.lazy_imports import pa
 from ematix_flow.foundation.packages import LazyModule
@@ -23,9 +24,6 @@ from ematix_flow.messages.registries.registry import (
     SchemaRegistry,
     open_registry,
 )
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
 
 _RAW = 'payload_format="raw_bytes" shows what it holds'
 fastavro = LazyModule("fastavro", what="Avro in single batches", extra="kafka")

@@ -15,6 +15,7 @@ from ematix_flow.backends.kafka.transactions import ANSWER, TransactionSettings,
 from ematix_flow.contract.stream import BrokerJob
 from ematix_flow.dataplane.spark_tasks import watched
 from ematix_flow.dataplane.task_errors import carried_error_in
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import PlanError, RunFailed
 from ematix_flow.foundation.lazy_imports import f
 from ematix_flow.messages.message_ids import HEADER_BYTES, with_ids
@@ -22,7 +23,6 @@ from ematix_flow.messages.message_ids import HEADER_BYTES, with_ids
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import KafkaConnection
 
 MESSAGE = (
     "CAST(key AS BINARY) AS key",

@@ -13,12 +13,12 @@ from ematix_flow.backends.kafka.errors import recognise_connector_error
 from ematix_flow.backends.kafka.login import KafkaLogin
 from ematix_flow.backends.kafka.topics import TopicSelection
 from ematix_flow.contract.stream import ENVELOPE, LostRows, Offsets, PartitionLag, StreamRead
+from ematix_flow.declare.connections import KafkaConnection
 from ematix_flow.foundation.errors import FlowError, PlanError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import KafkaConnection
 
 EARLIEST, LATEST = "earliest", "latest"
 MAX_ROWS = 250_000

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ematix_flow.backends.kafka.client import KafkaClient, Part, parts_of
 from ematix_flow.backends.kafka.transactions import TransactionToken
 from ematix_flow.contract.stream import Offsets
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import KafkaConnection
+from ematix_flow.declare.connections import KafkaConnection
 
 
 def group_of_tokens(group: str | None, writer: str) -> str:

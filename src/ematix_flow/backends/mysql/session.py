@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ematix_flow.backends.mysql.errors import translate, translate_login
+from ematix_flow.declare.connections import MySQLConnection
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError, FlowError
 from ematix_flow.foundation.packages import require_package
@@ -16,7 +17,6 @@ from ematix_flow.foundation.packages import require_package
 if TYPE_CHECKING:
     import ssl
 
-    from ematix_flow.declare.connections import MySQLConnection
 
 CONNECT_TIMEOUT_SECONDS = 10
 # The server's own modes stay, because users' queries may need them; our literals need backslash escapes.

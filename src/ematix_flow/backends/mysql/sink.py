@@ -18,6 +18,7 @@ from ematix_flow.dataplane.arrow_values import row_batch
 from ematix_flow.dataplane.spark_tasks import attempt_number, in_tasks
 from ematix_flow.dataplane.task_errors import staging_task
 from ematix_flow.dataplane.type_mapping import pairs
+from ematix_flow.declare.connections import MySQLConnection
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.sql.session import SqlSession
@@ -28,7 +29,6 @@ from ematix_flow.foundation.errors import Unsupported
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import MySQLConnection
 
 _TEXTS = ("text", "string", "json", "jsonb")
 

@@ -15,6 +15,7 @@ from ematix_flow.backends.mysql.transport import reader
 from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.arrow_lane import frame_of
+from ematix_flow.declare.connections import MySQLConnection
 from ematix_flow.declare.types import ColumnType, Text
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import FlowError, PlanError
@@ -23,7 +24,6 @@ from ematix_flow.sql.linear_query import without_semicolon
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import MySQLConnection
 
 _DIALECT = MySqlDialect()
 

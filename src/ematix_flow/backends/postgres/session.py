@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ematix_flow.backends.postgres.errors import translate
+from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError
 from ematix_flow.foundation.packages import require_package
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import PostgresConnection
 
 CONNECT_TIMEOUT_SECONDS = 10
 

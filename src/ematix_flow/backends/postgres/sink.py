@@ -18,6 +18,7 @@ from ematix_flow.dataplane.arrow_values import repeated_value, row_batch
 from ematix_flow.dataplane.spark_tasks import attempt_number, in_tasks
 from ematix_flow.dataplane.task_errors import carried_error_in, staging_task
 from ematix_flow.dataplane.type_mapping import arrow_type, pairs
+from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.declare.types import Column, ColumnType
 from ematix_flow.families.sql.held_session import SharedSession
 from ematix_flow.families.sql.session import SqlSession
@@ -30,7 +31,6 @@ from ematix_flow.foundation.lazy_imports import pa, pc
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import PostgresConnection
 
 _REFUSED = (NullViolation, TextTooLong)
 

@@ -14,6 +14,7 @@ from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.dataplane.type_mapping import arrow_schema
+from ematix_flow.declare.connections import PostgresConnection
 from ematix_flow.declare.types import ColumnType, Numeric, Text
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import PlanError
@@ -23,7 +24,6 @@ from ematix_flow.sql.linear_query import LinearQuery, parse_linear, without_semi
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import PostgresConnection
 
 PAGES_PER_SPLIT = 4096  # 32 MB: below that, a second connection costs more than it saves
 _FEW_PAGES = 64

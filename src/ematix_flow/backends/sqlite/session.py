@@ -12,17 +12,15 @@ import struct
 from decimal import Decimal
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 from ematix_flow.backends.sqlite.errors import translate
+from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.families.sql.in_memory import file_of_memory_database, is_in_memory
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import ConfigError, ConnectionFailed, Unsupported
 from ematix_flow.sql.expressions.sqlite_functions import register
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import SQLiteConnection
 
 BUSY_SECONDS = 10
 OLDEST = (3, 35, 0)

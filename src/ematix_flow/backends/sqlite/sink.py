@@ -18,6 +18,7 @@ from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Stage, WriteJob
 from ematix_flow.dataplane import parquet_stage
 from ematix_flow.dataplane.type_mapping import pairs
+from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.strategy import Changes, Merge, Scd2
 from ematix_flow.declare.table import TableSpec
 from ematix_flow.declare.types import Column, Numeric
@@ -30,7 +31,6 @@ from ematix_flow.foundation.lazy_imports import pa
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from ematix_flow.declare.connections import SQLiteConnection
 
 _FILE = "stage.db"
 _ATTACHED = "flow_stage"

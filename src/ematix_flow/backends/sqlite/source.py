@@ -17,6 +17,7 @@ from ematix_flow.contract.lane import ArrowParts, Carried
 from ematix_flow.contract.read import ReadPlan, SourceColumn
 from ematix_flow.dataplane.arrow_lane import frame_of
 from ematix_flow.dataplane.type_mapping import arrow_schema
+from ematix_flow.declare.connections import SQLiteConnection
 from ematix_flow.declare.types import BigInt, Bytes, ColumnType, Double, Text
 from ematix_flow.families.sql.session import SqlSession
 from ematix_flow.foundation.errors import BadValue, FlowError, PlanError, RunFailed
@@ -26,7 +27,6 @@ from ematix_flow.sql.linear_query import without_semicolon
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from ematix_flow.declare.connections import SQLiteConnection
 
 _DIALECT = SqliteDialect()
 _VIEW = "flow_source"

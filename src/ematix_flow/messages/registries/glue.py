@@ -6,15 +6,13 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ematix_flow.declare.connections import GlueSchemaRegistryConnection
 from ematix_flow.foundation.errors import ConnectionFailed, FlowError, PermissionDenied, Unreachable
 from ematix_flow.foundation.packages import require_package
 from ematix_flow.foundation.redact import mask
 from ematix_flow.messages.registries.registry import GLUE_WIRE, RegisteredSchema, SchemaId, SchemaRefused, UnknownSchema
-
-if TYPE_CHECKING:
-    from ematix_flow.declare.connections import GlueSchemaRegistryConnection
 
 _BUSY = ("ThrottlingException", "InternalServiceException", "ServiceUnavailable", "OperationTimeoutException")
 _REFUSED = (
