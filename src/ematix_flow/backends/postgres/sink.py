@@ -29,7 +29,7 @@ from ematix_flow.foundation.errors import NullViolation, TextTooLong
 from ematix_flow.foundation.lazy_imports import pa, pc
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    pass
 
 
 _REFUSED = (NullViolation, TextTooLong)
@@ -76,14 +76,6 @@ class PostgresSink(SqlSink):
     def _stage_type(self, column: Column) -> str:
         # Lengths are checked on the stage, with a better message than the database's own.
         return "text" if column.type.kind == "string" else self.dialect.type_sql(column)
-
-    def arrow_obstacle(self, job: WriteJob) -> str | None:
-        """Return None: every load can use Arrow batches."""
-        return None
-
-    def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
-        """Stage the rows of a Spark frame by COPY."""
-        return self.stage_arrow(job, frame)
 
     def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
         """Stage the rows of every task by COPY; rows of attempts that Spark discarded are deleted."""

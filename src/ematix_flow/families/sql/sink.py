@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ematix_flow.contract.cdc import GATE
 from ematix_flow.contract.checks import CheckResult
+from ematix_flow.contract.lane import TaskInput
 from ematix_flow.contract.write import Commit, Counts, Stage, WriteJob, WriteResult, WriteSession
 from ematix_flow.declare.quality.checks import Check
 from ematix_flow.declare.strategy import Append, Changes, Merge, Scd2, Truncate
@@ -59,9 +60,17 @@ class SqlSink(ABC):
     def ddl(self) -> SqlDdl:
         """Return the object that inspects and changes tables of this database."""
 
-    @abstractmethod
+    def arrow_obstacle(self, job: WriteJob) -> str | None:
+        """Return the reason why tasks cannot write Arrow batches; None where every load can use them."""
+        return None
+
     def stage(self, job: WriteJob, frame: DataFrame) -> Stage:
         """Write the frame into a new stage, with the column types of the target."""
+        return self.stage_arrow(job, frame)
+
+    @abstractmethod
+    def stage_arrow(self, job: WriteJob, tasks: TaskInput) -> Stage:
+        """Write the rows of every task into a new stage."""
 
     @abstractmethod
     def drop_stage(self, session: SqlSession, run_id: str) -> None:
