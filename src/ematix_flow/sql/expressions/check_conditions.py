@@ -7,8 +7,8 @@ from decimal import Decimal
 from ematix_flow.declare.quality import checks as said
 from ematix_flow.declare.types import ColumnType
 from ematix_flow.sql.expressions import tree
-from ematix_flow.sql.expressions.dialects import renderer_for
 from ematix_flow.sql.expressions.literals import known_dialect
+from ematix_flow.sql.expressions.select import renderer_for
 
 _TEXTS = ("text", "string")
 _DOUBLES = ("float", "double")
