@@ -1,4 +1,4 @@
-"""Runs functions over Arrow batches in Spark tasks."""
+"""Runs functions over Arrow batches, and readers of streams, in Spark tasks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ematix_flow.foundation.lazy_imports import pa
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 
 Work = Callable[[Iterator[Any]], Iterator[Any]]
 
@@ -65,3 +66,24 @@ def on_arrow(function: Callable[[pa.Array], pa.Array], returns: Any) -> Callable
     applied.__annotations__ = {"column": pa.Array, "return": pa.Array}
     wrapped: Callable[[Column], Column] = arrow_udf(applied, returns)
     return wrapped
+
+
+def stream_source(name: str, columns: str, reader: Callable[[], DataSourceStreamReader]) -> type[DataSource]:
+    """Return a class for one stream: Spark registers classes, and options would show secrets in its plans.
+
+    `columns` are DDL; `reader` makes the reader, and is pickled together with the class.
+    """
+    from pyspark.sql.datasource import DataSource
+
+    class OneStream(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def schema(self) -> str:
+            return columns
+
+        def streamReader(self, schema: Any) -> DataSourceStreamReader:  # noqa: N802  Spark's own name
+            return reader()
+
+    return OneStream
