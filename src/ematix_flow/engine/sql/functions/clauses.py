@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ematix_flow.engine.sql.functions.tokens import Span, Tokens
 from ematix_flow.foundation.lazy_imports import exp
+from ematix_flow.sql.tokens import Span, Tokens
 
 _AFTER_FROM = ("WHERE", "GROUP_BY", "HAVING", "QUALIFY", "WINDOW", "ORDER_BY", "SORT_BY", "CLUSTER_BY", "DISTRIBUTE_BY",
                "LIMIT", "OFFSET")  # fmt: skip
@@ -39,11 +39,6 @@ class SelectClauses:
     """The keys of GROUP BY."""
     rest: Span
     """HAVING and everything after it."""
-
-    @property
-    def has_with(self) -> bool:
-        """Return whether a WITH clause precedes SELECT."""
-        return self.select > 0
 
 
 def clauses_of(tokens: Tokens, tree: Any) -> SelectClauses | None:

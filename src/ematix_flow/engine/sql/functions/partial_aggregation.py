@@ -11,9 +11,9 @@ from ematix_flow.declare.udfs import PythonAggregateUdfHandle
 from ematix_flow.engine.sql.functions.calls import Call, Calls, Write
 from ematix_flow.engine.sql.functions.clauses import SelectClauses, clauses_of
 from ematix_flow.engine.sql.functions.tasks import PartialCall, PartialTask
-from ematix_flow.engine.sql.functions.tokens import Span
 from ematix_flow.foundation.lazy_imports import exp, sqlglot
 from ematix_flow.sql.spark_text import quote
+from ematix_flow.sql.tokens import Span
 
 PREFIX, MERGING = "flow_", "_merge"
 """The prefix of function names in a session, and the suffix of those that merge states."""

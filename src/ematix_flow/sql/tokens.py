@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any
 
@@ -13,7 +13,7 @@ Span = tuple[int, int]
 """A half-open range of token numbers."""
 
 _OPENING = ("L_PAREN", "L_BRACKET", "L_BRACE")
-_CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE")
+CLOSING = ("R_PAREN", "R_BRACKET", "R_BRACE")
 
 
 class Tokens:
@@ -66,7 +66,7 @@ class Tokens:
         for number in range(len(self._tokens)):
             if self.kind(number) in _OPENING:
                 open_now.append(number)
-            elif self.kind(number) in _CLOSING and open_now:
+            elif self.kind(number) in CLOSING and open_now:
                 pairs[open_now.pop()] = number
         return pairs
 
@@ -96,8 +96,3 @@ class Tokens:
         if self.kind(number) in ("STRING", "RAW_STRING", "NUMBER"):
             return self.kind(number), str(token.text)
         return "", self.word(number)
-
-
-def join_expressions(parts: Sequence[str]) -> str:
-    """Return the SQL expressions separated by commas."""
-    return ", ".join(parts)
