@@ -149,6 +149,16 @@ def _counts() -> tuple[Column, ...]:
     )
 
 
+def source_struct(*, topic: str, offset: str, message_id: str, timestamp: str) -> str:
+    """Return SQL of the column `_source` for rows that come from no broker."""
+    parts = {
+        "topic": topic, "partition": "CAST(NULL AS INT)", "offset": offset, "key": "CAST(NULL AS BINARY)",
+        "headers": "CAST(NULL AS ARRAY<STRUCT<key: STRING, value: BINARY>>)", "message_id": message_id,
+        "timestamp": timestamp,
+    }  # fmt: skip
+    return f"named_struct({', '.join(f'{part!r}, {value}' for part, value in parts.items())}) AS {SOURCE}"
+
+
 def parse_moment(column: Column, kind: DataType) -> Column:
     """Return the time in a timestamp, an ISO 8601 text, or milliseconds since 1970; NULL for other types."""
     if isinstance(kind, (t.TimestampType, t.TimestampNTZType, t.DateType)):

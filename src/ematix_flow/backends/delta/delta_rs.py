@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ from typing import Any
 
 from ematix_flow.foundation.errors import LeaseHeld
 from ematix_flow.foundation.lazy_imports import pq
+from ematix_flow.foundation.redact import mask
 from ematix_flow.storage.paths import LakePath
 from ematix_flow.storage.s3_path import S3Path
 
@@ -90,3 +92,14 @@ def refuse_concurrent_commits(table: LakePath) -> Iterator[None]:
         raise LeaseHeld(
             f"another writer changed {table.name} meanwhile; nothing was loaded", hint="run it again"
         ) from exc
+
+
+@contextmanager
+def left_to_spark(table: LakePath) -> Iterator[None]:
+    """End the block without an error where the library is not installed or does not support the table."""
+    try:
+        yield
+    except ImportError:
+        return
+    except Exception as exc:
+        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))

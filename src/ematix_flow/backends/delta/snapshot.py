@@ -7,17 +7,15 @@ without special features in a few milliseconds, and the table's files are plain 
 from __future__ import annotations
 
 import json
-import logging
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
-from ematix_flow.backends.delta.delta_rs import is_addressable, is_plain, open_table
+from ematix_flow.backends.delta.delta_rs import is_addressable, is_plain, left_to_spark, open_table
 from ematix_flow.dataplane.spark_session import active_session, is_active_session_sail
 from ematix_flow.foundation.lazy_imports import f, pa, t
-from ematix_flow.foundation.redact import mask
 from ematix_flow.storage.paths import LakePath, engine_uri
 
 if TYPE_CHECKING:
@@ -109,17 +107,13 @@ def snapshot_of(table: LakePath, *, with_files: bool = False) -> DeltaSnapshot |
     """Return the newest version of a table, `with_files` also with its file list; None where only Spark can read it."""
     if not isinstance(table, Path) or is_active_session_sail() or not is_addressable(table):
         return None
-    try:
+    with left_to_spark(table):
         delta_table = open_table(table)
-        if not is_plain(delta_table) or not _has_only_known_settings(delta_table.metadata().configuration):
-            return None
-        snapshot = DeltaSnapshot(table, delta_table)
-        return snapshot if snapshot.columns and (not with_files or snapshot.adds is not None) else None
-    except ImportError:
-        return None
-    except Exception as exc:  # a table that this library does not support is left to Spark
-        logging.getLogger(__name__).debug("%s is left to Spark: %s", table, mask(str(exc)))
-        return None
+        if is_plain(delta_table) and _has_only_known_settings(delta_table.metadata().configuration):
+            snapshot = DeltaSnapshot(table, delta_table)
+            # Both are read here, where an error leaves the table to Spark.
+            return snapshot if snapshot.columns and (not with_files or snapshot.adds is not None) else None
+    return None
 
 
 def _has_only_known_settings(properties: Any) -> bool:
