@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import datetime, timezone
 from typing import Any
 
@@ -25,11 +25,8 @@ class KafkaListener:
     def __init__(self, connection: KafkaConnection, query: str, name: str) -> None:
         resolved = connection.resolved()
         topics, self._label = TopicSelection.of(query), resolved.label
-        client = KafkaClient(connection, group_of(connection, name))
-        try:
+        with closing(KafkaClient(connection, group_of(connection, name))) as client:
             client.partitions(topics)  # raises with the nearest name where a topic does not exist
-        finally:
-            client.close()
         self._errors = ClientErrorLog()
         self._ends: dict[Part, int] = {}
         self._consumer: Any = confluent_kafka.Consumer({

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 from ematix_flow.backends.kafka.client import ClientErrorLog, KafkaClient, Part, confluent_kafka, load_confluent_kafka
@@ -110,11 +111,8 @@ class KafkaBackend(NotebookBackend):
 
     def ping(self) -> bool:
         """Return True when the brokers answer and accept this login; raise a FlowError otherwise."""
-        client = KafkaClient(self._connection)
-        try:
+        with closing(KafkaClient(self._connection)) as client:
             client.topics()
-        finally:
-            client.close()
         return True
 
     @as_batch_iterator
@@ -185,11 +183,8 @@ class KafkaBackend(NotebookBackend):
 
     def _subscribed(self, topics: TopicSelection) -> Any:
         """Return the consumer, subscribed to these topics as a member of the group."""
-        client = KafkaClient(self._connection)
-        try:
+        with closing(KafkaClient(self._connection)) as client:
             names = sorted({name for name, _ in client.partitions(topics)})
-        finally:
-            client.close()
         if self._consumer is None:
             self._consumer = confluent_kafka.Consumer(
                 {

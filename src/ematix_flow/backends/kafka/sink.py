@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import secrets
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from ematix_flow.backends.kafka.client import KafkaClient, Part, load_confluent_kafka
@@ -139,19 +140,13 @@ class KafkaSink:
 
     def _largest(self, topic: str) -> int | None:
         if topic not in self._sizes:
-            client = KafkaClient(self._connection)
-            try:
+            with closing(KafkaClient(self._connection)) as client:
                 self._sizes[topic] = client.max_message_bytes(topic)
-            finally:
-                client.close()
         return self._sizes[topic]
 
     def _topics(self) -> set[str]:
-        client = KafkaClient(self._connection)
-        try:
+        with closing(KafkaClient(self._connection)) as client:
             return set(client.topics())
-        finally:
-            client.close()
 
 
 def _let_writes_be_observed(spark: SparkSession) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from ematix_flow.backends.kafka.client import KafkaClient, Part, parts_of
 from ematix_flow.backends.kafka.transactions import TransactionToken
 from ematix_flow.contract.stream import Offsets
@@ -18,11 +20,8 @@ def last_sent(connection: KafkaConnection, group: str, writer: str, ends: Offset
 
     Brokers delete the offsets of an inactive group (`offsets.retention.minutes`): a missing token proves nothing.
     """
-    client = KafkaClient(connection, group_of_tokens(group, writer))
-    try:
+    with closing(KafkaClient(connection, group_of_tokens(group, writer))) as client:
         noted = client.committed_with_metadata(parts_of(ends))
-    finally:
-        client.close()
     tokens = {part: (TransactionToken.read(note), offset) for part, (offset, note) in noted.items()}
     return {
         part: (token.batch, offset)
@@ -33,10 +32,7 @@ def last_sent(connection: KafkaConnection, group: str, writer: str, ends: Offset
 
 def token_groups(connection: KafkaConnection, group: str) -> list[str]:
     """Return the writers whose tokens the cluster holds for streams that read with this group."""
-    client = KafkaClient(connection)
-    try:
+    with closing(KafkaClient(connection)) as client:
         names = client.groups()
-    finally:
-        client.close()
     before = group_of_tokens(group, "")
     return [name.removeprefix(before) for name in names if name.startswith(before)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 from ematix_flow.backends.mysql.session import SETTINGS, MySqlLogin, open_connection
@@ -46,15 +47,11 @@ def _fetch_encrypted(data: MySqlLogin, query: str) -> Iterator[Any]:
     """Yield the rows by PyMySQL, because connectorx has no TLS; it is slower, and returns every value as text."""
     from pymysql.cursors import SSCursor
 
-    raw = open_connection(data, conv={}, cursorclass=SSCursor)
-    try:
-        with raw.cursor() as cursor:
-            cursor.execute(query)
-            names = [item[0] for item in cursor.description]
-            while rows := cursor.fetchmany(BATCH_ROWS):
-                yield pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
-    finally:
-        raw.close()
+    with closing(open_connection(data, conv={}, cursorclass=SSCursor)) as raw, raw.cursor() as cursor:
+        cursor.execute(query)
+        names = [item[0] for item in cursor.description]
+        while rows := cursor.fetchmany(BATCH_ROWS):
+            yield pa.RecordBatch.from_arrays([pa.array(column) for column in zip(*rows, strict=True)], names=names)
 
 
 def _to_schema(batch: Any, schema: Any) -> Any:

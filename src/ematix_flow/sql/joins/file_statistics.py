@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -105,8 +106,7 @@ class _Footers:
 
 
 def _collected(table: TableFiles, wanted: Sequence[str]) -> TableStats:
-    footers = _Footers(table)
-    try:
+    with closing(_Footers(table)) as footers:
         kinds = _kinds(table, [footers.of(file).schema_arrow for file in footers.sampled_files])
         if table.logged is not None:
             rows = table.logged.rows
@@ -114,8 +114,6 @@ def _collected(table: TableFiles, wanted: Sequence[str]) -> TableStats:
             rows = sum(footers.of(file).metadata.num_rows for file in table.files)
         columns = {name: _column(footers, name, kinds[name], rows) for name in wanted if name in kinds}
         return TableStats(rows, table.size, kinds, columns)
-    finally:
-        footers.close()
 
 
 def _kinds(table: TableFiles, schemas: Sequence[Any]) -> dict[str, str]:
