@@ -44,7 +44,7 @@ class PredicateEvaluator:
         self._columns = columns
 
     def evaluated(self, node: Any) -> RowFunction:
-        """Return the function of an expression; raise Unclear for unsupported expressions."""
+        """Return the function of an expression; raise CannotEstimate for unsupported expressions."""
         handler = getattr(self, f"of_{type(node).__name__.lower()}", None)
         if handler is not None:
             return handler(node)  # type: ignore[no-any-return]
@@ -56,7 +56,7 @@ class PredicateEvaluator:
         raise CannotEstimate(name)
 
     def aligned(self, equality: Any) -> Any:
-        """Return the right side of `column = constant` as a value of the column; raise Unclear if it is no constant."""
+        """Return the right side of `column = constant` as a value of the column; raise CannotEstimate if it is no constant."""
         _, right = _comparable_pair(self.evaluated(equality.this), self.evaluated(equality.expression))
         if not right.is_constant:
             raise CannotEstimate("a column")
@@ -210,7 +210,7 @@ def _either(left: Any, right: Any) -> bool | None:
 
 
 def _comparable_pair(left: RowFunction, right: RowFunction) -> tuple[RowFunction, RowFunction]:
-    """Return both sides in forms that compare as in Spark; raise Unclear for other kinds."""
+    """Return both sides in forms that compare as in Spark; raise CannotEstimate for other kinds."""
     if left.kind == right.kind or (left.kind in table_statistics.NUMBERS and right.kind in table_statistics.NUMBERS):
         return left, right
     times = (table_statistics.DATE, table_statistics.TIMESTAMP)

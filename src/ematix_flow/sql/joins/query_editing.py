@@ -28,7 +28,7 @@ class _From:
 
 
 def permute_relations(query: str, scope: JoinScope, order: Sequence[int]) -> str:
-    """Return the statement with the relations of one scope in another order; raise Unclear if its text is unusual.
+    """Return the statement with the relations of one scope in another order; raise CannotEstimate if its text is unusual.
 
     ON conditions are moved to the start of WHERE, because they refer to relations that may now follow.
     """
