@@ -34,6 +34,8 @@ class LazyModule:
         self._module, self._needed_by = module, needed_by
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # whoever inspects or copies objects must not import it
+            raise AttributeError(name)
         needed_by = self._needed_by
         module = require_package(self._module, **needed_by) if needed_by else importlib.import_module(self._module)
         value = getattr(module, name)
